@@ -42,7 +42,7 @@ help:
 	@echo '  make test-spark    the tests with a Spark session'
 	@echo '  make test-airflow  the tests with Airflow'
 	@echo '  make test-emulators  the tests with emulators of the clouds'
-	@echo '  make oldest-spark  PySpark 4.2.0 beside the installed one, for the tests that run with both'
+	@echo '  make oldest-spark  PySpark 3.5.0 beside the installed one, for the tests that run with both'
 	@echo '  make torture       random schedules of arrivals, runs and kills: each row once? (ARGS="--help")'
 	@echo '  make test-matrix   a part of the tests with each supported Python, Airflow and Spark (ARGS="--help")'
 	@echo '  make test          lint, types, imports and every test: what has to pass'
@@ -75,6 +75,7 @@ emulators: .venv/emulators/.synced
 oldest-spark: .venv/oldest-spark/.synced
 
 .venv/oldest-spark/.synced: .venv/.synced requirements/oldest-spark.lock
+	@rm -rf .venv/oldest-spark
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target .venv/oldest-spark \
 		--require-hashes -r requirements/oldest-spark.lock
 	@touch $@

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from airflow_cloudfiles import __version__
 from airflow_cloudfiles.commands.help import completion, docs, explain
-from airflow_cloudfiles.commands.machine import cluster, doctor, spark
+from airflow_cloudfiles.commands.machine import cluster, doctor
 from airflow_cloudfiles.commands.running.colors import Tone, Toned, colored
 from airflow_cloudfiles.commands.running.outcome import Outcome
 from airflow_cloudfiles.commands.source import clean, discover, events, notifications
@@ -24,6 +24,7 @@ from airflow_cloudfiles.commands.state import file, newest_runs, schema
 from airflow_cloudfiles.commands.state import show as state
 from airflow_cloudfiles.commands.tables import infer, ingest, promote, replay, table
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, with_code
+from airflow_cloudfiles.engine.options.values import check_ends
 from airflow_cloudfiles.engine.shortened import printable
 
 COMMANDS = (
@@ -43,7 +44,6 @@ COMMANDS = (
     replay,
     newest_runs,
     schema,
-    spark,
     state,
     table,
 )
@@ -58,6 +58,7 @@ package's operators set it. They are never arguments: those are seen by everybod
 NOT_DONE, ASKED_WRONGLY, INTERRUPTED = 1, 2, 130
 
 logger = logging.getLogger("airflow_cloudfiles")
+_LOCATIONS = ("source", "checkpoint_location", "schema_location", "location", "target")
 _LAYOUT = "\n\t"
 """What of a text is its own layout."""
 
@@ -71,9 +72,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    if arguments is None and sys.getfilesystemencoding() != "utf-8":
+        # The names of files are UTF-8, whatever the locale: so are those in the arguments.
+        environment = {**os.environ, "PYTHONUTF8": "1"}
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606
     given = parser().parse_args(arguments)
     level, handler = logger.level, _log_to_stderr(given)
     try:
+        _check_locations(given)
         outcome: Outcome = given.run(given)
         _write(outcome, as_json=given.json)
     except KeyboardInterrupt:
@@ -94,6 +100,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logger.removeHandler(handler)
         logger.setLevel(level)
     return outcome.code
+
+
+def _check_locations(given: argparse.Namespace) -> None:
+    """Refuse locations with a blank end, which are others than those that are meant."""
+    for name in _LOCATIONS:
+        if isinstance(text := getattr(given, name, None), str):
+            check_ends(f"--{name.replace('_', '-')}", text)
 
 
 def parser() -> argparse.ArgumentParser:

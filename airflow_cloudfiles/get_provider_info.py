@@ -104,6 +104,10 @@ def _aws() -> dict[str, object]:
                 "Configuration of the client (JSON)",
                 'Such as {"s3": {"addressing_style": "path"}}.',
             ),
+            "extra_args": _text(
+                "What requests to S3 say (JSON)",
+                'Such as {"RequestPayer": "requester"}, or {"ServerSideEncryption": "aws:kms"}.',
+            ),
             "verify": _text("Certificates", "false, or the path of a bundle to check them with."),
         },
         "ui-field-behaviour": {

@@ -39,8 +39,7 @@ def main() -> None:
     about = _about(arguments)
     results: list[dict[str, Any]] = []
     try:
-        if set(arguments.only) - cases.ON_A_WARM_SPARK:
-            cases.warm_up(bench)
+        cases.warm_up(bench)
         about["archive_bytes"] = sum(path.stat().st_size for path in (work / "jvm").glob("*.jsa"))
         for name in arguments.only:
             results.extend(cases.GROUPS[name](bench))
@@ -70,9 +69,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--files", type=int, default=report.FILES, help="of files")
     parser.add_argument("--latency-files", type=int, default=report.LATENCY_FILES)
     parser.add_argument("--latency-milliseconds", type=int, default=30)
-    parser.add_argument("--warm-rows", type=int, default=report.ROWS, help="of warm")
-    parser.add_argument("--warm-jvm", choices=("ours", "spark"), default="ours", help="of warm")
-    parser.add_argument("--warm-runs", type=int, default=200, help="of warm-runs")
     parser.add_argument("--files-a-trigger", type=int, default=10_000)
     parser.add_argument("--repeat", type=int, default=3, help="runs of each; of many files, one")
     parser.add_argument(
@@ -102,8 +98,6 @@ def _about(arguments: argparse.Namespace) -> dict[str, Any]:
             name: getattr(arguments, name)
             for name in ("master", "rows", "files", "files_a_trigger", "repeat", "archive")
         },
-        "warm_rows": arguments.warm_rows,
-        "warm_jvm": arguments.warm_jvm,
         "latency_files": arguments.latency_files,
         "latency_milliseconds": arguments.latency_milliseconds,
     }

@@ -7,9 +7,12 @@ case, the engine, and what `measure.Measured` has. Contenders of a case run in t
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,7 +21,7 @@ from typing import Any
 
 from benchmarks import data, measure
 
-ENGINES = ("ingest", "rows", "spark", "spark-infers")
+ENGINES = ("ingest", "local", "query", "rows", "spark", "spark-infers")
 SCHEMA_TRIES = {
     "plain": "no new column",
     "failing": "a new column: the try that fails",
@@ -29,6 +32,8 @@ SCHEMA_TRIES = {
 """What is measured of a schema change, by the name it has as an engine."""
 
 Record = dict[str, Any]
+ARCHIVE_SECONDS = 900.0
+"""How long a class data archive may take to be made, by a process of low priority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +82,19 @@ def measured(case: str, title: str, engine: str, task: dict[str, Any]) -> Record
 
 
 def warm_up(bench: Bench) -> None:
-    """Run twice, not measured: the second one has the JVM write its class data archive."""
+    """Run twice, not measured, and wait for the class data archive that is made after that."""
     source = data.json_files(bench.arguments.data, 1000, 1000)
     for turn in (1, 2):
         with bench.folder() as folder:
-            measured("", f"warm-up {turn}, not measured", "ingest", bench.task(source, folder))
+            print(f"warm-up {turn}, not measured", file=sys.stderr)
+            task = json.dumps({"engine": "ingest", **bench.task(source, folder)})
+            run = [sys.executable, "-m", "benchmarks.contender", task]
+            subprocess.run(run, check=True, capture_output=True)
+    until = time.monotonic() + ARCHIVE_SECONDS
+    while bench.arguments.archive and not any((bench.work / "jvm").glob("*.jsa")):
+        if time.monotonic() > until:
+            sys.exit(f"No class data archive was made within {ARCHIVE_SECONDS:g} seconds.")
+        time.sleep(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +118,7 @@ def small(bench: Bench) -> Iterator[Record]:
     """One file, 20 files, and nothing new after these."""
     one = data.json_files(bench.arguments.data, 1000, 1000)
     twenty = data.json_files(bench.arguments.data, 1000, 50)
-    engines = bench.arguments.engines or ("ingest", "spark")
+    engines = bench.arguments.engines or ("ingest", "local", "spark")
     yield from _beside(bench, Input("one", "1 file of 1,000 rows", one), engines)
     first = Input("twenty", "20 files of 50 rows", twenty)
     again = Input("nothing", "nothing new after 20 files", twenty)
@@ -121,7 +134,9 @@ def big(bench: Bench) -> Iterator[Record]:
     source = data.json_files(bench.arguments.data, rows, data.ROWS_A_FILE)
     for types in ("strings", "typed"):
         what = Input(types, f"{rows:,} rows, {types}", source, types)
-        yield from _beside(bench, what, bench.arguments.engines or ("ingest", "rows", "spark"))
+        yield from _beside(
+            bench, what, bench.arguments.engines or ("ingest", "local", "query", "rows", "spark")
+        )
 
 
 def more_rows(bench: Bench) -> Iterator[Record]:
@@ -129,7 +144,7 @@ def more_rows(bench: Bench) -> Iterator[Record]:
     rows = 10 * bench.arguments.rows
     source = data.json_files(bench.arguments.data, rows, data.ROWS_A_FILE)
     what = Input("more-rows", f"{rows:,} rows, strings", source)
-    engines = ("ingest", "spark", "spark-infers")
+    engines = ("ingest", "local", "spark", "spark-infers")
     yield from _beside(bench, what, bench.arguments.engines or engines, repeat=1)
 
 
@@ -146,7 +161,7 @@ def more_files(bench: Bench) -> Iterator[Record]:
 def _many_files(bench: Bench, case: str, count: int) -> Iterator[Record]:
     source = data.json_files(bench.arguments.data, 2 * count, 2)
     what = Input(case, f"{count:,} files of 2 rows", source)
-    engines = bench.arguments.engines or ("ingest", "spark")
+    engines = bench.arguments.engines or ("ingest", "local", "spark")
     for record in _beside(bench, what, engines, repeat=1):
         yield {**record, "input_files": count}
 
@@ -240,6 +255,30 @@ def _in_turn_of(bench: Bench, *each: tuple[str, Path, str]) -> Iterator[tuple[st
         yield from each
 
 
+def together(bench: Bench) -> Iterator[Record]:
+    """Six streams at once, each with 20 files."""
+    source = data.json_files(bench.arguments.data, 1000, 50)
+    title = "6 streams at once, 20 files of 50 rows each"
+    engines = bench.arguments.engines or ("ingest", "local", "spark")
+    for engine in _in_turn(engines, bench.arguments.repeat):
+        with bench.folder() as folder:
+            tasks = [
+                {"engine": engine, **bench.task(source, folder / str(number))}
+                for number in range(6)
+            ]
+            record = measured("together", title, "at-once", {"tasks": tasks})
+            yield {**record, "engine": engine}
+            for task in tasks:
+                _all_rows(task, data.rows_of(source), engine)
+
+
+def connect(bench: Bench) -> Iterator[Record]:
+    """Small runs on a Spark Connect server that is started as the documentation says."""
+    from benchmarks.connect import cases  # noqa: PLC0415 - needs an extra
+
+    yield from cases(bench)
+
+
 def latency(bench: Bench) -> Iterator[Record]:
     """Small files in a store whose answers take a while."""
     from benchmarks.latency import cases  # noqa: PLC0415 - needs an emulator
@@ -254,34 +293,18 @@ def tables(bench: Bench) -> Iterator[Record]:
     yield from cases(bench)
 
 
-def warm(bench: Bench) -> Iterator[Record]:
-    """Runs on a Spark that is kept warm."""
-    from benchmarks.warm import warm as on_warm_spark  # noqa: PLC0415 - it imports this module
-
-    yield from on_warm_spark(bench)
-
-
-def warm_runs(bench: Bench) -> Iterator[Record]:
-    """Many runs on it, one after another."""
-    from benchmarks.warm import warm_runs as one_after_another  # noqa: PLC0415
-
-    yield from one_after_another(bench)
-
-
 GROUPS: dict[str, Callable[[Bench], Iterator[Record]]] = {
     "small": small,
     "big": big,
     "files": files,
+    "together": together,
+    "connect": connect,
     "schema": schema,
     "floor": floor,
     "latency": latency,
     "tables": tables,
-    "warm": warm,
-    "warm-runs": warm_runs,
     "more-rows": more_rows,
     "more-files": more_files,
 }
-ON_A_WARM_SPARK = frozenset({"warm", "warm-runs"})
-"""Those that start no Spark of their own."""
-LONG = ("warm-runs", "more-rows", "more-files")
+LONG = ("more-rows", "more-files")
 """Those that take long: measured only when asked for."""

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -56,8 +55,28 @@ def spec_of(task: dict[str, Any]) -> JobSpec:
 
 def ingest(task: dict[str, Any]) -> dict[str, Any]:
     """The ingest job as its operator starts it; inference is in its first run."""
+    from airflow_cloudfiles.engine.job.launch import LocalSpark  # noqa: PLC0415
+
+    return _launched(task, LocalSpark(master=task["master"]))
+
+
+def _local(task: dict[str, Any]) -> dict[str, Any]:
+    """The same without a JVM."""
+    from airflow_cloudfiles.engine.job.launch import LocalPython  # noqa: PLC0415
+
+    return _launched(task, LocalPython())
+
+
+def _connect(task: dict[str, Any]) -> dict[str, Any]:
+    """The same on a Spark Connect server."""
+    from airflow_cloudfiles.engine.job.launch import SparkConnect  # noqa: PLC0415
+
+    return _launched(task, SparkConnect(os.environ["SPARK_REMOTE"]))
+
+
+def _launched(task: dict[str, Any], how: Any) -> dict[str, Any]:
     from airflow_cloudfiles.engine.errors import CloudFilesError  # noqa: PLC0415
-    from airflow_cloudfiles.engine.job.launch import LocalSpark, launch  # noqa: PLC0415
+    from airflow_cloudfiles.engine.job.launch import launch  # noqa: PLC0415
     from airflow_cloudfiles.engine.storage import open_store  # noqa: PLC0415
     from airflow_cloudfiles.engine.storage.access import AwsAccess  # noqa: PLC0415
 
@@ -66,7 +85,7 @@ def ingest(task: dict[str, Any]) -> dict[str, Any]:
     try:
         launch(
             spec,
-            LocalSpark(master=task["master"], keep_warm=_keep_warm(task)),
+            how,
             on_log=lambda line: print(line, file=sys.stderr),
             access=AwsAccess(**task["s3"]) if "s3" in task else None,
         ).wait()
@@ -85,19 +104,23 @@ def ingest(task: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _keep_warm(task: dict[str, Any]) -> timedelta | None:
-    seconds = task.get("keep_warm")
-    return None if seconds is None else timedelta(seconds=seconds)
+def _query(task: dict[str, Any]) -> dict[str, Any]:
+    """`readStream` of `cloudFiles` to Delta, whose tasks write what they read."""
+    return _of_cloud_files(task, lambda frame: frame)
 
 
 def _rows(task: dict[str, Any]) -> dict[str, Any]:
-    """`readStream` of `cloudFiles` to Delta: rows pass through the JVM."""
+    """The same with a condition, which needs the rows: they pass through the JVM."""
+    return _of_cloud_files(task, lambda frame: frame.where("id IS NOT NULL"))
+
+
+def _of_cloud_files(task: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     from airflow_cloudfiles import register  # noqa: PLC0415
 
     started, spark = _plain_session(task)
     register(spark)
     reader = spark.readStream.format("cloudFiles").options(**spec_of(task).source_options())
-    writer = reader.load(task["source"]).writeStream.format("deltalake")
+    writer = change(reader.load(task["source"])).writeStream.format("deltalake")
     return {**started, **_run(writer, task, spark)}
 
 
@@ -279,6 +302,9 @@ def _at_once(task: dict[str, Any]) -> dict[str, Any]:
 
 _ENGINES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "ingest": ingest,
+    "local": _local,
+    "connect": _connect,
+    "query": _query,
     "rows": _rows,
     "spark": _spark,
     "spark-infers": _spark_infers,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.job import run as job
-from airflow_cloudfiles.engine.job.ingest import start as start_query
+from airflow_cloudfiles.engine.job.ingest import ingest
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spark_command import LAUNCHED
 from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -86,8 +86,12 @@ def _ingest(task: dict[str, Any]) -> dict[str, Any]:
     _must_succeed(job.run(_spec(task, "infer")))
     os.environ[LAUNCHED] = "local"  # as the operator starts it: a JVM that only coordinates
     spec = _spec(task)
-    spark = SparkStart(spec).session()
-    return _query_figures(task, spark, lambda: start_query(spark, spec), is_delta=True)
+    spark = SparkStart(spec)
+    spark.context()
+    cpu, clock = tree_cpu(), time.monotonic()
+    with _unless_not_read():
+        ingest(spec, spark, {}, {}, None)
+    return _figures(cpu, clock, row_count(task["target"], is_delta=True))
 
 
 def _spark(task: dict[str, Any]) -> dict[str, Any]:
@@ -100,15 +104,13 @@ def _spark(task: dict[str, Any]) -> dict[str, Any]:
         writer = frame.writeStream.format("parquet").option("checkpointLocation", task["state"])
         return writer.trigger(availableNow=True).start(task["target"])
 
-    return _query_figures(task, spark, start, is_delta=False)
+    return _query_figures(task, spark, start)
 
 
 def _query_figures(
     task: dict[str, Any],
     spark: SparkSession,
     start: Callable[[], StreamingQuery],
-    *,
-    is_delta: bool,
 ) -> dict[str, Any]:
     cpu, clock = tree_cpu(), time.monotonic()
     with _unless_not_read():
@@ -119,7 +121,7 @@ def _query_figures(
         "seconds": seconds,
         "work_cpu_seconds": total - cpu,
         "cpu_seconds": total,
-        "rows": row_count(task["target"], is_delta=is_delta),
+        "rows": row_count(task["target"], is_delta=False),
     }
     spark.stop()
     return figures

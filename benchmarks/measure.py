@@ -31,8 +31,8 @@ import psutil
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGCHLD_BIT = 1 << (signal.SIGCHLD - 1)
 _TICKS = os.sysconf("SC_CLK_TCK")
-_FORKED = "fork-server"
-"""Name of a fork server, and of what it has forked."""
+_FORKED = "spark-daemon"
+"""Name of Spark's Python daemon in a local run, and of its workers."""
 SAMPLE_SECONDS = 0.2
 LEFT_SECONDS = 15.0
 """How long what a run leaves behind may take to end by itself."""
@@ -50,6 +50,7 @@ class Measured:
         ended: As `began`.
         figures: What the run has printed.
         cpu_by_kind: CPU seconds as far as samples saw them, by what a process is for.
+        pythons: Python processes that it has started, as far as samples saw them.
     """
 
     wall_seconds: float
@@ -59,6 +60,7 @@ class Measured:
     ended: float
     figures: dict[str, Any]
     cpu_by_kind: dict[str, float]
+    pythons: int
 
 
 def contender(task: dict[str, Any], module: str = "benchmarks.contender") -> Measured:
@@ -96,7 +98,9 @@ def _measure(
         tree.reap()
     cpu = _waited_for() - before + tree.unnoticed_seconds()
     peak = tree.peak_bytes / 2**20
-    return process, Measured(wall, cpu, peak, began, ended, {}, tree.seconds_by_kind())
+    return process, Measured(
+        wall, cpu, peak, began, ended, {}, tree.seconds_by_kind(), tree.pythons
+    )
 
 
 def tree_cpu() -> float:
@@ -137,6 +141,7 @@ class _Tree(threading.Thread):
         self._forgotten: dict[tuple[int, int], float] = {}
         self._own: dict[tuple[int, int], tuple[str, float]] = {}
         self.peak_bytes = 0
+        self._pythons: set[tuple[int, int]] = set()
 
     def run(self) -> None:
         """Sample until stopped."""
@@ -146,6 +151,7 @@ class _Tree(threading.Thread):
             for process in processes:
                 if process.parent in ignoring:
                     self._forgotten[process.pid, process.started] = process.cpu_seconds
+            self._pythons |= {(p.pid, p.started) for p in processes if _is_python(p.pid)}
             kinds = _kinds(processes)
             for process in processes:
                 kind = kinds.get(process.pid, "other")
@@ -173,6 +179,11 @@ class _Tree(threading.Thread):
         for kind, seconds in self._own.values():
             found[kind] = found.get(kind, 0.0) + seconds
         return found
+
+    @property
+    def pythons(self) -> int:
+        """How many Python processes there were, but for the one that stands for the caller."""
+        return max(0, len(self._pythons) - 1)
 
     def unnoticed_seconds(self) -> float:
         """CPU seconds of processes that nobody has waited for."""
@@ -224,14 +235,17 @@ def _kinds(processes: list[_Process]) -> dict[int, str]:
         if process.name == "java":
             kinds[process.pid] = "JVM"
         elif process.name == _FORKED:
-            is_server = above not in {"fork server", "planning, commits", "tasks"}
-            further = above != "fork server"
-            kinds[process.pid] = (
-                "fork server" if is_server else "tasks" if further else "planning, commits"
-            )
+            kinds[process.pid] = "tasks" if above in {"daemon", "tasks"} else "daemon"
         else:
             kinds[process.pid] = "driver" if _is_driver(process.pid) else "other"
     return kinds
+
+
+def _is_python(pid: int) -> bool:
+    """Whether a process runs Python, whatever it calls itself."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/exe").resolve().name.startswith("python")
+    return False
 
 
 def _ignores(pid: int) -> bool:

@@ -42,7 +42,6 @@ GROUPS = (
     ("intake/", "index and file log"),
     ("state/", "index and file log"),
     ("files.py", "index and file log"),
-    ("spark/split_rows.py", "pass splits on"),
 )
 """Beginnings of paths below the engine, and what they are for; the first that fits."""
 REST = "the rest"
@@ -160,44 +159,33 @@ def _looked(spec: JobSpec, parts: Parts) -> JobSpec:
 
 
 def _batch(spec: JobSpec, parts: Parts) -> int:
-    """As planning process, tasks and commit: every batch of the run; gives the rows."""
-    from airflow_cloudfiles.engine.spark import split_rows  # noqa: PLC0415
-    from airflow_cloudfiles.engine.spark.source import (  # noqa: PLC0415
-        AFTER_BATCH,
-        CloudFilesDataSource,
-    )
-    from airflow_cloudfiles.engine.spark.tables.delta_writer import (  # noqa: PLC0415
-        DeltaStreamWriter,
-    )
-    from airflow_cloudfiles.engine.spark.tables.stream_writer import STATE  # noqa: PLC0415
+    """As a run: plan, carry out the tasks here and commit; every batch of it; gives the rows."""
+    from airflow_cloudfiles.engine.batches.file_source import FileBatches  # noqa: PLC0415
+    from airflow_cloudfiles.engine.files import Offset  # noqa: PLC0415
+    from airflow_cloudfiles.engine.job.carry import new_writer  # noqa: PLC0415
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions  # noqa: PLC0415
 
-    token = {split_rows.SPLIT_TOKEN: split_rows.new_token()}
-    options = {**spec.source_options(), **token, AFTER_BATCH: "-1", "path": spec.source}
-    given = {**spec.sink_options(), **token, STATE: spec.checkpoint_location}
-    sink = {name.lower(): value for name, value in given.items()}
-    with parts.part("planning"):
-        source = CloudFilesDataSource(options)
-        source.schema()
-        reader = source.streamReader(split_rows.SPLIT_SCHEMA)
-        reader.prepareForTriggerAvailableNow()
-        start = reader.initialOffset()
-    rows = number = 0
-    while True:
+    options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
+    up_to = Offset(int((spec.batch or {})["last_entry"]) + 1, 0)
+    rows = 0
+    with closing(
+        FileBatches(options, spec.checkpoint_location, after_batch=-1, up_to=up_to, parallelism=8)
+    ) as source:
         with parts.part("planning"):
-            end = reader.latestOffset(start, reader.getDefaultReadLimit())
-            planned = [] if end == start else reader.partitions(start, end)
-        if not planned:
-            break
-        writer = DeltaStreamWriter(str(spec.target), sink, split_rows.SPLIT_SCHEMA)
-        with parts.part("tasks"):
-            written = [writer.write(iter(reader.read(each))) for each in planned]
-        with parts.part("commit"):
-            writer.commit(written, number)
-            reader.commit(end)
-        rows += sum(each.counts["rows"] for each in written)
-        start, number = end, number + 1
-    reader.stop()
-    return rows
+            source.open()
+        while True:
+            with parts.part("planning"):
+                planned = source.plan()
+            if planned is None:
+                return rows
+            writer = new_writer(spec, written="files")
+            task = source.task(writer)
+            with parts.part("tasks"):
+                written = [task(each) for each in planned.parts]
+            with parts.part("commit"):
+                writer.commit(written, planned.number)
+                source.committed(planned)
+            rows += sum(each.counts["rows"] for each in written)
 
 
 if __name__ == "__main__":

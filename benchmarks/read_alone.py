@@ -25,9 +25,7 @@ def splits(spec: JobSpec) -> list[Split]:
         context = batch_context(
             options,
             resolved,
-            source=intake.source,
-            name=intake.name,
-            state=intake.state,
+            intake,
             start=START,
             end=intake.head(),
         )

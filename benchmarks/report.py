@@ -19,15 +19,17 @@ Record = Mapping[str, Any]
 ROWS = 1_000_000
 FILES = 10_000
 LATENCY_FILES = 2000
-WARM_ROWS = 5_000_000
 """Sizes that the aims are for; a result of other sizes is not compared with them."""
-_OURS, _ROWS, _SPARK, _SPARK_INFERS = "ingest", "rows", "spark", "spark-infers"
+_OURS, _QUERY, _ROWS = "ingest", "query", "rows"
+_SPARK, _SPARK_INFERS = "spark", "spark-infers"
+_LOCAL, _CONNECT = "local", "connect"
 _MEASURES = {
     "wall": ("wall s", 1),
     "cpu": ("CPU s", 1),
     "peak": ("peak PSS, MB", 0),
     "files": ("files a second, whole run", 0),
     "query": ("query s", 1),
+    "pythons": ("Python processes", 0),
 }
 
 
@@ -41,7 +43,6 @@ class Aim:
         rows: The size of input it is for, when only for one: `--rows`.
         files: The same of `--files`.
         latency_files: The same of `--latency-files`.
-        warm_rows: The same of `--warm-rows`.
     """
 
     bound: float
@@ -49,12 +50,11 @@ class Aim:
     rows: int | None = None
     files: int | None = None
     latency_files: int | None = None
-    warm_rows: int | None = None
 
     def judge(self, ratio: float, about: Mapping[str, Any]) -> str:
         """Whether a ratio meets it; without a verdict for input of another size."""
         text = f"{'at least' if self.at_least else 'at most'} {self.bound:g}"
-        sizes = ("rows", "files", "latency_files", "warm_rows")
+        sizes = ("rows", "files", "latency_files")
         if any(getattr(self, size) not in {None, about.get(size)} for size in sizes):
             return f"{text}, at full size"
         is_met = ratio >= self.bound if self.at_least else ratio <= self.bound
@@ -72,14 +72,11 @@ AIMS = {
     ("typed", "wall"): Aim(0.6, rows=ROWS),
     ("typed", "cpu"): Aim(0.55, rows=ROWS),
     ("more-rows", "cpu"): Aim(0.35, rows=ROWS),
-    ("warm-twenty", "wall"): Aim(1.2),
-    ("warm-rows", "wall"): Aim(0.6, warm_rows=WARM_ROWS),
-    ("warm-rows", "cpu"): Aim(0.45, warm_rows=WARM_ROWS),
     ("more-files", "files"): Aim(20, at_least=True, files=FILES),
 }
 """By case and measure; the peak of memory is to be that of Spark at most in every case."""
-PLAIN_AIMS = {("warm-rows", "cpu"): Aim(0.8, warm_rows=WARM_ROWS)}
-"""Those of a plain `readStream`."""
+AIMS_WITHOUT_JVM = {("twenty", "wall"): Aim(0.25), ("twenty", "cpu"): Aim(0.15)}
+AIMS_ON_SERVER = {("connect", "wall"): Aim(1.2)}
 PEAK = Aim(1.0)
 FILES_A_SECOND = Aim(278, at_least=True, latency_files=LATENCY_FILES)
 """A million files an hour."""
@@ -99,7 +96,13 @@ def markdown(about: Mapping[str, Any], results: Sequence[Record]) -> str:
 
 def _tables(about: Mapping[str, Any], results: Sequence[Record]) -> Iterator[str]:
     yield _beside_spark(about, results, _OURS, "The ingest run beside Spark's own stream")
-    yield _beside_spark(about, results, _ROWS, "Plain `readStream` to Delta beside it")
+    title = "Without a JVM (engine local) beside Spark's own stream"
+    yield _beside_spark(about, results, _LOCAL, title)
+    title = "A run on a Spark Connect server beside Spark's own stream there"
+    yield _beside_spark(about, results, _CONNECT, title)
+    yield _on_server(results)
+    yield _beside_spark(about, results, _QUERY, "Plain `readStream` to Delta beside it")
+    yield _beside_spark(about, results, _ROWS, "The same where its rows pass the JVM")
     title = "The ingest run beside Spark's own stream that infers its schema first, too"
     yield _beside_spark(about, results, _OURS, title, beside=_SPARK_INFERS)
     yield _schema_change(about, results)
@@ -107,7 +110,6 @@ def _tables(about: Mapping[str, Any], results: Sequence[Record]) -> Iterator[str
     yield _cpu_by_kind(results)
     yield _floor(results)
     yield _of_tables(results)
-    yield _warm_runs(results)
     yield _latency(about, results)
 
 
@@ -138,6 +140,7 @@ def _medians(runs: Sequence[Record]) -> dict[str, float]:
         "wall": median(r["wall_seconds"] for r in runs),
         "cpu": median(r["cpu_seconds"] for r in runs),
         "peak": median(r["peak_memory_mb"] for r in runs),
+        "pythons": median(r.get("pythons", 0) for r in runs),
     }
     if "input_files" in runs[0]:
         found["files"] = median(r["input_files"] / r["wall_seconds"] for r in runs)
@@ -173,9 +176,22 @@ def _beside_spark(
 
 def _aim(case: str, measure: str, engine: str) -> Aim | None:
     """What a ratio to Spark's own stream is to be."""
-    if engine == _ROWS:
-        return PLAIN_AIMS.get((case, measure))
+    if engine in {_QUERY, _ROWS}:
+        return None
+    if engine in {_LOCAL, _CONNECT}:
+        return (AIMS_WITHOUT_JVM if engine == _LOCAL else AIMS_ON_SERVER).get((case, measure))
     return PEAK if measure == "peak" else AIMS.get((case, measure))
+
+
+def _on_server(results: Sequence[Record]) -> str:
+    """What runs leave on a server."""
+    found = [r["servers_pythons"] for r in _of(results, "connect", _CONNECT)]
+    rows = (
+        [("after the first run", str(found[0])), ("after the last", str(found[-1]))]
+        if found
+        else []
+    )
+    return table("Python processes of the server", ("", ""), rows)
 
 
 def _schema_change(about: Mapping[str, Any], results: Sequence[Record]) -> str:
@@ -222,7 +238,7 @@ def _seconds_of_parts(run: Record) -> tuple[float, ...]:
     return started - run["began"], own, spark, query, run["ended"] - ended
 
 
-_KINDS = ("driver", "JVM", "fork server", "planning, commits", "tasks", "other")
+_KINDS = ("driver", "JVM", "daemon", "tasks", "other")
 
 
 def _cpu_by_kind(results: Sequence[Record]) -> str:
@@ -263,22 +279,6 @@ def _of_tables(results: Sequence[Record]) -> str:
         rows.append((title, *figures, f"{median(work):.2f}"))
     heads = ("what", "wall s", "CPU s", "peak PSS, MB", "the read, open or query alone, s")
     return table("Tables", heads, rows)
-
-
-def _warm_runs(results: Sequence[Record]) -> str:
-    """Whether a warm Spark stays as it is, run after run."""
-    rows = [
-        (
-            f"{r['runs']:,}",
-            str(r["processes"]),
-            f"{r['memory_mb']:,.0f}",
-            f"{r['wall_seconds']:.1f}",
-        )
-        for r in results
-        if r["case"] == "warm-runs"
-    ]
-    heads = ("runs", "processes", "PSS, MB", "wall s of that run")
-    return table("A warm Spark after so many runs", heads, rows)
 
 
 def _latency(about: Mapping[str, Any], results: Sequence[Record]) -> str:

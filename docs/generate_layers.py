@@ -21,7 +21,7 @@ _GROUPS: Final = {
     "airflow_cloudfiles.engine.formats": ("inside engine.formats", "#dcfce7", "#15803d"),
 }
 """The contracts that are drawn, by the package that they divide: title, fill, border."""
-_WIDTH: Final = 880
+_WIDTH: Final = 980
 _MARGIN: Final = 20
 _ROW: Final = 44
 _BOX: Final = 32

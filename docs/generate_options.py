@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from airflow_cloudfiles.engine.job.start_conf import BOUNDS, MEANINGS
+from airflow_cloudfiles.engine.job.start_conf import MEANINGS
 from airflow_cloudfiles.engine.options import refusals
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS
 from airflow_cloudfiles.engine.options.declared import Option, OptionGroup, options_of
@@ -112,6 +112,10 @@ These are given once, [when the queue is set up](../how-to/set-up-notifications.
 
 These belong to Databricks' platform: {platform}.
 
+These are about what is not read:
+
+{not_read}
+
 Options that begin with `cloudFiles.internal.` are set by the package itself. Do not set them.
 
 ## Environment variables
@@ -122,8 +126,6 @@ Options that begin with `cloudFiles.internal.` are set by the package itself. Do
 `~/.cache/airflow_cloudfiles` | local disk for the index of seen files; may be deleted at any time |
 | `CLOUDFILES_JVM_DIR` | `jvm` in that folder | folder of this user for what makes local JVMs \
 start sooner; may be deleted at any time |
-| `CLOUDFILES_WARM_DIR` | `spark` in that folder | folder of this user for \
-[warm Sparks](../how-to/warm-spark.md) |
 | `CLOUDFILES_ACCESS` | unset | set by the operators for the Spark they start: what the Airflow \
 connection says; never set it yourself |
 | `CLOUDFILES_SFTP_…` | unset | how an SFTP server is logged in to where no Airflow \
@@ -143,12 +145,7 @@ Keys of `spark_conf` that are this package's own; all others are Spark's. Each i
 
 | key | what it turns on |
 | --- | --- |
-{start}
-Bounds of a [warm Spark](../how-to/warm-spark.md), from which on it takes no more runs:
-
-| key | type | default | what it bounds |
-| --- | --- | --- | --- |
-{bounds}"""
+{start}"""
 
 _TABLE: Final = "| key | type | default | meaning |\n| --- | --- | --- | --- |\n"
 
@@ -160,11 +157,8 @@ def page() -> str:
         in_connection=_listed(refusals.IN_CONNECTION),
         in_set_up=_listed(refusals.IN_SET_UP),
         platform=_listed(refusals.PLATFORM),
+        not_read="\n".join(f"- `{one.name}`: {one.reason}" for one in refusals.NOT_READ),
         start="".join(f"| `{key}` | {meaning} |\n" for key, meaning in MEANINGS.items()),
-        bounds="".join(
-            f"| `{key}` | {bound.kind.label} | {bound.default} | {bound.meaning} |\n"
-            for key, bound in BOUNDS.items()
-        ),
     )
     of_source = sorted((row for group in GROUPS for row in _rows(group)), key=_in_order)
     formats = "".join(_format(name) for name in sorted(FORMATS, key=str.lower))

@@ -64,7 +64,8 @@ def _code(
         found = results.get(cell, {"parts": {}})["parts"]
         if cell.python in missing:
             continue
-        if not all(page.has_passed(found.get(part.name)) for part in parts):
+        asked = (part for part in parts if part.is_for(cell.spark))
+        if not all(page.has_passed(found.get(part.name)) for part in asked):
             return 1
     return 2 if missing else 0
 
@@ -121,7 +122,8 @@ def _test_all(
     commit = environment.commit()
     for cell in cells:
         python = pythons[cell.python]
-        wanted = list(parts) if is_again else page.left(parts, _result(cell), commit)
+        asked = [part for part in parts if part.is_for(cell.spark)]
+        wanted = asked if is_again else page.left(asked, _result(cell), commit)
         if python is None:
             print(f"{cell.name}: not run, there is no Python {cell.python}", flush=True)
         elif not wanted:

@@ -50,19 +50,32 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class SparkRelease:
+    """A release of PySpark.
+
+    Attributes:
+        version: The exact one.
+        beside: Requirements of what is installed beside it; empty for the newest that fit.
+    """
+
+    version: str
+    beside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Matrix:
     """What is declared.
 
     Attributes:
         pythons: Minor versions.
         airflow: Releases by their minor version.
-        spark: Exact versions of PySpark by their minor version.
+        spark: Releases of PySpark by their minor version.
         covering: The cells that are tested unless somebody asks for others.
     """
 
     pythons: tuple[str, ...]
     airflow: Mapping[str, Release]
-    spark: Mapping[str, str]
+    spark: Mapping[str, SparkRelease]
     covering: tuple[Cell, ...]
 
     @property
@@ -101,11 +114,15 @@ def parse(table: Mapping[str, Any]) -> Matrix:
             minor: Release(each["version"], each.get("dependencies-until"))
             for minor, each in table["airflow"].items()
         },
-        spark=dict(table["spark"]),
+        spark={
+            minor: SparkRelease(each["version"], tuple(each.get("with", ())))
+            for minor, each in table["spark"].items()
+        },
         covering=tuple(_cell(text) for text in table["covering"]),
     )
     exact = [(minor, each.version) for minor, each in matrix.airflow.items()]
-    for minor, version in (*exact, *matrix.spark.items()):
+    exact += [(minor, each.version) for minor, each in matrix.spark.items()]
+    for minor, version in exact:
         if not version.startswith(f"{minor}."):
             raise DeclarationError(f"{version} is no release of {minor}.")
     for axis, versions in matrix.axes().items():

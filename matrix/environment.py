@@ -31,6 +31,7 @@ NAMED: Final = (
     "pyarrow",
     "deltalake",
     "numpy",
+    "pandas",
 )
 """Distributions whose version is kept."""
 _UV: Final = ROOT / ".venv" / "bin" / "uv"
@@ -115,7 +116,8 @@ def _wanted(cell: Cell, matrix: Matrix, python: str) -> dict[str, Any]:
         "python": python,
         "pins": [
             f"apache-airflow=={release.version}",
-            f"pyspark=={matrix.spark[cell.spark]}",
+            f"pyspark=={matrix.spark[cell.spark].version}",
+            *matrix.spark[cell.spark].beside,
         ],
         "until": release.dependencies_until,
         "pyproject": hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest(),

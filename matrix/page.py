@@ -24,6 +24,7 @@ _BESIDE: Final = {
     "deltalake": "deltalake",
     "pyarrow": "PyArrow",
     "numpy": "NumPy",
+    "pandas": "pandas",
     "java": "Java",
 }
 
@@ -53,7 +54,8 @@ def write(
         raise ValueError(f"{page.name} lacks its marks: {BEGIN.strip()} and {END}.")
     rows = _rows(held) | {_key(row): row for row in map(_row, results.values())}
     for cell in covering:
-        empty = (cell.python, cell.airflow, cell.spark, *(_shown(None) for _ in PARTS), "-", "-")
+        none = (_shown(each, None, cell.spark) for each in PARTS)
+        empty = (cell.python, cell.airflow, cell.spark, *none, "-", "-")
         rows.setdefault(_key(empty), empty)
     beside = _beside(held) | {_key(_row(each)): _versions(each) for each in results.values()}
     parts = "\n".join(_wrapped(f"- **{part.name}**: {part.what}.") for part in PARTS)
@@ -110,7 +112,7 @@ def _row(result: Mapping[str, Any]) -> tuple[str, ...]:
         versions["python"],
         versions["apache-airflow"],
         versions["pyspark"],
-        *(_shown(result["parts"].get(part.name)) for part in PARTS),
+        *(_shown(each, result["parts"].get(each.name), versions["pyspark"]) for each in PARTS),
         result["date"],
         result["commit"],
     )
@@ -127,10 +129,10 @@ def _versions(result: Mapping[str, Any]) -> str:
     )
 
 
-def _shown(part: Mapping[str, Any] | None) -> str:
-    if part is None:
-        return "not run"
-    counts = [(part["passed"], "passed"), (part["failed"], "**failed**")]
+def _shown(part: Part, found: Mapping[str, Any] | None, spark: str) -> str:
+    if found is None:
+        return "not run" if part.is_for(spark) else f"needs {part.oldest_spark}"
+    counts = [(found["passed"], "passed"), (found["failed"], "**failed**")]
     return ", ".join(f"{count:,} {word}" for count, word in counts if count or word == "passed")
 
 
@@ -144,7 +146,8 @@ def table(cells: Iterable[Cell], results: Mapping[Cell, Mapping[str, Any]]) -> s
     rows = [("cell", *(part.name for part in PARTS))]
     for cell in cells:
         parts = results[cell]["parts"] if cell in results else {}
-        rows.append((cell.name, *(_word(parts.get(part.name)) for part in PARTS)))
+        words = (_word(parts.get(each.name)) if each.is_for(cell.spark) else "-" for each in PARTS)
+        rows.append((cell.name, *words))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip()

@@ -18,11 +18,21 @@ class Part:
         name: Heads its column.
         what: What passes when it passes, for the page.
         arguments: Of pytest.
+        oldest_spark: The oldest minor version of Spark that has it.
     """
 
     name: str
     what: str
     arguments: tuple[str, ...]
+    oldest_spark: str = "3.5"
+
+    def is_for(self, spark: str) -> bool:
+        """Whether a version of Spark has it."""
+        return _numbers(spark) >= _numbers(self.oldest_spark)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(each) for each in version.split(".")[:2]]
 
 
 _REAL: Final = (
@@ -61,19 +71,38 @@ PARTS: Final = (
             "-k",
             " or ".join(_REAL),
         ),
+        oldest_spark="4.2",  # some of its tasks run on a Spark Connect server
+    ),
+    Part(
+        "jobs",
+        "a standalone cluster, in client mode: inference, ingestion, a new column, an operator; "
+        "this machine: functions over micro-batches, merges, replays, tasks that fail, a Delta "
+        "table as the source; and what Spark's own `spark-submit` makes of the commands for "
+        "Kubernetes and YARN",
+        (
+            "tests/cluster/test_submit_to_a_cluster.py",
+            "tests/spark/test_spark_tasks.py",
+            "tests/spark/test_transforms_spark.py",
+            "tests/spark/test_table_runs_spark.py",
+            "tests/cluster/test_submit_to_kubernetes.py",
+            "tests/unit/cluster",
+            "-k",
+            "not queries_take_turns",
+        ),
     ),
     Part(
         "Spark",
         "PySpark's protocol of Python data sources; queries into Delta and Parquet: inference, "
         "evolution, a restart with the new column, errors by class; jobs and queries on one state",
         (
-            "tests/unit/job/test_fork_server.py",
+            "tests/unit/job/test_forked_python.py",
             "tests/spark/test_start_of_spark.py",
             "tests/spark/test_plain_pyspark.py",
             "tests/spark/test_jobs_and_queries.py",
             "-k",
             "not oldest",
         ),
+        oldest_spark="4.2",
     ),
     Part(
         "Spark Connect",
@@ -85,5 +114,6 @@ PARTS: Final = (
             "-k",
             "checkpoint_is_given or client_alone or jobs_go_on",
         ),
+        oldest_spark="4.2",
     ),
 )

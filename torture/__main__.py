@@ -22,11 +22,11 @@ from airflow_cloudfiles.engine.job.java import find_java
 from torture import report
 from torture.airflow_tasks import play_airflow
 from torture.processes import Child, be_subreaper, end_all_below, fork
-from torture.schedule import STORES
+from torture.schedule import ENGINES, STORES
 from torture.slot import play_all
 
 CHUNK = 50
-"""Schedules between two starts of the emulators and of the warm Spark."""
+"""Schedules between two starts of the emulators."""
 
 
 def main() -> int:
@@ -72,7 +72,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--stores", default="local", help=f"of {','.join(STORES)} (local)")
     parser.add_argument("--at-once", type=int, default=2, choices=(1, 2), help="schedules (2)")
     parser.add_argument("--minutes", type=float, help="begin no schedules later than this")
-    parser.add_argument("--cold", choices=("never", "always"), help="complete commands with a JVM")
+    parser.add_argument("--engine", choices=ENGINES, help="of all ingestions (both, in turn)")
     parser.add_argument("--airflow-kills", type=int, default=0, help="of task processes (0)")
     parser.add_argument("--work", help="folder for logs and results; default is a temporary one")
     parser.add_argument("--go-on", action="store_true", help="add to the results of the folder")
@@ -105,7 +105,7 @@ def _play(
     chunks: list[tuple[str, list[int]]], given: argparse.Namespace, work: Path, results: Path
 ) -> None:
     """Play the chunks, some at once."""
-    cold = {"never": False, "always": True}.get(given.cold)
+    engines = (given.engine,) if given.engine else ENGINES
     until = time.monotonic() + 60 * (given.minutes or 1e9)
     playing: list[Child] = []
     while chunks or playing:
@@ -115,7 +115,7 @@ def _play(
             folder = work / f"{store}-{seeds[0]}"
 
             def chunk(store: str = store, seeds: Any = seeds, folder: Path = folder) -> int:
-                return play_all(store, seeds, folder, results, cold=cold)
+                return play_all(store, seeds, folder, results, engines)
 
             folder.mkdir(parents=True, exist_ok=True)
             playing.append(fork(chunk, folder / "slot.log", {}))

@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from torture import stream
 from torture.places import CloudPlace, Place
 from torture.processes import Child, fork
 from torture.schedule import Landing, Run, Schedule, Wave
-from torture.strikes import Hit, Striker, WarmSpark
+from torture.strikes import Hit, Striker
 
 WAVE_SECONDS = 600.0
 """A wave that takes longer hangs, which is a failure."""
@@ -79,7 +79,7 @@ class Player:
         place: Where.
         folder: For logs, caches and crash orders.
         environment: Of the processes of the package.
-        warm: The warm Spark of this slot.
+        engines: Which carry the tasks of the undisturbed runs, in turn.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Player:
         place: Place,
         folder: Path,
         environment: Mapping[str, str],
-        warm: WarmSpark,
+        engines: Sequence[str],
     ) -> None:
         self.schedule = schedule
         self.history = History()
-        self._place, self._folder, self._warm = place, folder, warm
+        self._place, self._folder, self._engines = place, folder, engines
         self._environment = environment
         self.stream = stream.of(schedule, place, folder)
         self._steps = (folder / "steps.log").open("a")
@@ -114,7 +114,6 @@ class Player:
 
     def _wave(self, wave: Wave) -> None:
         if wave.loses_cache:
-            self._warm.wait_until_idle(WAVE_SECONDS)
             self.say("the local index is lost")
             shutil.rmtree(self._environment["CLOUDFILES_CACHE_DIR"], ignore_errors=True)
         if not wave.lands_meanwhile:
@@ -158,17 +157,14 @@ class Player:
         environment: dict[str, str | None] = {**self._environment}
         if run.kind == "discover":
             environment["CLOUDFILES_CRASH_AT"] = run.crash or None
-        elif run.kind == "cold":
-            environment["CLOUDFILES_CRASH_AT"] = f"@{order}"
         else:
-            order = Path(self._environment["CLOUDFILES_CRASH_AT"][1:])
+            environment["CLOUDFILES_CRASH_AT"] = f"@{order}"
         if run.crash and run.kind != "discover":
             order.write_text(run.crash)
         log = self._folder / f"run-{number}-{run.kind}.log"
-        before = self._warm.drivers()
         child = fork(stream.work(run.kind, self.stream), log, environment)
         self.say(f"started {number}: {run}")
-        return Striker(run, child, order, self._warm, before)
+        return Striker(run, child, order)
 
     def _follow(self, strikers: list[Striker]) -> None:
         until = time.monotonic() + WAVE_SECONDS
@@ -191,7 +187,8 @@ class Player:
             if self._undisturbed(f"full-{number}", stream.work("full", self.stream)) == 0:
                 break
         for number in range(HEALING_RUNS):
-            if self._undisturbed(f"heal-{number}", stream.work("warm", self.stream)) == 0:
+            kind = self._engines[number % len(self._engines)]
+            if self._undisturbed(f"heal-{number}", stream.work(kind, self.stream)) == 0:
                 return
             time.sleep(min(number * 0.3, 3.0))
         raise HangsError(f"{HEALING_RUNS} undisturbed runs failed: {self.history.healed[-1]}")

@@ -7,6 +7,7 @@ are killed or stopped: at a crash point, or after a time. Nothing here touches a
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,16 +19,15 @@ from airflow_cloudfiles.engine.crashpoints import (
 )
 
 STORES = ("local", "s3", "azure", "gcs")
-Kind = Literal["discover", "warm", "cold"]
-Target = Literal["discovery", "client", "supervisor", "driver", "python", "jvm", "warm"]
+ENGINES = ("local", "spark")
+Kind = Literal["discover", "local", "spark"]
+Target = Literal["discovery", "client", "supervisor", "driver", "python", "jvm"]
 Mode = Literal["addNewColumns", "rescue"]
 
-SHARE_COLD = 0.05
-"""Of schedules that have one complete command with a JVM of its own."""
-SHARE_WARM = 0.2
-"""Of waves in which the stream is ingested, on the warm Spark."""
-SHARE_JVM = 0.03
-"""Of runs on a warm Spark whose JVM, or all of whose Spark, is killed."""
+SHARE_INGESTED = 0.4
+"""Of waves in which the stream is ingested."""
+SHARE_SPARK = 0.25
+"""Of ingestions that Spark carries, where both engines do: each starts a JVM of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Run:
     """A process that is started.
 
     Attributes:
-        kind: A discovery; an ingest on the warm Spark; a complete command with a JVM of its own.
+        kind: A discovery; or an ingestion, by the engine that carries its tasks.
         crash: Crash point at which it is to die, with its passage; empty for none.
         strikes: Signals that it gets.
     """
@@ -166,24 +166,19 @@ class _World:
         return Landing(key, version, dice.choice((0, 1, 2, 5)), columns, broken, events=events)
 
 
-def generate(seed: int, store: str, *, with_cold: bool | None = None) -> Schedule:
+def generate(seed: int, store: str, engines: Sequence[str] = ENGINES) -> Schedule:
     """Make the schedule of a seed.
 
     Args:
         seed: A number.
         store: Where it plays.
-        with_cold: Whether it has a complete command; `None` leaves it to the dice.
+        engines: Which of `ENGINES` its ingestions have.
     """
     dice = random.Random(f"{seed}/{store}")
     is_notified = store != "local" and dice.random() < 0.4
     world = _World(dice, deletes=dice.random() < 0.4)
-    cold = dice.random() < SHARE_COLD if with_cold is None else with_cold
     count = dice.choice((3, 4, 4, 5))
-    cold_wave = dice.randrange(count) if cold else -1
-    waves = tuple(
-        _wave(world, number, is_notified=is_notified, is_cold=number == cold_wave)
-        for number in range(count)
-    )
+    waves = tuple(_wave(world, number, engines, is_notified=is_notified) for number in range(count))
     options = _options(dice, ignores_missing=world.deletes)
     in_store = store != "local" and dice.random() < 0.5
     return Schedule(seed, store, is_notified, in_store, options, waves)
@@ -204,16 +199,14 @@ def _options(dice: random.Random, *, ignores_missing: bool) -> dict[str, str]:
     return options
 
 
-def _wave(world: _World, number: int, *, is_notified: bool, is_cold: bool) -> Wave:
+def _wave(world: _World, number: int, engines: Sequence[str], *, is_notified: bool) -> Wave:
     dice = world.dice
     landings = world.land(number, is_notified=is_notified)
     order = list(range(len(landings)))
     if dice.random() < 0.5:
         dice.shuffle(order)
-    if is_cold:
-        runs = [_cold(dice)]
-    elif dice.random() < SHARE_WARM:
-        runs = [_warm(dice)] + [_warm(dice)] * (dice.random() < 0.1)
+    if dice.random() < SHARE_INGESTED:
+        runs = [_ingestion(dice, engines) for _ in range(1 + (dice.random() < 0.1))]
         runs += [_discovery(dice, is_notified=is_notified)] * (dice.random() < 0.5)
     else:
         runs = [_discovery(dice, is_notified=is_notified) for _ in range(dice.choice((1, 2, 3)))]
@@ -245,27 +238,28 @@ def _discovery(dice: random.Random, *, is_notified: bool) -> Run:
     return Run("discover")
 
 
-def _warm(dice: random.Random) -> Run:
-    chance = dice.random()
-    if chance < 0.5:
-        points = (*INTAKE_POINTS, *PLAN_POINTS, *STREAM_POINTS, *STREAM_POINTS)
-        return Run("warm", _passage(dice, dice.choice(points)))
-    after = dice.uniform(0.0, 0.9)
-    if chance < 0.5 + SHARE_JVM:
-        return Run("warm", strikes=(Strike(dice.choice(("jvm", "jvm", "warm")), after),))
-    target: Target = dice.choice(("client", "driver", "driver", "python", "python"))
-    if chance < 0.9:
-        return Run("warm", strikes=(Strike(target, after),))
-    stopped = dice.uniform(0.1, 1.5)
-    target = dice.choice(("client", "driver", "python", "jvm"))
-    killed = target != "jvm" and dice.random() < 0.5
-    strike = Strike(target, after, stopped, is_killed_stopped=killed)
-    return Run("warm", strikes=(strike,))
+def _ingestion(dice: random.Random, engines: Sequence[str]) -> Run:
+    both = set(engines) == set(ENGINES)
+    engine = "spark" if both and dice.random() < SHARE_SPARK else engines[0]
+    return _spark(dice) if engine == "spark" else _local(dice)
 
 
-def _cold(dice: random.Random) -> Run:
+def _spark(dice: random.Random) -> Run:
     if dice.random() < 0.5:
-        points = (*INTAKE_POINTS, *PLAN_POINTS, *STREAM_POINTS)
-        return Run("cold", _passage(dice, dice.choice(points)))
+        points = (*INTAKE_POINTS, *PLAN_POINTS, *STREAM_POINTS, *STREAM_POINTS)
+        return Run("spark", _passage(dice, dice.choice(points)))
     target: Target = dice.choice(("client", "supervisor", "driver", "jvm", "jvm", "python"))
-    return Run("cold", strikes=(Strike(target, dice.uniform(0.0, 4.0)),))
+    return Run("spark", strikes=(Strike(target, dice.uniform(0.0, 4.0)),))
+
+
+def _local(dice: random.Random) -> Run:
+    if dice.random() < 0.5:
+        points = (*INTAKE_POINTS, *PLAN_POINTS, *STREAM_POINTS, *STREAM_POINTS)
+        return Run("local", _passage(dice, dice.choice(points)))
+    target: Target = dice.choice(("client", "supervisor", "driver", "driver", "driver"))
+    after = dice.uniform(0.0, 2.5)
+    if dice.random() < 0.8:
+        return Run("local", strikes=(Strike(target, after),))
+    stopped, killed = dice.uniform(0.1, 1.5), dice.random() < 0.5
+    strike = Strike(target, after, stopped, is_killed_stopped=killed)
+    return Run("local", strikes=(strike,))

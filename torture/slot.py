@@ -10,10 +10,9 @@ import importlib
 import json
 import shutil
 import sys
-import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,11 @@ from torture.places import Store, running_store
 from torture.play import Player
 from torture.processes import Child, be_subreaper, fork, reap_strays
 from torture.schedule import generate
-from torture.strikes import WarmSpark
 
 PRELOADED = (
     "airflow_cloudfiles.cli",
     "airflow_cloudfiles.engine.intake.intake",
-    "airflow_cloudfiles.engine.job.warm.client",
+    "airflow_cloudfiles.engine.job.launch",
     "airflow_cloudfiles.engine.ledger.rocksdb",
     "airflow_cloudfiles.engine.storage.local",
 )
@@ -51,17 +49,19 @@ class Setting:
         store: It, running.
         work: Folder of the slot.
         environment: Of the processes of the package.
-        cold: Whether each has a complete command; `None` leaves it to the dice.
+        engines: Which carry the tasks of its ingestions.
     """
 
     name: str
     store: Store
     work: Path
     environment: Mapping[str, str]
-    cold: bool | None
+    engines: Sequence[str]
 
 
-def play_all(store: str, seeds: list[int], work: Path, results: Path, *, cold: bool | None) -> int:
+def play_all(
+    store: str, seeds: list[int], work: Path, results: Path, engines: Sequence[str]
+) -> int:
     """Play schedules; each leaves one line in the results.
 
     Returns:
@@ -71,10 +71,8 @@ def play_all(store: str, seeds: list[int], work: Path, results: Path, *, cold: b
     for name in (*PRELOADED, *OF_STORES.get(store, ())):
         importlib.import_module(name)
     work.mkdir(parents=True, exist_ok=True)
-    warm_dir = tempfile.mkdtemp(prefix="tw-")
-    Path(warm_dir).chmod(0o700)
     with running_store(store, work) as running:
-        setting = Setting(store, running, work, _environment(running, work, warm_dir), cold)
+        setting = Setting(store, running, work, _environment(running, work), engines)
         for seed in seeds:
             log = work / f"{store}-{seed}.log"
             line = work / "result.json"
@@ -82,18 +80,14 @@ def play_all(store: str, seeds: list[int], work: Path, results: Path, *, cold: b
             code = child.wait(SCHEDULE_SECONDS)
             reap_strays()
             _keep(line, results, (store, seed), code, log)
-        _stop_warm(setting)
-    shutil.rmtree(warm_dir, ignore_errors=True)
     return 0
 
 
-def _environment(store: Store, work: Path, warm_dir: str) -> dict[str, str]:
+def _environment(store: Store, work: Path) -> dict[str, str]:
     access = {} if store.access is None else to_environment(store.access)
     return {
         **access,
         "CLOUDFILES_CACHE_DIR": str(work / "cache"),
-        "CLOUDFILES_WARM_DIR": warm_dir,
-        "CLOUDFILES_CRASH_AT": f"@{work}/crash",
         "PYSPARK_PYTHON": sys.executable,
     }
 
@@ -112,12 +106,11 @@ def play_one(setting: Setting, seed: int) -> dict[str, Any]:
     began = time.monotonic()
     store, environment = setting.name, setting.environment
     folder = setting.work / f"{store}-{seed}"
-    schedule = generate(seed, store, with_cold=setting.cold)
+    schedule = generate(seed, store, setting.engines)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     place = setting.store.place(folder, is_notified=schedule.is_notified)
-    warm = WarmSpark(environment["CLOUDFILES_WARM_DIR"])
-    player = Player(schedule, place, folder, environment, warm)
+    player = Player(schedule, place, folder, environment, setting.engines)
     try:
         player.play()
         faults = _ask(player, place, folder, environment)
@@ -181,10 +174,3 @@ def _keep(line: Path, results: Path, which: tuple[str, int], code: int, log: Pat
         file.write(text)
     if not json.loads(text)["faults"]:
         log.unlink(missing_ok=True)
-
-
-def _stop_warm(setting: Setting) -> None:
-    from airflow_cloudfiles import cli  # noqa: PLC0415 - not before the fork
-
-    log = setting.work / "stop.log"
-    fork(lambda: cli.main(["spark", "stop"]), log, setting.environment).wait(60)

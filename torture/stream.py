@@ -16,8 +16,6 @@ from torture.schedule import Landing, Schedule
 if TYPE_CHECKING:
     from torture.play import Landed
 
-KEEP_WARM = "10 minutes"
-
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -72,10 +70,10 @@ def work(kind: str, stream: Stream) -> Callable[[], int]:
         arguments = ["state", "files", "--checkpoint-location", stream.state, "--json", "--quiet"]
         return lambda: _main(arguments)
     arguments = ["ingest", *_common(stream), "--target", stream.target]
-    if kind == "cold":
+    if kind == "spark":
         program = str(Path(sys.prefix, "bin", "cloudfiles"))
         return lambda: os.execv(program, [program, *arguments, "--master", "local[1]"])
-    return lambda: _main([*arguments, "--master", "local[2]", "--keep-warm", KEEP_WARM])
+    return lambda: _main([*arguments, "--engine", "local"])
 
 
 def _main(arguments: list[str]) -> int:

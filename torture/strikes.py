@@ -5,17 +5,15 @@ A strike counts when the process lived as the signal was sent, and is gone, or s
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from torture.processes import Child, Seen, below, command, is_alive, is_killed, seen, strike
+from torture.processes import Child, below, command, is_killed, strike
 from torture.schedule import Run, Strike
 
-_SERVER = "airflow_cloudfiles.engine.job.warm_server.server"
 _SUPERVISOR = "airflow_cloudfiles.engine.job.supervisor"
 _PHASES = (
     ("Batch ", "committing batches"),
@@ -50,60 +48,6 @@ class Hit:
     is_hit: bool
 
 
-class WarmSpark:
-    """The warm Spark of a slot, as its processes show it.
-
-    Args:
-        folder: `CLOUDFILES_WARM_DIR`.
-    """
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._root: Seen | None = None
-
-    def root(self) -> int | None:
-        """Its process."""
-        known = self._root
-        if known is not None:
-            now = seen(known.pid)
-            if now is not None and now.started == known.started and now.state not in "ZX":
-                return known.pid
-        self._root = None
-        marks = (_SERVER, f"{self._folder}/")
-        for entry in sorted((each for each in os.listdir("/proc") if each.isdigit()), key=int):  # noqa: PTH208
-            text = command(int(entry))
-            if all(mark in text for mark in marks) and (found := seen(int(entry))):
-                parent = command(found.parent)
-                if found.state not in "ZX" and marks[1] not in parent:
-                    self._root = found
-                    return found.pid
-        return None
-
-    def jvm(self) -> int | None:
-        """Its JVM."""
-        return next((each for each in self._children() if "java" in _program(each)), None)
-
-    def drivers(self) -> set[int]:
-        """What it has forked: drivers of runs and Python processes of Spark."""
-        return {each for each in self._children() if "java" not in _program(each)}
-
-    def pythons(self) -> list[int]:
-        """All Python processes below it."""
-        root = self.root()
-        found = below(root) if root else []
-        return [each.pid for each in found if "java" not in _program(each.pid)]
-
-    def wait_until_idle(self, seconds: float) -> None:
-        """Wait until it has no driver: what a killed command leaves ends by itself."""
-        until = time.monotonic() + seconds
-        while any(_is_driver(each) for each in self.drivers()) and time.monotonic() < until:
-            time.sleep(0.05)
-
-    def _children(self) -> list[int]:
-        root = self.root()
-        return [each.pid for each in below(root) if each.parent == root] if root else []
-
-
 class Striker:
     """Follows one run and strikes its processes.
 
@@ -111,15 +55,10 @@ class Striker:
         run: What was started.
         child: Its first process.
         order: File with its crash order.
-        warm: The warm Spark.
-        before: What that had forked before.
     """
 
-    def __init__(
-        self, run: Run, child: Child, order: Path, warm: WarmSpark, before: set[int]
-    ) -> None:
-        self.run, self.child = run, child
-        self._order, self._warm, self._before = order, warm, before
+    def __init__(self, run: Run, child: Child, order: Path) -> None:
+        self.run, self.child, self._order = run, child, order
         self._waiting = list(run.strikes)
         self._stopped: list[tuple[int, float, Strike]] = []
         self._hits: list[Hit] = []
@@ -201,23 +140,15 @@ class Striker:
         for each in taken:
             each.unlink()
             pid = int(each.name.rpartition("-")[2])
-            target = "driver, JVM and all" if run.kind == "cold" else self._kind_at(point)
+            target = "driver, JVM and all" if run.kind == "spark" else "driver without Spark"
             self._hits.append(Hit(run.kind, target, "kill", point, point, is_killed(pid)))
         if not taken:
             self._order.unlink(missing_ok=True)
             self._hits.append(Hit(run.kind, "-", "kill", point, "not passed", is_hit=False))
 
-    @staticmethod
-    def _kind_at(point: str) -> str:
-        in_driver = {"after-listing", "after-dedupe", "before-file-log-append"}
-        in_driver |= {"after-file-log-append", "after-ledger-record"}
-        return "driver" if point in in_driver else "python"
-
     def _target(self, each: Strike) -> int | None:
         if each.target in {"discovery", "client"}:
             return self.child.pid
-        if self.run.kind == "warm":
-            return self._target_of_warm(each)
         found = below(self.child.pid)
         supervisors = [p.pid for p in found if _SUPERVISOR in command(p.pid)]
         javas = [p.pid for p in found if "java" in _program(p.pid)]
@@ -227,18 +158,6 @@ class Striker:
         of = {"supervisor": supervisors, "jvm": javas, "driver": drivers, "python": pythons}
         chosen = of.get(each.target) or []
         return self._dice.choice(chosen) if chosen else None
-
-    def _target_of_warm(self, each: Strike) -> int | None:
-        if each.target == "warm":
-            return self._warm.root()
-        if each.target == "jvm":
-            return self._warm.jvm()
-        new = sorted(self._warm.drivers() - self._before)
-        drivers = [pid for pid in new if _is_driver(pid)]
-        if each.target == "driver":
-            return drivers[0] if drivers else None
-        pythons = [pid for pid in self._warm.pythons() if pid not in drivers]
-        return self._dice.choice(pythons) if pythons else None
 
     def _doing(self) -> str:
         try:
@@ -254,11 +173,3 @@ class Striker:
 
 def _program(pid: int) -> str:
     return command(pid).partition(" ")[0].rpartition("/")[2]
-
-
-def _is_driver(pid: int) -> bool:
-    """Whether a warm Spark has forked it as a driver: that leads a session of its own."""
-    try:
-        return os.getsid(pid) == pid and is_alive(pid)
-    except ProcessLookupError:
-        return False

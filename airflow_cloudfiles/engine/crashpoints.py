@@ -19,7 +19,7 @@ CRASH_AT = "CLOUDFILES_CRASH_AT"
 """Environment variable: `<point>` or `<point>:<k>`, to be killed at the k-th passage (from 1).
 
 Or `@<path>`, a local file that holds one of these, written when processes already run (those of a
-warm Spark, say). The one process that dies renames it to `<path>.taken-<its pid>`."""
+Spark Connect server, say). The one process that dies renames it to `<path>.taken-<its pid>`."""
 
 INTAKE_POINTS = (
     "after-dedupe",
@@ -146,6 +146,8 @@ RELOCATION_POINTS = (
 )
 """The points that relocating a source passes, in this order; the fourth only where versions are
 adopted."""
+QUERY_POINTS = ("before-query-start", "after-query-start", "after-query-note")
+"""The points that a driver passes which has a Spark Connect server carry its run, in this order."""
 TABLE_STREAM_POINTS = ("before-tracking-append", "after-tracking-append")
 """The points that a stream from a Delta table passes at a change of its schema, in this order."""
 

@@ -130,7 +130,7 @@ class StateMovedError(StateError, code="CF304"):
 
 
 class IncompatibleStateError(StateError, code="CF305"):
-    """The location was written by a newer version of this package."""
+    """The location was written by a newer version of this package, or by a much older one."""
 
 
 class CorruptedStateError(StateError, code="CF306"):
@@ -374,6 +374,10 @@ class TransformError(RunError, code="CF705"):
         self.is_retryable = retry
 
 
+class SparkVersionError(RunError, code="CF706"):
+    """This Spark is too old for what is asked of it."""
+
+
 class SparkServerError(RunError, code="CF703"):
     """A Spark Connect server cannot run jobs of this package as it is, or refuses this client."""
 
@@ -382,6 +386,11 @@ class SparkUnreachableError(RunError, code="CF704"):
     """A Spark Connect server does not answer, or has lost the session of the run."""
 
     is_retryable = True
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether a library in Rust (deltalake, rocksdict) has panicked: that is no `Exception`."""
+    return type(error).__name__ == "PanicException"
 
 
 def _json_after(text: str, marker: str) -> object | None:
@@ -450,6 +459,14 @@ _WORKER_DIED = "Python worker exited unexpectedly (crashed)"
 """What Spark reports of a process that the system ended: it cannot know why."""
 
 
+_NO_REASON = "A Python worker of Spark died"
+
+
+def has_no_reason(error: CloudFilesError) -> bool:
+    """Whether an error is that of a process which died without one."""
+    return isinstance(error, RunFailedError) and error.message.startswith(_NO_REASON)
+
+
 def from_text(text: str) -> CloudFilesError | None:
     """Find the last of our errors in a longer text, such as that of a `StreamingQueryException`.
 
@@ -470,7 +487,7 @@ def from_text(text: str) -> CloudFilesError | None:
     if _WORKER_DIED not in text:
         return None
     return RunFailedError(
-        "A Python worker of Spark died while it read files, and left no error. Either its machine "
+        f"{_NO_REASON} while it read files, and left no error. Either its machine "
         "ran out of memory: give executors more (spark.executor.memoryOverhead), or read fewer "
         "files at once (cloudFiles.maxFilesPerTrigger). Or the format is ORC and a file is damaged "
         "so that its library ends the process: with cloudFiles.maxFilesPerTrigger=1 the next file "

@@ -6,10 +6,9 @@ and a version of it by size, modification time and etag.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Final, Literal
 
 FileIdentity = Literal["path", "pathAndModificationTime", "pathAndVersion", "content"]
 """By what a file is known (`cloudFiles.fileIdentity`)."""
@@ -21,6 +20,8 @@ FILE_IDENTITIES: tuple[FileIdentity, ...] = (
 )
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CYCLE: Final = timedelta(days=146_097)
+"""How long the calendar takes to begin again: 400 years."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,20 @@ class FileEntry:
     etag: str = ""
     content: str = ""
 
-    @property
-    def modification_time(self) -> datetime:
-        """The modification time as a UTC `datetime`."""
-        return _EPOCH + timedelta(microseconds=self.modification_time_us)
+
+def iso_time(moment_us: int) -> str:
+    """Write a moment as ISO 8601, in UTC.
+
+    Args:
+        moment_us: Microseconds since 1970-01-01 UTC. Disks hold moments that `datetime` does not,
+            such as those of the year 10000; their year has a sign.
+    """
+    try:
+        return (_EPOCH + timedelta(microseconds=moment_us)).isoformat()
+    except OverflowError:
+        cycles, left_us = divmod(moment_us, _CYCLE // timedelta(microseconds=1))
+        year, rest = (_EPOCH + timedelta(microseconds=left_us)).isoformat().split("-", 1)
+        return f"{int(year) + 400 * cycles:+06}-{rest}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -89,4 +100,4 @@ class ReadLimit:
 
 def printable_path(path: str) -> str:
     r"""Make a path safe for UTF-8: bytes that are not UTF-8 become `\xNN`."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -1,15 +1,9 @@
-"""Which processes were started by one, how much memory do they take, and when do they end?"""
+"""Find the processes that one has started."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
-import signal
-from collections.abc import Iterable
 from pathlib import Path
-
-_PR_SET_PDEATHSIG = 1
 
 
 def descendants(root: int) -> list[int]:
@@ -29,26 +23,3 @@ def descendants(root: int) -> list[int]:
         wave = {pid for pid, parent in parents.items() if parent in wave}
         found.extend(wave)
     return found
-
-
-def memory_bytes(processes: Iterable[int]) -> int:
-    """Memory of some processes, pages that they share counted once (proportional set size).
-
-    Those that have ended, or are another user's, count nothing. Linux only; 0 elsewhere.
-    """
-    total = 0
-    for pid in processes:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
-            total += int(text.partition("\nPss:")[2].split()[0]) * 1024
-    return total
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that forked it ends; on Linux.
-
-    It holds for this process alone: what it starts has to ask for it again.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() == 1:  # it has ended meanwhile
-        os.kill(os.getpid(), signal.SIGKILL)

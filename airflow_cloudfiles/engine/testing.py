@@ -74,7 +74,7 @@ class LandingZone:
             nanoseconds = (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
         else:
             nanoseconds = round(modified * 10**6) * 1000
-        name = self._store.local_path(path).encode("utf-8", "surrogateescape")
+        name = os.fsencode(self._store.local_path(path))
         os.utime(name, ns=(nanoseconds, nanoseconds))
 
     def remove(self, path: str) -> None:

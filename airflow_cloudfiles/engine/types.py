@@ -9,8 +9,10 @@ case-sensitive), and columns stay in the order of their first appearance (Spark 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Final
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -33,13 +35,13 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
-    VariantType,
 )
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.naming import parts_of, quoted
 from airflow_cloudfiles.engine.shortened import cut
+from airflow_cloudfiles.engine.spark_types import VariantType
 
 MAX_DECIMAL_PRECISION: Final = 38
 _NUMERIC_ORDER: Final = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType)
@@ -52,9 +54,16 @@ _INTEGRAL_DIGITS: Final[dict[type[DataType], int]] = {
 """Digits of the decimal that holds every value of a type (Spark's `DecimalType.forType`)."""
 
 
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
 def is_column_name(name: str) -> bool:
-    r"""Whether a field can be a column: not the empty name, nor a lone surrogate (`"\ud800"`)."""
-    return bool(name) and is_unicode(name)
+    r"""Whether a field can be a column.
+
+    Not the empty name, nor half a character (`"\ud800"`), nor one with a control character: of
+    `"k\u0000a"` some libraries make `k`. Tabs and line breaks of headers stay.
+    """
+    return bool(name) and is_unicode(name) and not _CONTROL.search(name)
 
 
 def is_unicode(text: str) -> bool:
@@ -145,33 +154,140 @@ def _merge_decimals(left: DecimalType, right: DecimalType) -> DataType:
     return DecimalType(digits + scale, scale)
 
 
-def canonical(kind: DataType) -> DataType | None:
+def inside_of(kind: DataType) -> list[tuple[str, DataType]]:
+    """The types right inside of a type, under the field's name, `element`, `key` or `value`."""
+    if isinstance(kind, StructType):
+        return [(each.name, each.dataType) for each in kind.fields]
+    if isinstance(kind, ArrayType):
+        return [("element", kind.elementType)]
+    if isinstance(kind, MapType):
+        return [("key", kind.keyType), ("value", kind.valueType)]
+    return []
+
+
+def with_inside(kind: DataType, change: Callable[[str, DataType], DataType]) -> DataType:
+    """A type with others right inside of it; `change` gets the names that `inside_of` gives."""
+    if isinstance(kind, StructType):
+        return StructType(
+            [with_type(each, change(each.name, each.dataType)) for each in kind.fields]
+        )
+    if isinstance(kind, ArrayType):
+        return ArrayType(change("element", kind.elementType), kind.containsNull)
+    if isinstance(kind, MapType):
+        key, value = change("key", kind.keyType), change("value", kind.valueType)
+        return MapType(key, value, kind.valueContainsNull)
+    return kind
+
+
+def with_type(field: StructField, kind: DataType) -> StructField:
+    """The same field of another type."""
+    return StructField(field.name, kind, field.nullable, field.metadata)
+
+
+def seen_part(kind: DataType) -> Any:
+    """As much of a type as values have shown (`dropFieldIfAllNull`); `None` when nothing."""
+    if isinstance(kind, NullType):
+        return None
+    if isinstance(kind, ArrayType):
+        element = seen_part(kind.elementType)
+        return None if element is None else ArrayType(element, kind.containsNull)
+    if isinstance(kind, MapType):
+        key, value = seen_part(kind.keyType), seen_part(kind.valueType)
+        return key and value and MapType(key, value, kind.valueContainsNull)
+    if isinstance(kind, StructType):
+        kept = [
+            with_type(each, found)
+            for each in kind.fields
+            if (found := seen_part(each.dataType)) is not None
+        ]
+        return StructType(kept) if kept else None
+    return kind
+
+
+def seen_columns(schema: StructType) -> StructType:
+    """The columns whose type is known, of files that say their types.
+
+    One that no file says yet, as of a column without values that pandas wrote, waits for the first
+    that does. Where there is no other column, they are begun with.
+    """
+    found: StructType | None = seen_part(schema)
+    return schema if found is None else found
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much deeper types may be nested at some place of a schema.
+
+    What carries rows to a table, and what reads the table, bound it. All of it is counted without
+    the columns themselves, whose values may be anything.
+
+    Attributes:
+        arrow: Levels that Arrow's IPC takes, of 64.
+        json: Levels of the JSON of a Delta table's schema that deltalake and others read, of 128.
+        parquet: Levels of groups in a data file that deltalake reads, of 100.
+    """
+
+    arrow: int = 62
+    json: int = 123
+    parquet: int = 98
+
+    def within(self, kind: type[DataType]) -> Room | None:
+        """The room inside of a type; `None` where the type itself has none."""
+        arrow, in_json, parquet = _LEVELS.get(kind, (0, 0, 0))
+        left = Room(self.arrow - arrow, self.json - in_json, self.parquet - parquet)
+        return None if min(left.arrow, left.json, left.parquet) < 0 else left
+
+
+_LEVELS: Final[dict[type[DataType], tuple[int, int, int]]] = {
+    StructType: (1, 3, 1),
+    ArrayType: (1, 1, 2),
+    MapType: (2, 1, 2),
+    VariantType: (1, 0, 1),
+}
+ROOM: Final = Room()
+"""That of a column."""
+NO_ROOM: Final = Room(0, 0, 0)
+
+
+def canonical(kind: DataType, room: Room = ROOM) -> DataType | None:
     """What inference resolves on: never-seen values are strings, empty structs are gone.
+
+    So is what is nested too deep at a place with so much room.
 
     Returns:
         `None` when nothing is left: a struct without fields (SPARK-8093), or an array of them.
     """
     if isinstance(kind, NullType):
         return StringType()
+    inside = room.within(type(kind))
+    if inside is None:
+        return None
     if isinstance(kind, ArrayType):
-        element = canonical(kind.elementType)
+        element = canonical(kind.elementType, inside)
         return None if element is None else ArrayType(element, kind.containsNull)
+    if isinstance(kind, MapType):
+        key, value = canonical(kind.keyType, inside), canonical(kind.valueType, inside)
+        return key and value and MapType(key, value, kind.valueContainsNull)
     if isinstance(kind, StructType):
-        resolved = canonical_struct(kind)
+        resolved = canonical_struct(kind, inside)
         return resolved if resolved.fields else None
     return kind
 
 
-def canonical_struct(schema: StructType) -> StructType:
+def too_deep(schema: StructType) -> str | None:
+    """The first column that is nested deeper than a table can be."""
+    return next((each.name for each in schema.fields if not _has_room(each.dataType, ROOM)), None)
+
+
+def _has_room(kind: DataType, room: Room) -> bool:
+    inside = room.within(type(kind))
+    return inside is not None and all(_has_room(each, inside) for _, each in inside_of(kind))
+
+
+def canonical_struct(schema: StructType, room: Room = ROOM) -> StructType:
     """`canonical` for a whole schema, which may end up without columns."""
-    fields = ((field, canonical(field.dataType)) for field in schema.fields)
-    return StructType(
-        [
-            StructField(field.name, kind, field.nullable, field.metadata)
-            for field, kind in fields
-            if kind is not None
-        ]
-    )
+    fields = ((field, canonical(field.dataType, room)) for field in schema.fields)
+    return StructType([with_type(field, kind) for field, kind in fields if kind is not None])
 
 
 def as_nullable(kind: DataType) -> DataType:
@@ -192,20 +308,8 @@ def as_nullable(kind: DataType) -> DataType:
 
 def all_strings(kind: DataType) -> DataType:
     """The same shape with every leaf a string (Auto Loader's default for text formats, B5)."""
-    if isinstance(kind, StructType):
-        return StructType(
-            [
-                StructField(field.name, all_strings(field.dataType), field.nullable, field.metadata)
-                for field in kind.fields
-            ]
-        )
-    if isinstance(kind, ArrayType):
-        return ArrayType(all_strings(kind.elementType), kind.containsNull)
-    if isinstance(kind, MapType):
-        return MapType(
-            all_strings(kind.keyType), all_strings(kind.valueType), kind.valueContainsNull
-        )
-    return StringType()
+    inside = with_inside(kind, lambda _, each: all_strings(each))
+    return StringType() if inside is kind else inside
 
 
 def to_arrow(schema: StructType) -> pa.Schema:
@@ -288,17 +392,6 @@ def _arrow_type(kind: DataType, where: str) -> pa.DataType:
     )
 
 
-def has_variant(kind: DataType) -> bool:
-    """Whether a type is VARIANT, or holds one."""
-    if isinstance(kind, StructType):
-        return any(has_variant(each.dataType) for each in kind.fields)
-    if isinstance(kind, ArrayType):
-        return has_variant(kind.elementType)
-    return isinstance(kind, VariantType) or (
-        isinstance(kind, MapType) and has_variant(kind.valueType)
-    )
-
-
 def short_type(kind: DataType) -> str:
     """A type as Spark writes it, as much of it as a message shows."""
     return cut(kind.simpleString())
@@ -324,6 +417,30 @@ def _ddl_type(kind: DataType) -> str:
     if isinstance(kind, MapType):
         return f"MAP<{_ddl_type(kind.keyType)}, {_ddl_type(kind.valueType)}>"
     return kind.simpleString().upper()
+
+
+def schema_tree(schema: StructType) -> str:
+    """The schema as a tree, a field on each line, as `StructType.treeString` of Spark 4 has it."""
+    return "\n".join(("root", *_branches(schema, " |"), ""))
+
+
+def _branches(kind: DataType, prefix: str) -> Iterator[str]:
+    inside: tuple[tuple[str, DataType, str], ...] = ()
+    if isinstance(kind, StructType):
+        inside = tuple(
+            (each.name, each.dataType, f" (nullable = {str(each.nullable).lower()})")
+            for each in kind.fields
+        )
+    elif isinstance(kind, ArrayType):
+        contains = f" (containsNull = {str(kind.containsNull).lower()})"
+        inside = (("element", kind.elementType, contains),)
+    elif isinstance(kind, MapType):
+        contains = f" (valueContainsNull = {str(kind.valueContainsNull).lower()})"
+        inside = (("key", kind.keyType, ""), ("value", kind.valueType, contains))
+    for name, each, null in inside:
+        shown = each.simpleString() if isinstance(each, DecimalType) else each.typeName()
+        yield f"{prefix}-- {name}: {shown}{null}"
+        yield from _branches(each, f"{prefix}    |")
 
 
 def missing_fields(

@@ -39,6 +39,15 @@ def require_version(
     )
 
 
+def older(name: str) -> IncompatibleStateError:
+    """Give the error of what a version wrote that had no checksums yet; it is not damaged."""
+    return IncompatibleStateError(
+        f"{name} has no checksum: a version of airflow-provider-cloudfiles wrote it that is older "
+        "than format version 1. It is not damaged, and not understood here. Go on with the version "
+        "that wrote it, or ingest everything anew with a new checkpoint location and a new table."
+    )
+
+
 def read_note(
     content: bytes | str, *, name: str, understood: int, what_to_do: str = _UPGRADE
 ) -> dict[str, Any]:

@@ -5,8 +5,9 @@ started itself: through anonymous pipes, or inside Spark's own results. Nothing 
 file, a row, the state or a queue is ever decoded here; values of files are at most strings inside
 an object that a worker made.
 
-It is the only module that uses `pickle`. It builds nothing but classes of this package and of
-Spark's types, so that bytes from anywhere else would fail to decode instead of running something.
+It builds nothing but classes of this package and of Spark's types, so that bytes from anywhere else
+would fail to decode instead of running something. What driver and tasks of a run send each other is
+inside Spark's own closures and results (`batches`).
 """
 
 from __future__ import annotations

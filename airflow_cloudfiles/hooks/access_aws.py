@@ -1,18 +1,23 @@
 """How does a connection of type `aws` or `cloudfiles_aws` say that AWS is reached?
 
 Fields and precedence are those of Airflow's Amazon provider: "Amazon Web Services Connection" in
-its documentation.
+its documentation. Host, port and schema, or an extra field `host`, which older ones have for a
+MinIO or the like, are the address of all services but STS.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import AwsAccess
-from airflow_cloudfiles.hooks.extras import Extras
+from airflow_cloudfiles.hooks.extras import Extras, address_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_cloudfiles.hooks.extras import CloudConnection
 
 _SERVICES = ("s3", "sqs", "sns", "sts", "events")
@@ -45,7 +50,15 @@ _TUNING = (  # of the provider's clients; ours have their own
     "tcp_keepalive",
     "user_agent",
     "user_agent_extra",
+    "disable_request_compression",
+    "parameter_validation",
+    "request_min_compression_size_bytes",
+    "user_agent_appid",
 )
+_CHECKSUMS = ("request_checksum_calculation", "response_checksum_validation")
+_WHEN = ("when_required", "when_supported")
+_ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
+_AMAZON = re.compile(r"\.amazonaws\.(com|com\.cn|eu)(:[0-9]+)?(/|$)|\.api\.aws(:[0-9]+)?(/|$)")
 _ROLE_ARGUMENTS = dict.fromkeys(
     (
         "Policy",
@@ -72,8 +85,10 @@ def aws_access(connection: CloudConnection) -> AwsAccess:
     key, secret = _keys(connection, extra)
     session = extra.within("session_kwargs")
     role = extra.within("assume_role_kwargs")
-    path_style = _is_path_style(extra.within("config_kwargs"))
-    endpoint_urls, s3_path_style = _endpoints(extra)
+    common, is_of_host = _common_address(connection, extra)
+    config = _Config.of(extra.within("config_kwargs"))
+    endpoint_urls, of_s3 = _endpoints(extra, common)
+    styles = [style for style in (of_s3.style, config.style) if style]
     access = AwsAccess(
         access_key_id=key,
         secret_access_key=secret,
@@ -84,7 +99,9 @@ def aws_access(connection: CloudConnection) -> AwsAccess:
         role_external_id=role.text("ExternalId"),
         role_session_name=role.text("RoleSessionName"),
         endpoint_urls=endpoint_urls,
-        path_style=path_style or s3_path_style,
+        path_style=styles[0] == "path" if styles else is_of_host,
+        checksums={**config.checksums, **of_s3.checksums},
+        request_arguments=_request_arguments(extra.within("extra_args")),
         verify=_verify(extra),
     )
     session.end(passed_over=("aws_account_id",))
@@ -115,35 +132,88 @@ def _keys(connection: CloudConnection, extra: Extras) -> tuple[str | None, str |
     return key or None, secret or None
 
 
-def _endpoints(extra: Extras) -> tuple[dict[str, str], bool]:
-    """Addresses by service, and whether S3's own settings want the bucket in the path.
+def _common_address(connection: CloudConnection, extra: Extras) -> tuple[str | None, bool]:
+    """The address of all services but STS, and whether it is a host of a server of one's own.
 
-    A common `endpoint_url` serves every service but STS, as in Airflow: it may be that of S3 in
-    one's network, where nobody assumes roles.
+    Such a server has the buckets in the path of a request, unless the connection says otherwise:
+    few have a name for each bucket.
+
+    Raises:
+        OptionError: There are two.
     """
-    common = extra.text("endpoint_url")
+    given = {
+        "endpoint_url": extra.text("endpoint_url"),
+        "the extra field host": extra.text("host"),
+        "host": address_of(connection),
+    }
+    named = {name: value.strip().rstrip("/") for name, value in given.items() if value}
+    if len(set(named.values())) > 1:
+        raise OptionError(
+            f"Connection {connection.conn_id!r} ({connection.conn_type}) names two addresses, in "
+            f"{' and '.join(named)}. Keep the one that is meant."
+        )
+    address = next(iter(named.values()), None)
+    if address is not None and "://" not in address:
+        address = f"https://{address}"
+    is_own = address is not None and not _AMAZON.search(address)
+    return address, is_own and "endpoint_url" not in named
+
+
+def _endpoints(extra: Extras, common: str | None) -> tuple[dict[str, str], _Config]:
+    """Addresses by service, and S3's own settings.
+
+    A common address serves every service but STS, as in Airflow: it may be that of S3 in one's
+    network, where nobody assumes roles.
+    """
     found = {service: common for service in _SERVICES if common and service != "sts"}
-    path_style = False
+    of_s3 = _Config()
     for service, settings in extra.within("service_config").items():
         if service in _SERVICES:
             if address := settings.text("endpoint_url"):
-                found[service] = address
-            styled = _is_path_style(settings.within("config_kwargs"))
-            path_style |= styled and service == "s3"
+                found[service] = address.strip()
+            read = _Config.of(settings.within("config_kwargs"))
+            of_s3 = read if service == "s3" else of_s3
             settings.end(passed_over=("bucket_name",))
-    return found, path_style
+    return found, of_s3
 
 
-def _is_path_style(config: Extras) -> bool:
-    """Whether botocore's settings put the bucket in the path of a request."""
+@dataclass(frozen=True, slots=True)
+class _Config:
+    """What botocore's settings say that is obeyed: where the bucket is, and about checksums."""
+
+    style: str | None = None
+    checksums: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Extras) -> _Config:
+        """Read them, and refuse the others."""
+        checksums = {name: value for name in _CHECKSUMS if (value := config.text(name, _WHEN))}
+        return cls(_addressing_style(config), checksums)
+
+
+def _addressing_style(config: Extras) -> str | None:
+    """Where botocore's settings put the bucket in a request."""
     s3 = config.within("s3")
     style = s3.text("addressing_style")
     if config.peek("signature_version") == "s3v4":  # what is used anyway
         config.text("signature_version")
     config.refuse(_REFUSED_CONFIG)
     config.end(passed_over=_TUNING)
-    s3.end(passed_over=("payload_signing_enabled",))
-    return style == "path"
+    s3.end(passed_over=("payload_signing_enabled", "us_east_1_regional_endpoint"))
+    return style
+
+
+def _request_arguments(given: Extras) -> dict[str, str | bool]:
+    """What requests say, under the names that `S3Hook(extra_args=…)` and boto3 have for it."""
+    found: dict[str, str | bool | None] = {
+        "RequestPayer": given.text("RequestPayer", ("requester",)),
+        "ServerSideEncryption": given.text("ServerSideEncryption", _ENCRYPTIONS),
+        "SSEKMSKeyId": given.text("SSEKMSKeyId"),
+    }
+    if given.peek("BucketKeyEnabled") is not None:
+        found["BucketKeyEnabled"] = given.flag("BucketKeyEnabled", default=False)
+    given.end()
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _verify(extra: Extras) -> bool | str:

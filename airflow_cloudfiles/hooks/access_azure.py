@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import AzureAccess
-from airflow_cloudfiles.hooks.extras import Extras
+from airflow_cloudfiles.hooks.extras import Extras, address_of
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.hooks.extras import CloudConnection
@@ -91,14 +91,9 @@ def _addresses(connection: CloudConnection, extra: Extras) -> tuple[str | None, 
 
 def _host(connection: CloudConnection) -> str | None:
     """The address in the field `host`; a bare word there is an id of Active Directory."""
-    host = (connection.host or "").strip()
-    if "." not in host and "://" not in host and not connection.port:
+    address, host = address_of(connection), connection.host or ""
+    if address is None or ("." not in host and "://" not in host and not connection.port):
         return None
-    address = host if "://" in host else f"https://{host}"
-    if connection.port:
-        scheme, _, rest = address.partition("://")
-        name, slash, path = rest.partition("/")
-        address = f"{scheme}://{name}:{connection.port}{slash}{path}"
     return address.replace(".dfs.", ".blob.", 1)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import GcpAccess
-from airflow_cloudfiles.hooks.extras import Extras
+from airflow_cloudfiles.hooks.extras import Extras, refuse_fields
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.hooks.extras import CloudConnection
@@ -38,6 +38,14 @@ _REFUSED = {
     "key_secret_project_id": _KEY,
     "quota_project_id": "Give the project that requests are made for as project.",
 }
+_LOCATED = "What is read or written, a location says. Remove it."
+_ADDRESS = (
+    "Give the address as the extra field storage_endpoint (https://…), that of Pub/Sub as "
+    "pubsub_endpoint."
+)
+_REFUSED_FIELDS = {"host": _ADDRESS, "port": _ADDRESS, "login": _KEY, "password": _KEY}
+_AIRFLOWS_SCHEMA = "default"
+"""Of `google_cloud_default`, which Airflow makes by itself."""
 _WIDE = "https://www.googleapis.com/auth/cloud-platform"
 
 
@@ -48,6 +56,9 @@ def gcp_access(connection: CloudConnection) -> GcpAccess:
         OptionError: It contradicts itself, or says what is not offered.
     """
     extra = Extras.of(connection)
+    if connection.schema != _AIRFLOWS_SCHEMA:
+        refuse_fields(connection, {"schema": _LOCATED})
+    refuse_fields(connection, _REFUSED_FIELDS)
     if extra.peek("scope") == _WIDE:
         extra.text("scope")
     extra.refuse(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import MAX_CONNECTIONS, SftpAccess
-from airflow_cloudfiles.hooks.extras import Extras
+from airflow_cloudfiles.hooks.extras import Extras, refuse_fields
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.hooks.extras import CloudConnection
@@ -44,6 +44,7 @@ def sftp_access(connection: CloudConnection) -> SftpAccess:
     """
     extra = Extras.of(connection)
     extra.refuse(_REFUSED)
+    refuse_fields(connection, {"schema": "Which folder is read, a location says. Remove it."})
     where = f"Connection {connection.conn_id!r} ({connection.conn_type})"
     if not connection.host:
         raise OptionError(f"{where} has no host. Its credentials are sent to that server only.")

@@ -7,6 +7,7 @@ checked when the DAG is parsed; what is templated is checked when it has been re
 from __future__ import annotations
 
 import ast
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -29,7 +30,7 @@ from airflow_cloudfiles.engine.versions import FIELD, require_version
 if TYPE_CHECKING:
     from airflow_cloudfiles.hooks.keywords import Location
 
-_TEMPLATE_MARKS = ("{{", "{%")
+_TEMPLATE_MARKS = ("{{", "{%", "{#")
 _OPTION_OF_ARGUMENT = {
     "path": "source",
     "cloudfiles.format": "format",
@@ -176,7 +177,9 @@ def check_at_parse(
         OptionError: An option is unknown, not offered, or has a bad value.
         SchemaHintError: The hints cannot be read.
     """
-    options = {} if options is None else options
+    _check_location("source", source)
+    if options is None or (isinstance(options, str) and not has_template(options)):
+        options = options_of(options)
     if not isinstance(options, Mapping) or not _is_plain(format):
         return
     for name in options:
@@ -200,6 +203,16 @@ def check_at_parse(
         check_hints(parsed.schema_hints)
 
 
+def _check_location(name: str, given: object) -> None:
+    """Refuse what is no location, where a user may think that several can be given."""
+    if isinstance(given, list | tuple | set | Mapping):
+        raise OptionError(
+            f"{name} must be one path or URI, got {given!r}. A stream reads one folder, or what a "
+            f"pattern such as s3://lake/{{orders,returns}} names; for folders that have nothing in "
+            f"common, make a stream of each (CloudFilesIngestOperator.partial(...).expand_kwargs)."
+        )
+
+
 def check_fields(fields: object) -> dict[str, str | None]:
     """Read which fields a task is to promote.
 
@@ -210,7 +223,7 @@ def check_fields(fields: object) -> dict[str, str | None]:
         OptionError: It is something else.
     """
     if isinstance(fields, str):
-        fields = _from_template(fields)
+        fields = from_template(fields)
     if isinstance(fields, list | tuple):
         fields = dict.fromkeys(fields)
     if isinstance(fields, Mapping) and all(
@@ -240,7 +253,7 @@ def check_batch(batch: object, checkpoint_location: str) -> dict[str, object] | 
         IncompatibleStateError: A newer version of this package made it.
     """
     if isinstance(batch, str):
-        batch = _from_template(batch)
+        batch = from_template(batch)
     if batch is None:
         return None
     if not isinstance(batch, Mapping) or not {"checkpoint_location", "last_entry"} <= set(batch):
@@ -274,18 +287,49 @@ def _as_option(value: object) -> str:
 def _is_plain(value: object) -> bool:
     """Whether a value is known when the DAG is parsed."""
     if isinstance(value, str):
-        return not any(mark in value for mark in _TEMPLATE_MARKS)
+        return not has_template(value)
     return isinstance(value, bool | int | float)
 
 
-def _from_template(text: str) -> object:
-    """Read the text a template makes of a dict or of `None`; other text is returned as it is."""
+def has_template(text: str) -> bool:
+    """Whether Jinja has anything to do in a text."""
+    return any(mark in text for mark in _TEMPLATE_MARKS)
+
+
+def from_template(text: str) -> object:
+    """Read the text that a template makes of a dict or of `None`; other text is given back.
+
+    Args:
+        text: As Python writes a value, or JSON.
+    """
     if not text.strip():
         return None
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
+    for read in (ast.literal_eval, json.loads):
+        try:
+            return read(text.strip())
+        except (ValueError, SyntaxError):
+            continue
+    return text
+
+
+def options_of(given: object) -> Mapping[str, object]:
+    """Give the options of a stream, also where a template has made a text of them all.
+
+    Args:
+        given: A mapping, its text, or nothing.
+
+    Raises:
+        OptionError: It is something else.
+    """
+    found = from_template(given) if isinstance(given, str) else given
+    if found is None:
+        return {}
+    if isinstance(found, Mapping) and all(isinstance(name, str) for name in found):
+        return found
+    raise OptionError(
+        f"options must be a mapping from names to values, or a template that gives one "
+        f"('{{{{ var.json.my_options }}}}'); got {type(found).__name__}."
+    )
 
 
 def metadata_options(

@@ -28,6 +28,7 @@ from airflow_cloudfiles.engine.job.launch import (
     launch,
 )
 from airflow_cloudfiles.engine.options.table_stream import is_table
+from airflow_cloudfiles.engine.options.values import check_ends
 from airflow_cloudfiles.engine.state.run_history import read_report
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.versions import FIELD
@@ -96,7 +97,7 @@ class CloudFilesHook(BaseHook):
         Raises:
             OptionError: It is relative to nothing.
         """
-        if is_absolute(location):
+        if is_absolute(check_ends("A location", location)):
             return location
         base = self._base_path()
         if base is None:
@@ -308,7 +309,7 @@ class CloudFilesHook(BaseHook):
 
     def _new_versions(self, located: StreamArguments) -> dict[str, object] | None:
         """Say which versions of a table are still to be ingested."""
-        from airflow_cloudfiles.engine.delta.stream.backlog import backlog  # noqa: PLC0415
+        from airflow_cloudfiles.engine.delta.stream.offsets import backlog  # noqa: PLC0415
 
         state = open_store(located.checkpoint_location, self.access)
         found = backlog(state, located.source, open_store(located.source, self.access))

@@ -26,6 +26,7 @@ class CloudConnection(Protocol):
     conn_id: str
     conn_type: str | None
     host: str | None
+    schema: str | None
     login: str | None
     password: str | None
     port: int | None
@@ -68,13 +69,21 @@ class Extras:
         named.pop(TEST_LOCATION, None)
         return cls(where, named)
 
-    def text(self, name: str) -> str | None:
+    def text(self, name: str, words: Collection[str] = ()) -> str | None:
         """Take a field that holds a text.
+
+        Args:
+            name: Of the field.
+            words: The texts that it may hold; any, if there is none.
 
         Raises:
             OptionError: It holds something else.
         """
         value = self._fields.pop(name, None)
+        if words and value is not None and value not in words:
+            raise OptionError(
+                f"{self._where}: {name} must be {' or '.join(words)}. Correct it in the connection."
+            )
         if value is None or isinstance(value, str):
             return value
         raise OptionError(f"{self._where}: {name} must be a string. Correct it in the connection.")
@@ -152,6 +161,48 @@ class Extras:
                     "could change who is given access. Correct its name, or use a connection "
                     "without it."
                 )
+
+
+def refuse_fields(connection: CloudConnection, reasons: Mapping[str, str]) -> None:
+    """Refuse fields of a connection itself that are not used.
+
+    Args:
+        connection: The connection.
+        reasons: What to do instead, by the name of the field.
+
+    Raises:
+        UnsupportedOptionError: One of them is there.
+    """
+    where = f"Connection {connection.conn_id!r} ({connection.conn_type})"
+    named = {name: getattr(connection, name, None) for name in reasons}
+    Extras(where, named).refuse(reasons)
+
+
+def address_of(connection: CloudConnection) -> str | None:
+    """Give the address that host, port and schema of a connection name; `None` without a host.
+
+    Raises:
+        UnsupportedOptionError: There is a port or a schema, and no host, or the schema is none.
+    """
+    host = (connection.host or "").strip().rstrip("/")
+    schema = (connection.schema or "").strip().lower()
+    if schema not in {"", "http", "https"}:
+        refuse_fields(connection, {"schema": _NO_SCHEMA})
+    if not host:
+        refuse_fields(connection, {"port": _NO_HOST, "schema": _NO_HOST})
+        return None
+    named, found, rest = host.rpartition("://")
+    scheme = named.lower() if found else (schema or "https")
+    name, slash, path = rest.partition("/")
+    is_numbered = name.rpartition("]")[2].count(":") == 1
+    port = f":{connection.port}" if connection.port and not is_numbered else ""
+    return f"{scheme}://{name}{port}{slash}{path}"
+
+
+_NO_SCHEMA = (
+    "It can be http or https, for the host; what is read or written, a location says. Remove it."
+)
+_NO_HOST = "It means nothing without a host. Remove it, or give the host."
 
 
 def _object(where: str, name: str, value: object) -> dict[str, Any]:

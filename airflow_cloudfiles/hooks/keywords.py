@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
 
     from airflow_cloudfiles.hooks.approval import Decision
+    from airflow_cloudfiles.hooks.spark import Engine
 
 Location: TypeAlias = "str | PathLike[str] | XComArg"
 """Where something lies; templated, or what another task returns."""
@@ -155,13 +156,13 @@ class SensorKeywords(StreamKeywords, TargetKeyword, total=False):
 class SparkOnly(StreamOnly, total=False):
     """The arguments of `CloudFilesSparkJobOperator`, but for `target` and `task_id`."""
 
+    engine: Engine
     master: str | None
     deploy_mode: str | None
     driver_memory: str | None
     spark_conf: Mapping[str, str] | None
     spark_conn_id: str | None
     spark_remote: str | None
-    keep_warm: timedelta | str | None
     packages: Sequence[str]
     files: Sequence[str]
     py_files: Sequence[str]

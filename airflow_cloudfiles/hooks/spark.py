@@ -7,23 +7,27 @@ would bring `pyspark-client`, whose files overwrite those of `pyspark`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.connect.server import SparkConnect, remote_of
-from airflow_cloudfiles.engine.job.spark_command import LocalSpark, SparkSubmit
+from airflow_cloudfiles.engine.job.spark_command import LocalPython, LocalSpark, SparkSubmit
 from airflow_cloudfiles.engine.job.spec import refuse_secrets
-from airflow_cloudfiles.engine.options import values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+Engine = Literal["spark", "local"]
+"""What carries the tasks of a run."""
 DEFAULT_MASTER = "local[*]"
 
 CONNECT_TYPE = "spark_connect"
 """The type of connection that Airflow's Spark provider has for a Spark Connect server."""
+_ARGUMENTS = {"conf": "spark_conf", "conn_id": "spark_conn_id", "remote": "spark_remote"}
+"""Arguments of a task that have another name here."""
+_OF_SOURCES = {"spark.sql.casesensitive", "spark.sql.session.timezone"}
+"""Configuration of Spark that a run without it heeds, in lower case."""
 _BINARIES = ("spark-submit", "spark2-submit", "spark3-submit")
 
 
@@ -46,6 +50,8 @@ class SparkConnection(Protocol):
 class SparkArguments:
     """Where and how a task wants its Spark, as its arguments say."""
 
+    engine: Engine = "spark"
+    """`local`: processes of the worker carry the tasks, and there is no Spark."""
     master: str | None = None
     """`local[2]`, `spark://host:7077`, `yarn`, `k8s://…`; default: the connection's, or local."""
     deploy_mode: str | None = None
@@ -64,8 +70,6 @@ class SparkArguments:
     """Airflow connection of type `spark` or `spark_connect`; arguments go before what it says."""
     remote: str | None = None
     """A Spark Connect server, `sc://host:port`, in place of everything else."""
-    keep_warm: timedelta | str | None = None
-    """How long a Spark on this machine stays for the next runs, such as `10 minutes`."""
 
     @property
     def is_submitted(self) -> bool:
@@ -75,12 +79,14 @@ class SparkArguments:
 
 def submission(
     spark: SparkArguments, connection: SparkConnection | None
-) -> LocalSpark | SparkSubmit | SparkConnect:
+) -> LocalPython | LocalSpark | SparkSubmit | SparkConnect:
     """Decide how a job is started.
 
     Raises:
         OptionError: The connection or the configuration cannot be used.
     """
+    if spark.engine != "spark":
+        return _without_spark(spark)
     remote = spark.remote or _remote(connection)
     if remote:
         return _server(spark, remote)
@@ -90,10 +96,7 @@ def submission(
     submitted = deploy_mode or spark.is_submitted
     if master.startswith("local") and not submitted:
         refuse_secrets(spark.conf)  # it is stored beside the state
-        return LocalSpark(
-            master=master, driver_memory=spark.driver_memory, keep_warm=_duration(spark.keep_warm)
-        )
-    _refuse_keep_warm(spark)
+        return LocalSpark(master=master, driver_memory=spark.driver_memory)
     conf = dict(spark.conf)
     for name, value in (
         ("spark.driver.memory", spark.driver_memory),
@@ -115,6 +118,28 @@ def submission(
     )
 
 
+def _without_spark(spark: SparkArguments) -> LocalPython:
+    """Processes of the worker; whatever says where Spark runs means nothing to them.
+
+    Raises:
+        OptionError: There is such an argument, or no such engine.
+    """
+    if spark.engine not in get_args(Engine):
+        raise OptionError(
+            f"engine must be one of {', '.join(get_args(Engine))}, got {spark.engine!r}."
+        )
+    given = [each.name for each in fields(spark) if getattr(spark, each.name)]
+    given.remove("engine")
+    if not {key.lower() for key in spark.conf} - _OF_SOURCES:
+        given = [name for name in given if name != "conf"]
+    if names := [_ARGUMENTS.get(name, name) for name in given]:
+        raise OptionError(
+            f"engine='local' starts no Spark, and {', '.join(names)} is for Spark. Leave out one "
+            "of them."
+        )
+    return LocalPython()
+
+
 def _server(spark: SparkArguments, remote: str) -> SparkConnect:
     """A Spark Connect server, which was started with its own master, memory and jars."""
     if spark.master or spark.driver_memory or spark.is_submitted:
@@ -122,25 +147,8 @@ def _server(spark: SparkArguments, remote: str) -> SparkConnect:
             "A Spark Connect server has a master, memory, jars and files of its own: leave out "
             "master, deploy_mode, driver_memory, packages, files and py_files."
         )
-    _refuse_keep_warm(spark)
     refuse_secrets(spark.conf)  # it is stored beside the state
     return SparkConnect(remote)
-
-
-def _refuse_keep_warm(spark: SparkArguments) -> None:
-    """A cluster, or a server, is not this task's to keep."""
-    if spark.keep_warm is not None:
-        raise OptionError(
-            "keep_warm is for a Spark on the worker's own machine (master local[*] or local[n]): "
-            "leave it out, or the cluster or server."
-        )
-
-
-def _duration(given: timedelta | str | None) -> timedelta | None:
-    """`keep_warm`, which may be a text."""
-    if isinstance(given, str):
-        return timedelta(seconds=values.interval.read("keep_warm", given))
-    return given
 
 
 def _remote(connection: SparkConnection | None) -> str | None:

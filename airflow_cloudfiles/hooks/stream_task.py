@@ -12,12 +12,16 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
-from airflow.providers.common.compat.sdk import BaseOperator
-
-from airflow_cloudfiles.hooks.arguments import StreamArguments, as_text, check_at_parse
+from airflow_cloudfiles.hooks.arguments import (
+    StreamArguments,
+    as_text,
+    check_at_parse,
+    options_of,
+)
 from airflow_cloudfiles.hooks.assets import location_of
 from airflow_cloudfiles.hooks.observability.links import StreamLink, TableLink
-from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES
+from airflow_cloudfiles.hooks.rendering import TextArguments
+from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES, task_errors
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -34,7 +38,7 @@ does not see `default_args`, does not miss it.
 """
 
 
-class StreamTask(BaseOperator):
+class StreamTask(TextArguments):
     """Base of the sensor and the operators.
 
     Args:
@@ -66,6 +70,7 @@ class StreamTask(BaseOperator):
     template_fields_renderers = {"options": "json"}  # noqa: RUF012 - Airflow declares it so
     operator_extra_links: Collection[BaseOperatorLink] = (StreamLink(), TableLink())
 
+    text_fields = ("source", "checkpoint_location", "schema_location", "target")
     reads_tables: ClassVar[bool] = False
     """Whether the source of this task may be a Delta table."""
 
@@ -97,11 +102,12 @@ class StreamTask(BaseOperator):
 
     def stream_arguments(self) -> StreamArguments:
         """The stream, as the rendered arguments describe it."""
-        return StreamArguments(
-            source=self.source,
-            format=self.format,
-            checkpoint_location=self.checkpoint_location,
-            schema_location=self.schema_location,
-            target=self.target,
-            options=self.options or {},
-        )
+        with task_errors():
+            return StreamArguments(
+                source=self.source,
+                format=self.format,
+                checkpoint_location=self.checkpoint_location,
+                schema_location=self.schema_location,
+                target=self.target,
+                options=options_of(self.options),
+            )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.providers.common.compat.sdk import BaseOperator
-
 from airflow_cloudfiles.engine.job.table.run import TableRun
 from airflow_cloudfiles.hooks.arguments import as_text
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+from airflow_cloudfiles.hooks.rendering import TextArguments
 from airflow_cloudfiles.hooks.stream_task import REQUIRED
 from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES, run_id_of, task_errors
 
@@ -25,7 +24,7 @@ _SHOWN: Final = 20
 """Files that the report of a task names; its log names all."""
 
 
-class CloudFilesFileOperator(BaseOperator):
+class CloudFilesFileOperator(TextArguments):
     """Have files of a stream ingested again, left out, put aside, or forgotten.
 
     It is done to all of the files or to none, once in a DAG run however often the task is tried,
@@ -69,6 +68,7 @@ class CloudFilesFileOperator(BaseOperator):
         "target",
         "path_column",
     )
+    text_fields = ("checkpoint_location", "reason", "target", "path_column")
     ui_color = "#e3e0f2"
 
     def __init__(  # noqa: PLR0913 - a task's arguments are its interface

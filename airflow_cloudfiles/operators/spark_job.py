@@ -9,13 +9,12 @@ from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.hooks.arguments import check_batch
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.observability.openlineage import operator_lineage
-from airflow_cloudfiles.hooks.spark import SparkArguments
+from airflow_cloudfiles.hooks.spark import Engine, SparkArguments
 from airflow_cloudfiles.hooks.task import HEALING_POLICY, healing_arguments, run_id_of, task_errors
 from airflow_cloudfiles.operators.job import JobTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import timedelta
 
     from airflow.providers.common.compat.sdk import Context, RetryPolicy
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -28,6 +27,8 @@ class CloudFilesSparkJobOperator(JobTask):
     """Base of the operators that start Spark; use one of its subclasses.
 
     Args:
+        engine: What carries the tasks: `spark` (the default), or `local`, processes of the worker
+            without a JVM, for small streams of files.
         master: Where Spark runs: `local[*]` (the default), `local[2]`, `spark://host:7077`,
             `yarn`, `k8s://https://…`.
         deploy_mode: `client` or `cluster`, on a cluster.
@@ -37,9 +38,6 @@ class CloudFilesSparkJobOperator(JobTask):
             names a server; the task's arguments take precedence over it.
         spark_remote: A Spark Connect server, `sc://host:port`. A token belongs in a connection:
             arguments of a task are shown.
-        keep_warm: How long the Spark of an ingestion stays on the worker when it is idle, for the
-            next runs there: a `timedelta`, or a text such as `10 minutes`. `None` (the default): it
-            ends with the task. For `local` masters.
         packages: Maven coordinates of jars.
         files: Files for the working directory of each executor.
         py_files: Python files and archives for the executors' path.
@@ -53,13 +51,13 @@ class CloudFilesSparkJobOperator(JobTask):
     def __init__(  # noqa: PLR0913 - a task's arguments are its interface
         self,
         *,
+        engine: Engine = "spark",
         master: str | None = None,
         deploy_mode: str | None = None,
         driver_memory: str | None = None,
         spark_conf: Mapping[str, str] | None = None,
         spark_conn_id: str | None = None,
         spark_remote: str | None = None,
-        keep_warm: timedelta | str | None = None,
         packages: Sequence[str] = (),
         files: Sequence[str] = (),
         py_files: Sequence[str] = (),
@@ -68,6 +66,7 @@ class CloudFilesSparkJobOperator(JobTask):
     ) -> None:
         super().__init__(**kwargs, **healing_arguments(retry_policy, kwargs))
         self.spark = SparkArguments(
+            engine=engine,
             master=master,
             deploy_mode=deploy_mode,
             driver_memory=driver_memory,
@@ -77,7 +76,6 @@ class CloudFilesSparkJobOperator(JobTask):
             py_files=tuple(py_files),
             conn_id=spark_conn_id,
             remote=spark_remote,
-            keep_warm=keep_warm,
         )
         self._located: StreamArguments | None = None
 

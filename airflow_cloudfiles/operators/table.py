@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.providers.common.compat.sdk import BaseOperator
-
 from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.job.table.run import TableRun
 from airflow_cloudfiles.engine.options.values import size
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.observability.links import TableLink
+from airflow_cloudfiles.hooks.rendering import TextArguments
 from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES, task_errors
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ _SHOWN: Final = 20
 """Files that the log of a task names."""
 
 
-class CloudFilesOptimizeTableOperator(BaseOperator):
+class CloudFilesOptimizeTableOperator(TextArguments):
     """Write the small data files of a Delta table together, or z-order it.
 
     It may run while streams write to the table, and be killed and repeated: no row changes. It
@@ -91,7 +90,7 @@ class CloudFilesOptimizeTableOperator(BaseOperator):
             self._run.kill()
 
 
-class CloudFilesVacuumTableOperator(BaseOperator):
+class CloudFilesVacuumTableOperator(TextArguments):
     """Remove the files of a Delta table that no version within a retention names.
 
     By default it only reports them: `delete=True` removes them. It may run while others read and

@@ -126,7 +126,7 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
     def execute_complete(
         self,
         context: Context,
-        event: Mapping[str, object] | None = None,
+        event: Mapping[str, Any] | None = None,
         deadline: float | None = None,
     ) -> Any:
         """Poke again after the event; keep waiting if another run was faster.
@@ -134,10 +134,11 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
         Args:
             context: Airflow's.
             event: The trigger's. What there is to ingest, the worker discovers itself.
-            deadline: When the sensor times out, in seconds since 1970. `dag.test()` loses it.
+            deadline: When the sensor times out, in seconds since 1970. `dag.test()` loses it, but
+                not what the event has.
         """
-        if deadline is None and event is not None and event.get("is_over"):
-            deadline = time.time()
+        if deadline is None and event is not None:
+            deadline = time.time() if event.get("is_over") else event.get("ends_at")
         return self._batch_or_defer(context, deadline or time.time() + self.timeout)
 
     def _batch_or_defer(self, context: Context, deadline: float) -> Any:

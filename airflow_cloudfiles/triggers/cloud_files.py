@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_cloudfiles.engine.intake.results import Arrivals
-from airflow_cloudfiles.hooks.arguments import StreamArguments, check_at_parse
+from airflow_cloudfiles.hooks.arguments import (
+    StreamArguments,
+    as_text,
+    check_at_parse,
+    options_of,
+)
+from airflow_cloudfiles.hooks.assets import location_of
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.observability.silence import is_past, soonest
 from airflow_cloudfiles.triggers.event_deduplication import EventDeduplication
@@ -65,7 +71,8 @@ class CloudFilesTrigger(BaseEventTrigger):
         **stream: Unpack[StreamFields],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
-        given: dict[str, Any] = {**stream, "options": _decoded(stream.get("options") or {})}
+        given: dict[str, Any] = {name: _location(value) for name, value in stream.items()}
+        given["options"] = _decoded(options_of(stream.get("options")))
         self.stream = StreamArguments(**given)
         self.conn_id = conn_id
         self.poke_interval = poke_interval
@@ -99,7 +106,7 @@ class CloudFilesTrigger(BaseEventTrigger):
         handles it as in the other modes of the sensor. A watcher goes on for ever; Airflow would
         start it again within seconds, so it waits longer itself.
         """
-        if getattr(self, "task_instance", None) is None:
+        if self._is_watcher():
             async for event in self._events(_checks(self.stream, self.conn_id, self.poke_interval)):
                 yield event
         else:
@@ -115,10 +122,14 @@ class CloudFilesTrigger(BaseEventTrigger):
 
         A deferred task has a poller of its own: an event soon after its deferral could be lost.
         """
-        if getattr(self, "task_instance", None) is not None:
+        if not self._is_watcher():
             return None
         path, arguments = self.serialize()
         return (path, *(repr(sorted(_plain(value))) for value in arguments.items()))
+
+    def _is_watcher(self) -> bool:
+        """Whether it is no deferred task's: one has an end; `dag.test()` gives it no task."""
+        return getattr(self, "task_instance", None) is None and self.ends_at is None
 
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[Arrivals | None]:
@@ -160,6 +171,7 @@ class CloudFilesTrigger(BaseEventTrigger):
                 "checkpoint_location": self.stream.checkpoint_location,
                 "arrived": arrived,
                 **({"is_over": True} if is_over else {}),
+                **({} if self.ends_at is None else {"ends_at": self.ends_at}),
             }
         )
 
@@ -231,10 +243,20 @@ def _pause(seen: Arrivals | None, poke_interval: float) -> float:
     return poke_interval if settles is None else min(poke_interval, max(_LEAST_PAUSE, settles))
 
 
+def _location(given: object) -> object:
+    """An argument as the database takes it: of a path its text, of an asset its URI."""
+    return as_text(location_of(given))
+
+
 def _decoded(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a watcher, which Airflow 3.2 hands over as it has serialized them."""
+    """The options of a watcher, as the database takes them.
+
+    Airflow 3.2 hands them over as it has serialized them.
+    """
     encoded = options.get("Encoding.VAR")
-    return dict(encoded if isinstance(encoded, Mapping) else options)
+    found = encoded if isinstance(encoded, Mapping) else options
+    plain = (bool, int, float, str)
+    return {name: each if isinstance(each, plain) else str(each) for name, each in found.items()}
 
 
 def _plain(item: tuple[str, object]) -> list[str]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_cloudfiles.engine.discovery.event_log.watching import LogCheck
+from airflow_cloudfiles.hooks.arguments import as_text
+from airflow_cloudfiles.hooks.assets import location_of
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.triggers.cloud_files import LONGEST_PAUSE_SECONDS
 
@@ -53,8 +55,8 @@ class CloudFilesEventsTrigger(BaseEventTrigger):
         poke_interval: float = 10.0,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
-        self.events_location = events_location
-        self.source = source
+        self.events_location = as_text(events_location)
+        self.source = as_text(location_of(source))
         self.conn_id = conn_id
         self.poke_interval = poke_interval
 

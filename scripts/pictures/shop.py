@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from airflow.sdk import DAG
 
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
@@ -25,5 +23,5 @@ for name in ("orders", "clicks", "invoices"):
                 target=f"s3://acme-lake/{name}",
                 batch=arrived.output,
                 require_approval=name == "orders",
-                keep_warm=timedelta(minutes=10),
+                engine="local",
             )

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
@@ -22,8 +21,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from airflow_cloudfiles.engine.errors import SchemaProposedError  # noqa: E402
-from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, launch  # noqa: E402
-from airflow_cloudfiles.engine.job.warm import listing  # noqa: E402
+from airflow_cloudfiles.engine.job.launch import JobSpec, LocalPython, launch  # noqa: E402
 from airflow_cloudfiles.engine.schema.decisions import SchemaProposals  # noqa: E402
 from demo.airflow_home import AirflowHome  # noqa: E402
 from tests.support.aws_landing import connection  # noqa: E402
@@ -49,11 +47,8 @@ def main() -> None:
                 aws.client("s3").create_bucket(Bucket=bucket)
             shop = Shop(aws)
             os.environ["LOGNAME"] = "airflow"  # whom the schema log names
-            try:
-                shop.ingest_orders()
-                _show(aws, shop, home)
-            finally:
-                listing.stop_all()
+            shop.ingest_orders()
+            _show(aws, shop, home)
     for picture in sorted(PICTURES.glob("*.png")):
         size = picture.stat().st_size
         print(f"{picture.relative_to(ROOT)}: {size:,} bytes")
@@ -103,8 +98,7 @@ class Shop:
             run_id=f"orders.2026-11-{day:02}.ingest.1-{uuid.uuid4().hex[:8]}",
             options={"cloudFiles.inferColumnTypes": "true", "cloudFiles.requireApproval": "true"},
         )
-        how = LocalSpark(master="local[2]", keep_warm=timedelta(minutes=10))
-        launch(spec, how, on_log=print, access=self._aws.access).wait()
+        launch(spec, LocalPython(), on_log=print, access=self._aws.access).wait()
 
     def _order(self, more: dict[str, object], odd: float) -> dict[str, object]:
         self._number += 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,12 +15,16 @@ from typing import Any
 import psutil
 import pytest
 
+import airflow_cloudfiles
 from airflow_cloudfiles.engine.errors import UnknownFieldException
+from airflow_cloudfiles.engine.job.java import find_java
 from airflow_cloudfiles.engine.job.launch import JobSpec, SparkSubmit, launch
-from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, DAEMON_MODULE
+from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, DAEMON_MODULE, spark_home
+from tests.docs.pages import python_blocks
 from tests.support.jvm_classes import keep_classes
 from tests.support.landing import drop, rows
 from tests.support.standalone_cluster import StandaloneCluster
+from tests.support.table_streams import GrowingTable
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
 
@@ -44,12 +50,16 @@ def _drivers_start_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _run(
-    cluster: StandaloneCluster, folder: Path, run_id: str, kind: Any = "ingest"
+    cluster: StandaloneCluster,
+    folder: Path,
+    run_id: str,
+    kind: Any = "ingest",
+    format: str = "json",  # noqa: A002 - Spark's word
 ) -> tuple[dict[str, Any], list[str]]:
     spec = JobSpec(
         kind=kind,
         source=str(folder / "in"),
-        format="json",
+        format=format,
         checkpoint_location=str(folder / "state"),
         target=str(folder / "table"),
         run_id=run_id,
@@ -93,7 +103,7 @@ def test_a_cluster_lands_every_row_once_and_an_operator_heals_a_new_column(
     assert any("200 rows" in line for line in lines), "the driver's log reaches the caller"
     daemons = {line for line in lines if line.startswith("EXECUTOR ")}
     assert daemons
-    assert all(line.startswith(f"EXECUTOR -m {DAEMON_MODULE} pyspark.") for line in daemons)
+    assert all(line.startswith(f"EXECUTOR -m {DAEMON_MODULE}") for line in daemons)
     assert re.search(r'"name" : "cloudfiles-first"', cluster.state()), "it ran on the cluster"
 
     drop(tmp_path / "in", "new.json", [{"id": "x", "currency": "USD"}])
@@ -107,6 +117,53 @@ def test_a_cluster_lands_every_row_once_and_an_operator_heals_a_new_column(
     assert '"name" : "cloudfiles-d.r.ingest.1"' in cluster.state()
     found = rows(tmp_path / "table")
     assert len(found) == len({row["id"] for row in found}) == 201
+
+
+def test_a_program_of_a_managed_spark_carries_out_a_run(
+    cluster: StandaloneCluster, tmp_path: Path
+) -> None:
+    """That of the page, submitted as a service does: by nothing of this package."""
+    [program] = [block.code for block in python_blocks() if block.page.name == "managed-spark.md"]
+    path = tmp_path / "ingest.py"
+    path.write_text(f"{program}\n\nsys.exit(main(*sys.argv[1:]))\n", encoding="utf-8")
+    drop(tmp_path / "in", "a.json", [{"id": f"a{row}"} for row in range(50)])
+    folders = [str(tmp_path / each) for each in ("in", "state", "table")]
+
+    def submitted() -> int:
+        words = [f"{spark_home()}/bin/spark-submit", "--master", cluster.url]
+        for key, value in CONF.items():
+            words += ["--conf", f"{key}={value}"]
+        done = subprocess.run(
+            [*words, str(path), *folders],
+            env={
+                **{k: v for k, v in os.environ.items() if not k.startswith("CLOUDFILES_")},
+                "CLOUDFILES_CACHE_DIR": str(tmp_path / "cache"),
+                "JAVA_HOME": find_java(),
+                "PYSPARK_PYTHON": sys.executable,
+                "PYTHONPATH": str(Path(airflow_cloudfiles.__file__).parents[1]),
+            },
+            check=False,
+        )
+        return done.returncode
+
+    assert submitted() == 0
+    assert re.search(r'"name" : "cloudfiles-[^"]*"', cluster.state())
+    assert len(rows(tmp_path / "table")) == 50
+    drop(tmp_path / "in", "b.json", [{"id": "b0", "currency": "USD"}])
+    assert submitted() == 1
+    assert submitted() == 0
+    found = rows(tmp_path / "table")
+    assert sorted(row["id"] for row in found) == sorted(["b0", *(f"a{row}" for row in range(50))])
+
+
+def test_a_cluster_reads_a_delta_table(cluster: StandaloneCluster, tmp_path: Path) -> None:
+    table = GrowingTable(tmp_path / "in", "a")
+    for run, value in enumerate((1, 2)):
+        table.append(value)
+        report, _ = _run(cluster, tmp_path, f"table-{run}", format="delta")
+        assert (report["rows"], report["batches"]) == (1, 1)
+    assert '"name" : "cloudfiles-table-1"' in cluster.state(), "it ran on the cluster"
+    assert sorted(row["a"] for row in rows(tmp_path / "table")) == [1, 2]
 
 
 def _run_operator(

@@ -71,7 +71,7 @@ def in_one_go(stream):
 @contextlib.contextmanager
 def held(server):
     """Have no query of a server go on: what plans its micro-batches stands still."""
-    processes = server.pythons("python_streaming_source_runner")
+    processes = server.pythons("foreach_batch_worker")
     assert processes
     for each in processes:
         each.suspend()
@@ -258,10 +258,11 @@ def test_a_killed_task_stops_its_query_and_no_other(server, tmp_path, connect):
             await running
         await trigger.cleanup()
 
-    asyncio.run(is_shut_down())
     watcher = SparkConnectQueryTrigger(**{**trigger.serialize()[1], "is_own": False})
-    asyncio.run(watcher.on_kill())
-    assert state(server, trigger) is QueryState.ACTIVE
+    with held(server):  # else a slow machine asks when all is ingested
+        asyncio.run(is_shut_down())
+        asyncio.run(watcher.on_kill())
+        assert state(server, trigger) is QueryState.ACTIVE
     asyncio.run(trigger.on_kill())
     assert state(server, trigger) is QueryState.ENDED
     asyncio.run(trigger.on_kill())

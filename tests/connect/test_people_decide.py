@@ -1,8 +1,8 @@
-"""Changes wait for a person, and files are put aside, on a server and on a warm Spark, too."""
+"""Changes wait for a person, and files are put aside, on a server too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,41 +16,27 @@ from airflow_cloudfiles.engine.errors import (
     SchemaRefusedError,
 )
 from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
-from tests.support import laws
+from tests.support.connect_server import ConnectServer, ConnectStream
 from tests.support.landing import drop, rows
-from tests.support.warm_spark import WarmStream, warm_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 Run = Callable[[], dict[str, Any]]
-WAYS = ("a server", "a warm Spark")
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Path]:
-    """Where the warm Spark of these tests is; none is left."""
-    with warm_home() as folder:
-        yield folder
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> WarmStream:
+def stream(tmp_path: Path) -> ConnectStream:
     """A stream whose rescued data is counted."""
-    return WarmStream(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "2"})
+    return ConnectStream(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "2"})
 
 
 @pytest.fixture
-def run(request: pytest.FixtureRequest, stream: WarmStream) -> Run:
-    """Run the stream to its end, in the way that the test names."""
-    if request.param == "a server":
-        server = request.getfixturevalue("server")
-        return lambda: stream.run(server.remote)
-    folder = request.getfixturevalue("home")
-    request.getfixturevalue("monkeypatch").setenv("CLOUDFILES_CACHE_DIR", f"{folder}-cache")
-    return stream.warm
+def run(server: ConnectServer, stream: ConnectStream) -> Run:
+    """Run the stream to its end."""
+    return lambda: stream.run(server.remote)
 
 
-def _ids(stream: WarmStream) -> list[str]:
+def _ids(stream: ConnectStream) -> list[str]:
     return sorted(str(row["id"]) for row in rows(stream.target))
 
 
@@ -60,9 +46,7 @@ def _fails(run: Run, error: type[CloudFilesError], match: str) -> None:
     assert type(caught.value) is error
 
 
-# What is decided is the same code in both ways; how an error comes back, the other test tries.
-@pytest.mark.parametrize("run", laws.some(WAYS, 1, name="people_decide"), indirect=True)
-def test_a_change_waits_and_is_accepted_rescued_or_refused(stream: WarmStream, run: Run) -> None:
+def test_a_change_waits_and_is_accepted_rescued_or_refused(stream: ConnectStream, run: Run) -> None:
     stream.options["cloudFiles.requireApproval"] = "true"
     proposals = SchemaProposals(stream.checkpoint_location)
     drop(stream.source, "1.json", [{"id": 1}])
@@ -91,9 +75,8 @@ def test_a_change_waits_and_is_accepted_rescued_or_refused(stream: WarmStream, r
     ]
 
 
-@pytest.mark.parametrize("run", WAYS, indirect=True)
 def test_files_to_blame_are_put_aside_and_the_rest_is_ingested(
-    stream: WarmStream, run: Run
+    stream: ConnectStream, run: Run
 ) -> None:
     stream.options |= {
         "cloudFiles.inferColumnTypes": "true",

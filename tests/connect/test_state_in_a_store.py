@@ -62,7 +62,7 @@ def test_every_row_arrives_once_and_nothing_of_spark_is_left(server, stream):
     until(lambda: not server.checkpoints())
 
 
-def test_the_query_of_a_killed_client_gives_way_to_the_next_run(server, stream):
+def test_a_killed_client_leaves_nothing_that_keeps_the_next_run_out(server, stream):
     land(stream, MANY)
     begun = stream.begin(server.remote)
     until(lambda: stream.batches() >= 1)
@@ -71,24 +71,12 @@ def test_the_query_of_a_killed_client_gives_way_to_the_next_run(server, stream):
 
     stream.take_the_rest_at_once()
     stream.run(server.remote)
-    assert "Stopping existing streaming query" in server.log()
     assert ids(stream) == each_once(MANY)
-    until(lambda: not server.checkpoints())
 
 
-def test_a_query_that_ended_without_its_client_leaves_nothing_to_do(server, stream):
-    land(stream, 10)
-    begun = stream.begin(server.remote)
-    until(lambda: stream.batches() >= 1)
-    begun.driver().send_signal(signal.SIGKILL)
-    begun.end()
-
-    until(lambda: stream.batches() == 10)
-    stream.run(server.remote)
-    assert ids(stream) == each_once(10)
-
-
-def test_a_query_without_client_keeps_a_run_on_another_server_out(server, other_server, stream):
+def test_the_lock_of_a_killed_client_keeps_a_run_on_another_server_out(
+    server, other_server, stream
+):
     land(stream, MANY)
     begun = stream.begin(server.remote)
     until(lambda: stream.batches() >= 1)

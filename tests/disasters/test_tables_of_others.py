@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
 from airflow_cloudfiles.engine.errors import CloudFilesError, LostBatchesError
-from airflow_cloudfiles.engine.spark.tables.delta_writer import DeltaStreamWriter
 from tests.support import ingested
 from tests.support.ingested import Ingested
 
@@ -83,20 +83,20 @@ def interfere(
 ) -> CloudFilesError | None:
     """Let others do something, and run; gives what the run fails with."""
 
-    class Interrupted(DeltaStreamWriter):
+    class Interrupted(DeltaWriter):
         has_begun = False
 
-        def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
+        def commit(self, written: Any, batch: int) -> None:
             if not Interrupted.has_begun:
                 Interrupted.has_begun = True
                 others(stream)
-            super().commit(messages, batchId)
+            super().commit(written, batch)
 
     with monkeypatch.context() as patch:
         if when == "between runs":
             others(stream)
         else:
-            patch.setattr(ingested, "DeltaStreamWriter", Interrupted)
+            patch.setattr(ingested, "DeltaWriter", Interrupted)
         try:
             stream.run()
         except CloudFilesError as error:

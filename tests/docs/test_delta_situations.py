@@ -8,7 +8,7 @@ from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs/reference/delta-situations.md"
 UNITS = ("commit", "merge_schema", "merge_tables", "optimize", "replace_where", "vacuum")
-WRITING = ("column_mapping", "enforcement", "evolution")
+WRITING = ("column_mapping", "enforcement", "evolution", "void_columns")
 FILES = {
     "table_stream": "tests/unit/delta/stream/test_table_stream.py",
     "tracked": "tests/unit/delta/stream/test_tracked_evolution.py",
@@ -20,6 +20,7 @@ FILES = {
     "batch_writer": "tests/unit/spark/test_batch_writer.py",
     **{name: f"tests/unit/delta/test_{name}.py" for name in UNITS},
     **{name: f"tests/unit/delta/write/test_{name}.py" for name in WRITING},
+    "runs": "tests/unit/batches/test_table_source.py",
     "killed": "tests/recovery/test_table_stream_killed.py",
 }
 

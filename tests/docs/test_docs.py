@@ -18,7 +18,6 @@ import airflow_cloudfiles
 from airflow_cloudfiles.engine import crashpoints
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.job.spark_command import LocalSpark
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.names import documented
@@ -36,7 +35,6 @@ from tests.docs.pages import (
     python_blocks,
     table_rows,
 )
-from tests.support.warm_spark import KEEP, warm_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,15 +84,6 @@ def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
             compile(block.code, block.name, "exec")
 
 
-@pytest.fixture
-def _launched_warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let the runs that a page launches one after the other on this machine share a Spark."""
-    monkeypatch.setitem(LocalSpark.__init__.__kwdefaults__, "keep_warm", KEEP)
-    with warm_home():
-        yield
-
-
-@pytest.mark.usefixtures("_launched_warm")
 @pytest.mark.parametrize("page", [page for page in PLAIN if _is_spark(page)], ids=str)
 def test_the_spark_blocks_of_a_page_run_and_print_what_it_says(
     spark: SparkSession, page: Path, tmp_path: Path
@@ -228,7 +217,10 @@ def test_every_crash_point_has_its_row_and_its_test() -> None:
     ):
         source = (ROOT / file).read_text(encoding="utf-8")
         assert not test or f"def {test}(" in source, f"{file}::{test}"
-    killed = (ROOT / "tests/recovery/test_killed_between_steps.py").read_text(encoding="utf-8")
+    killed = "".join(
+        (ROOT / file).read_text(encoding="utf-8")
+        for file in ("tests/recovery/test_killed_between_steps.py", "tests/support/driver.py")
+    )
     for point in crashpoints.STREAM_POINTS:
         assert f'"{point}' in killed, f"no test is killed at {point}"
     draining = ROOT / "tests/emulated/discovery/test_notifications_killed.py"

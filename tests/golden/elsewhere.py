@@ -12,12 +12,11 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, batch_note
 from airflow_cloudfiles.engine.delta.read.actions import Metadata, Protocol
+from airflow_cloudfiles.engine.delta.read.table_state import TableState
 from airflow_cloudfiles.engine.delta.stream.offsets import AFTER_CHANGE, TableOffset
-from airflow_cloudfiles.engine.delta.stream.read_state import ReadState
 from airflow_cloudfiles.engine.delta.stream.tracking import TrackedSchema, TrackingLog
 from airflow_cloudfiles.engine.iceberg.lineage import Lineage, Noted, lineage
 from airflow_cloudfiles.engine.job.jvm_archive import Archive
-from airflow_cloudfiles.engine.job.warm.instances import Instance
 from airflow_cloudfiles.engine.ledger.index_format import Mark, decode_mark, encode_mark
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.hooks.arguments import check_batch
@@ -40,7 +39,7 @@ DONE_NOTED = Noted(3, "p", "w", 1, 1, schema_version=2, counts={"rows": 3})
 OFFSET = TableOffset("t-1", 7, AFTER_CHANGE)
 TRACKED = TrackedSchema(
     0,
-    ReadState(
+    TableState(
         "/table",
         7,
         Metadata(
@@ -105,29 +104,14 @@ def _tracking(content: bytes) -> object:
 def _makes_archive(content: bytes) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "key.archive.json").write_bytes(content)
-        archive = Archive(Path(folder), "key", {})
-        options = archive.options(["java"])
-        if archive.is_wanted:
-            archive.leave_to_next()
-        return any("ArchiveClassesAtExit" in each for each in options)
+        options = Archive(Path(folder), "key", {}).options(["java"])
+        return any("DumpLoadedClassList" in each for each in options)
 
 
 def _first_note() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         Archive(Path(folder), "key", {}).options(["java"])
         return Path(folder, "key.archive.json").read_bytes()
-
-
-def _warm_record() -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        Instance(Path(folder)).write_record(pid=4711)
-        return Path(folder, "server.json").read_bytes()
-
-
-def _read_warm(content: bytes) -> object:
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "server.json").write_bytes(content)
-        return Instance(Path(folder)).record()
 
 
 IN_TABLES = [
@@ -198,14 +182,6 @@ IN_CACHE = [
         expected=True,
         newer="passed over",
         nothing=False,
-    ),
-    Format(
-        name="warm_spark",
-        keys="",
-        write=_warm_record,
-        read=_read_warm,
-        expected={"version": 1, "pid": 4711},
-        newer="passed over",
     ),
 ]
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.airflow
 
 HUSH = "hush-5e1f7c"
+S3 = "https://s3.eu-west-1.amazonaws.com"
+STYLE = {"s3": {"addressing_style": "virtual"}}
 
 
 def _access(conn_type: str, *, extra: object = None, **fields: Any) -> Access | None:
@@ -67,6 +69,61 @@ def _access(conn_type: str, *, extra: object = None, **fields: Any) -> Access | 
                 role_arn="arn:aws:iam::1:role/r",
                 role_external_id=HUSH,
                 role_session_name="airflow",
+            ),
+        ),
+        (
+            {"login": "AKIA", "password": HUSH, "host": "http://minio", "port": 9000},
+            AwsAccess(
+                access_key_id="AKIA",
+                secret_access_key=HUSH,
+                endpoint_urls=dict.fromkeys(("s3", "sqs", "sns", "events"), "http://minio:9000"),
+                path_style=True,
+            ),
+        ),
+        (
+            {"host": "minio", "schema": "http", "extra": {"config_kwargs": STYLE}},
+            AwsAccess(endpoint_urls=dict.fromkeys(("s3", "sqs", "sns", "events"), "http://minio")),
+        ),
+        (
+            {"host": "https://s3.eu-west-1.amazonaws.com/", "extra": {"endpoint_url": S3}},
+            AwsAccess(endpoint_urls=dict.fromkeys(("s3", "sqs", "sns", "events"), S3)),
+        ),
+        (
+            {"extra": {"host": "http://minio:9000"}},  # of before Airflow 2
+            AwsAccess(
+                endpoint_urls=dict.fromkeys(("s3", "sqs", "sns", "events"), "http://minio:9000"),
+                path_style=True,
+            ),
+        ),
+        (
+            {
+                "extra": {
+                    "config_kwargs": {
+                        "request_checksum_calculation": "when_required",
+                        "response_checksum_validation": "when_required",
+                    },
+                    "service_config": {
+                        "s3": {"config_kwargs": {"response_checksum_validation": "when_supported"}}
+                    },
+                    "extra_args": {
+                        "RequestPayer": "requester",
+                        "ServerSideEncryption": "aws:kms",
+                        "SSEKMSKeyId": "key",
+                        "BucketKeyEnabled": True,
+                    },
+                }
+            },
+            AwsAccess(
+                checksums={
+                    "request_checksum_calculation": "when_required",
+                    "response_checksum_validation": "when_supported",
+                },
+                request_arguments={
+                    "RequestPayer": "requester",
+                    "ServerSideEncryption": "aws:kms",
+                    "SSEKMSKeyId": "key",
+                    "BucketKeyEnabled": True,
+                },
             ),
         ),
         (
@@ -206,6 +263,12 @@ def test_a_google_connection(extra: dict[str, Any], expected: GcpAccess) -> None
     assert _access("google_cloud_platform", extra=extra) == expected
 
 
+def test_the_connection_that_airflow_makes_by_itself_is_taken() -> None:
+    assert _access("google_cloud_platform", schema="default") == GcpAccess()
+    assert _access("aws") == AwsAccess()
+    assert _access("wasb", extra={"sas_token": None}) == AzureAccess()
+
+
 def test_a_key_that_a_form_has_written_on_one_line_is_read() -> None:
     written = {**KEY, "private_key": KEY["private_key"].replace("\n", "\\n")}
     assert _access("google_cloud_platform", extra={"keyfile_dict": written}) == GcpAccess(
@@ -282,6 +345,29 @@ def test_a_key_of_a_server_that_is_not_checked_is_told(caplog: pytest.LogCapture
         ("aws", {"extra": {"config_kwargs": {"proxies": {"https": HUSH}}}}, "HTTPS_PROXY"),
         ("aws", {"extra": {"assume_role_kwargs": {"Policy": HUSH}}}, "Policy"),
         ("aws", {"extra": {"role_arm": "arn"}}, "role_arm"),
+        ("aws", {"port": 9000}, "port is refused. It means nothing without a host"),
+        ("aws", {"schema": "https"}, "schema is refused"),
+        ("aws", {"schema": HUSH, "host": "minio"}, "schema is refused. It can be http"),
+        ("aws", {"host": "a", "extra": {"endpoint_url": "http://b"}}, "endpoint_url and host"),
+        ("aws", {"extra": {"extra_args": {"ACL": HUSH}}}, "extra_args: the extra field 'ACL'"),
+        (
+            "aws",
+            {"extra": {"extra_args": {"RequestPayer": HUSH}}},
+            "RequestPayer must be requester",
+        ),
+        (
+            "aws",
+            {"extra": {"config_kwargs": {"request_checksum_calculation": HUSH}}},
+            "request_checksum_calculation must be when_required or when_supported",
+        ),
+        ("wasb", {"schema": HUSH}, "schema is refused"),
+        ("wasb", {"port": 10000, "password": HUSH}, "port is refused"),
+        ("google_cloud_platform", {"host": HUSH}, "host is refused.*storage_endpoint"),
+        ("google_cloud_platform", {"port": 4443}, "port is refused"),
+        ("google_cloud_platform", {"schema": HUSH}, "schema is refused"),
+        ("google_cloud_platform", {"password": HUSH}, "password is refused.*keyfile_dict"),
+        ("google_cloud_platform", {"login": HUSH}, "login is refused"),
+        ("sftp", {"host": "h", "schema": HUSH}, "schema is refused"),
         ("aws", {"login": "AKIA"}, "one half"),
         ("aws", {"extra": f"{{{HUSH}"}, "JSON object"),
         ("aws", {"extra": {"service_config": {"s3": HUSH}}}, "JSON object"),
@@ -365,3 +451,64 @@ def test_airflow_masks_a_connections_secrets_from_then_on() -> None:
 
     _access("wasb", extra={"connection_string": "AccountKey=masked-6f1;"})
     assert redact("the key is AccountKey=masked-6f1;") == "the key is ***"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n"])
+@pytest.mark.parametrize(
+    ("conn_type", "fields"),
+    [
+        ("aws", {"login": "AKIA", "password": HUSH}),
+        ("aws", {"extra": {"aws_access_key_id": "AKIA", "aws_secret_access_key": HUSH}}),
+        ("aws", {"login": "AKIA", "password": HUSH, "extra": {"aws_session_token": HUSH}}),
+        ("aws", {"extra": {"role_arn": "arn", "assume_role_kwargs": {"ExternalId": HUSH}}}),
+        ("wasb", {"login": "account", "password": HUSH}),
+        ("wasb", {"extra": {"connection_string": HUSH}}),
+        ("wasb", {"extra": {"sas_token": HUSH}}),
+        ("wasb", {"extra": {"shared_access_key": HUSH}}),
+        ("wasb", {"login": "id", "password": HUSH, "extra": {"tenant_id": "t"}}),
+        ("sftp", {"host": "h", "password": HUSH}),
+        ("sftp", {"host": "h", "extra": {"key_file": "/k", "private_key_passphrase": HUSH}}),
+    ],
+)
+def test_a_line_end_of_a_mounted_file_is_no_part_of_a_credential(
+    conn_type: str, fields: dict[str, Any], end: str
+) -> None:
+    from airflow.providers.common.compat.sdk import redact
+
+    def ended(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: ended(each) for name, each in value.items()}
+        return value + end
+
+    assert _access(conn_type, **ended(fields)) == _access(conn_type, **fields)
+    assert HUSH not in str(redact(f"Invalid header value b'{HUSH}'"))
+
+
+@pytest.mark.parametrize(
+    ("conn_type", "fields"),
+    [
+        ("aws", {"login": "AKIA", "password": f"{HUSH}\nx"}),
+        ("aws", {"login": "A", "password": "x", "extra": {"aws_session_token": f"{HUSH}\x00"}}),
+        ("wasb", {"extra": {"sas_token": f"sig={HUSH}\n&se=x"}}),
+        ("wasb", {"login": "id", "password": f"{HUSH}\nx", "extra": {"tenant_id": "t"}}),
+        ("sftp", {"host": "h", "password": f"x\r{HUSH}"}),
+    ],
+)
+def test_a_secret_with_a_line_end_in_it_is_refused_unseen(
+    conn_type: str, fields: dict[str, Any]
+) -> None:
+    with pytest.raises(OptionError, match="line end or another control character") as refused:
+        _access(conn_type, **fields)
+    assert HUSH not in f"{refused.value} {refused.value!r} {refused.value.__cause__!r}"
+
+
+def test_a_connection_string_may_be_written_in_lines() -> None:
+    written = "AccountName=account;\n  AccountKey=masked;\n"
+    expected = AzureAccess(connection_string="AccountName=account;AccountKey=masked;")
+    assert _access("wasb", extra={"connection_string": written}) == expected
+
+
+def test_a_key_keeps_its_lines() -> None:
+    found = _access("sftp", host="h", extra={"private_key": KEY_TEXT})
+    assert isinstance(found, SftpAccess)
+    assert found.private_key == KEY_TEXT

@@ -259,7 +259,7 @@ def test_rescued_data_that_cannot_be_read_has_no_fields(
 @pytest.mark.spark
 @pytest.mark.slow
 def test_an_ingestion_tells_of_silence_lost_files_and_rescued_fields(
-    tmp_path: Path, keep_warm: timedelta
+    tmp_path: Path,
 ) -> None:
     silence, lost, rescued = Told("silence"), Told("lost_files"), Told("rescued")
 
@@ -268,8 +268,7 @@ def test_an_ingestion_tells_of_silence_lost_files_and_rescued_fields(
         task = CloudFilesIngestOperator(
             task_id="ingest",
             **_stream(tmp_path, options=options),
-            master="local[1]",
-            keep_warm=keep_warm,
+            engine="local",
             on_lost_files=lost,
             on_rescued=rescued,
             **changes,

@@ -99,9 +99,7 @@ def _proposal(*samples: str, path: str = "b") -> Proposal:
 @needs_parking
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_task_waits_and_ingests_in_the_same_try(
-    tmp_path: Path, supervisor: Supervisor, keep_warm: timedelta
-) -> None:
+def test_a_task_waits_and_ingests_in_the_same_try(tmp_path: Path, supervisor: Supervisor) -> None:
     told: list[Any] = []
     _drop(tmp_path, "1.json", {"a": "1"}, {"a": "2"})
     task = CloudFilesIngestOperator(
@@ -110,7 +108,7 @@ def test_a_task_waits_and_ingests_in_the_same_try(
         approval_timeout=timedelta(hours=1),
         approval_default="refuse",
         on_schema_change=lambda context: told.append(context["schema_change"]),
-        **_stream(tmp_path, keep_warm=keep_warm),
+        **_stream(tmp_path),
     )
     context = _context()
     assert task.execute(context)["rows"] == 2
@@ -151,10 +149,8 @@ def test_a_task_waits_and_ingests_in_the_same_try(
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_two_tasks_around_airflows_own_do_the_same(
-    tmp_path: Path, supervisor: Supervisor, keep_warm: timedelta
-) -> None:
-    stream = _stream(tmp_path, keep_warm=keep_warm)
+def test_two_tasks_around_airflows_own_do_the_same(tmp_path: Path, supervisor: Supervisor) -> None:
+    stream = _stream(tmp_path, master=None, engine="local")
     with DAG("d", schedule=None):
         propose = CloudFilesProposeSchemaOperator(task_id="propose", **stream)
         decide = CloudFilesDecideSchemaOperator(

@@ -45,7 +45,7 @@ def _context() -> Any:
     return {"ti": ti}
 
 
-@pytest.mark.parametrize("where", [{}, {"master": "yarn"}, {"keep_warm": "10 minutes"}])
+@pytest.mark.parametrize("where", [{}, {"master": "yarn"}, {"engine": "local"}])
 def test_deferring_without_a_server_fails_when_the_dag_is_parsed(where: dict[str, str]) -> None:
     with pytest.raises(OptionError, match="set spark_conn_id to a connection of type Spark Conn"):
         _task(deferrable=True, **where)

@@ -27,6 +27,7 @@ REPORT: dict[str, Any] = {
     "bytes": 60,
     "rows": 9,
     "rescued_rows": 1,
+    "corrupt_records": 2,
     "outcome": "succeeded",
     "durations": {"total_seconds": 1.5},
     "metrics": {"numFilesOutstanding": "2", "numBytesOutstanding": "7"},
@@ -55,6 +56,7 @@ def test_a_run_emits_each_metric_with_tags_and_under_the_name_of_its_task(
         "bytes": "60|c",
         "rows": "9|c",
         "rescued_rows": "1|c",
+        "corrupt_records": "2|c",
         "schema_changes": "1|c",
         "outstanding_files": "2|g",
         "outstanding_bytes": "7|g",
@@ -72,7 +74,7 @@ def test_names_of_tasks_are_left_out_where_airflow_leaves_them_out(
 ) -> None:
     monkeypatch.setenv("AIRFLOW__METRICS__LEGACY_NAMES_ON", "False")
     emit_run(_ti(), REPORT, schema_changes=0)
-    assert len(receiver.lines) == 9
+    assert len(receiver.lines) == 10
     assert all(TAGS in line for line in receiver.lines)
 
 

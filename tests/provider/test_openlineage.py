@@ -22,7 +22,6 @@ from airflow_cloudfiles.operators.cloud_files import (
 )
 
 if TYPE_CHECKING:
-    from datetime import timedelta
     from pathlib import Path
 
     from airflow.sdk import BaseOperator
@@ -110,9 +109,8 @@ def test_lineage_that_cannot_be_made_fails_nothing(
 
 @pytest.mark.spark
 def test_a_run_tells_its_counts_and_its_schema_also_when_it_fails(
-    stream: dict[str, Any], tmp_path: Path, keep_warm: timedelta
+    stream: dict[str, Any], tmp_path: Path
 ) -> None:
-    stream["keep_warm"] = keep_warm
     landing = tmp_path / "in"
     (landing / "1.json").write_text('{"id": 1, "a b": {"c": [1]}}\n{"id": 2}\n')
     size = (landing / "1.json").stat().st_size

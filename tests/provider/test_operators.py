@@ -21,7 +21,6 @@ from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor
 from tests.support.airflow_stats import CAN_BE_CONFIGURED, received
 
 if TYPE_CHECKING:
-    from datetime import timedelta
     from pathlib import Path
 
     from airflow.providers.common.compat.sdk import Context
@@ -268,7 +267,6 @@ def test_infer_then_ingest_then_heal(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
-    keep_warm: timedelta,
 ) -> None:
     stream = _stream(tmp_path)
     (tmp_path / "in" / "1.json").write_text('{"a": 1}\n')
@@ -299,7 +297,6 @@ def test_infer_then_ingest_then_heal(
         task_id="ingest",
         **{**stream, "target": table},
         master="local[1]",
-        keep_warm=keep_warm,
         on_schema_change=[fail, changed],
         on_rescued=rescued,
     )
@@ -340,7 +337,6 @@ def test_infer_then_ingest_then_heal(
         task_id="ahead",
         **stream,
         master="local[1]",
-        keep_warm=keep_warm,
         on_schema_change=fail,
         on_rescued=rescued,
     )

@@ -125,6 +125,7 @@ def _read(conn_type: str, field: str, value: object) -> Any:
     needs = {
         "assume_role_kwargs": json.dumps({"ExternalId": value}),
         "config_kwargs": json.dumps({"s3": {"addressing_style": "path"}}),
+        "extra_args": json.dumps({"SSEKMSKeyId": value}),
         "is_anonymous": True,
         "key_path": f"/{value}.json",
         "keyfile_dict": json.dumps({"private_key": value}),

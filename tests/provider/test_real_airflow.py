@@ -36,7 +36,6 @@ from tests.support.airflow_tasks import (
     processes_named,
     spark_is_gone,
     spark_is_up,
-    stop_warm_spark,
     tries_of_mapped,
 )
 from tests.support.aws_landing import bucket_with_queue, put, queue_size, with_landing
@@ -406,7 +405,7 @@ def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
     """The source, the state and the table are in S3.
 
     The stream is described in YAML, waits for a person's approval, and has a function; then another
-    one is run by a warm Spark.
+    one is run without Spark.
     """
     markers = [SECRET, TOKEN]
     source, queue = bucket_with_queue(aws)
@@ -430,10 +429,7 @@ def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
             answer(airflow, dag_id, run_id, "ingest", "Accept", hints="")
         state = airflow.wait(lambda: airflow.api.run_ended(dag_id, run_id), RUN_SECONDS, dag_id)
         assert state == "success"
-        warm = [path for path in (shared / "cache").rglob("*") if path.is_socket()]
-        assert warm, "the Spark is kept warm"
         other.look_again()
-        stop_warm_spark(airflow)
     assert other.seen.found == []
     assert other.seen.commands > 0
     assert open_to_others(shared) == []
@@ -443,7 +439,7 @@ def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
     report = airflow.api.xcom(dag_id, run_id, "ingest")
     assert (report["rows"], report["transform"]) == (1, "marked_rows:stamped")
     assert report["schema_version"] == 1
-    assert airflow.api.xcom(dag_id, run_id, "keeps_warm")["rows"] == 1
+    assert airflow.api.xcom(dag_id, run_id, "has_no_spark")["rows"] == 1
     assert not has_marker(json.dumps([question, report]).encode(), markers)
     assert queue_size(aws, queue) == 0  # B142: acknowledged, behind the file log
     pages = pages_of(airflow, dag_id, run_id)  # the state is reached by the task's connection
@@ -452,7 +448,7 @@ def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
     assert "a b.json" in pages["/files"][1]
     assert "0 rows with rescued data were read" in pages["/rescued"][1]
     assert not [each for each in markers if each in json.dumps(pages)]
-    for task_id in ("arrived", "ingest", "keeps_warm"):
+    for task_id in ("arrived", "ingest", "has_no_spark"):
         rendered = json.dumps(airflow.api.task(dag_id, run_id, task_id)["rendered_fields"])
         assert source in rendered
         assert not [each for each in markers if each in rendered]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from typing import Any
 
 import pytest
 from airflow.sdk import Connection
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.job.launch import LocalSpark, SparkConnect, SparkSubmit
+from airflow_cloudfiles.engine.job.launch import (
+    LocalPython,
+    LocalSpark,
+    SparkConnect,
+    SparkSubmit,
+)
 from airflow_cloudfiles.hooks.spark import SparkArguments, submission
 
 pytestmark = pytest.mark.airflow
@@ -27,21 +32,30 @@ def test_spark_runs_beside_the_task_unless_configured_otherwise() -> None:
     assert submission(two, None) == LocalSpark(master="local[2]", driver_memory="2g")
 
 
-@pytest.mark.parametrize("given", [timedelta(minutes=10), "10 minutes"])
-def test_a_local_spark_can_be_kept_warm(given: object) -> None:
-    how = submission(SparkArguments(keep_warm=given), None)
-    assert how == LocalSpark(keep_warm=timedelta(minutes=10))
+def test_the_engine_local_starts_no_spark() -> None:
+    assert submission(SparkArguments(engine="local"), None) == LocalPython()
+    zone = {"spark.sql.session.timeZone": "UTC"}
+    assert submission(SparkArguments(engine="local", conf=zone), None) == LocalPython()
 
 
-@pytest.mark.parametrize("where", [{"master": "yarn"}, {"remote": "sc://host"}])
-def test_only_a_spark_of_this_machine_can_be_kept_warm(where: dict[str, str]) -> None:
-    with pytest.raises(OptionError, match="keep_warm is for a Spark on the worker's own machine"):
-        submission(SparkArguments(keep_warm="10 minutes", **where), None)
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"master": "yarn"}, "master"),
+        ({"conn_id": "spark"}, "spark_conn_id"),
+        ({"remote": "sc://host"}, "spark_remote"),
+        ({"conf": {"spark.executor.memory": "2g"}}, "spark_conf"),
+        ({"driver_memory": "1g", "packages": ["a:b:1"]}, "driver_memory, packages"),
+    ],
+)
+def test_the_engine_local_refuses_what_is_for_spark(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(OptionError, match=f"starts no Spark, and {named} is for Spark"):
+        submission(SparkArguments(engine="local", **given), None)
 
 
-def test_how_long_a_spark_is_kept_is_an_interval() -> None:
-    with pytest.raises(OptionError, match="keep_warm must be an interval"):
-        submission(SparkArguments(keep_warm="soon"), None)
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(OptionError, match="engine must be one of spark, local, got 'duckdb'"):
+        submission(SparkArguments(engine="duckdb"), None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -16,27 +16,11 @@ import pytest
 
 from airflow_cloudfiles.engine.job.run import run
 from tests.support import laws
-from tests.support.driver import RUN_SECONDS, Driver
+from tests.support.driver import RUN_SECONDS, TOUR, Driver
 from tests.support.landing import drop, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-# Before the first commit of anything; each point of discovering, planning, reading, committing.
-TOUR = (
-    "after-listing",
-    "after-dedupe",
-    "before-file-log-append",
-    "after-file-log-append",
-    "before-plan-append",
-    "after-plan-append",
-    "after-spark-offset",
-    "before-read",
-    "after-data-files",
-    "before-sink-commit",
-    "after-sink-commit",
-    "after-sink-record",
-    "after-spark-commit",
-)
 # Of a batch with a new column; the second is where the next run has the new schema.
 SCHEMA_TOUR = (
     "before-schema-append",

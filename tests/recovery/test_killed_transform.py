@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import tempfile
 from pathlib import Path
@@ -16,6 +17,7 @@ from airflow_cloudfiles.engine.job.transform.function import BatchFunction
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support import laws
 from tests.support.driver import Driver
+from tests.support.table_streams import GrowingTable
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -24,9 +26,11 @@ class TransformingDriver(Driver):
     """A driver with a function, which it is handed in a folder of this user."""
 
     function: Any = None
+    format = "json"
 
     def start(self, crash_at: str | None = None) -> subprocess.Popen[str]:
         spec = self.spec(transform=BatchFunction.of(self.function).to_json())
+        spec = dataclasses.replace(spec, format=self.format)
         folder = Path(tempfile.mkdtemp(dir=self.state.parent))
         (folder / SPEC).write_text(spec.to_json())
         open_store(str(self.state)).put(spec.spec_key, spec.sealed())
@@ -72,6 +76,25 @@ def test_rows_of_killed_runs_are_there_once(tmp_path: Path) -> None:
     ids = sorted(table.to_pyarrow_table().column("id").to_pylist())
     assert ids == sorted([str(number) for number in range(2 * len(tour) + 1)] * 2), tour
     assert committed < _made(driver), "the rows of a committed batch were made anew"
+
+
+def test_rows_of_killed_runs_from_a_table_are_there_once(tmp_path: Path) -> None:
+    driver = TransformingDriver(tmp_path)
+    driver.function, driver.format = doubled, "delta"
+    table = GrowingTable(driver.source, "id")
+    made: set[str] = set()
+    for value, point in enumerate(("after-spark-offset", "after-sink-commit", "after-data-files")):
+        table.append(value)
+        driver.killed_at(point)
+        if point == "after-sink-commit":
+            made = _made(driver)
+    code, _ = driver.run()
+
+    assert code == 0, driver.log[-3000:]
+    found = open_table(str(driver.target))
+    assert found is not None
+    assert sorted(found.to_pyarrow_table().column("id").to_pylist()) == [0, 0, 1, 1, 2, 2]
+    assert made < _made(driver), "the rows of a committed batch were made anew"
 
 
 def _made(driver: Driver) -> set[str]:

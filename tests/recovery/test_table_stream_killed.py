@@ -9,13 +9,18 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from airflow_cloudfiles.engine.job.launch import LocalPython, LocalSpark
+from airflow_cloudfiles.engine.job.spark_command import How
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.storage import open_store
 from tests.support import laws
 from tests.support.driver import Driver
 from tests.support.table_streams import GrowingTable
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
+SPARK = LocalSpark(master="local[2]")
 TOUR = (
     "after-spark-offset",
     "before-read",
@@ -43,10 +48,18 @@ class FromTable(Driver):
         return sorted((tuple(row.values()) for row in found), key=str)
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(SPARK, id="spark", marks=pytest.mark.spark),
+        pytest.param(LocalPython(), id="local"),
+    ],
+)
 def test_a_stream_from_a_table_killed_between_any_two_steps_reads_every_row_once(
-    tmp_path: Path,
+    tmp_path: Path, how: How
 ) -> None:
     driver = FromTable(tmp_path, maxFilesPerTrigger="1", allowSourceColumnRename="always")
+    driver.how = how
     table = GrowingTable(driver.source, "a", "b")
     expected: list[tuple[Any, ...]] = []
     value = 0
@@ -79,3 +92,54 @@ def test_a_stream_from_a_table_killed_between_any_two_steps_reads_every_row_once
     assert (report["rows"], report["batches"], report["versions"]) == (0, 0, 0)
     assert "no Spark is started" in driver.log
     assert driver.rows() == expected
+
+
+@pytest.mark.spark
+def test_a_batch_that_one_executor_began_is_finished_by_the_other(tmp_path: Path) -> None:
+    driver = FromTable(tmp_path, maxFilesPerTrigger="1")
+    table = GrowingTable(driver.source, "a", "b")
+    turns: list[tuple[How, str | None]] = [
+        (LocalPython(), "after-spark-offset"),
+        (SPARK, "after-sink-commit"),
+        (LocalPython(), "after-data-files"),
+        (SPARK, None),
+        (LocalPython(), None),
+    ]
+    for value, (how, point) in enumerate(turns):
+        table.append(value)
+        driver.how = how
+        if point is not None:
+            driver.killed_at(point)
+            continue
+        code, _ = driver.run()
+        assert code == 0, driver.log[-3000:]
+        assert driver.rows() == [(each, each) for each in range(value + 1)]
+
+
+def test_a_commit_that_is_lost_adds_no_row_and_counts_as_recovered(tmp_path: Path) -> None:
+    driver = FromTable(tmp_path, maxFilesPerTrigger="1")
+    driver.how = LocalPython()
+    table = GrowingTable(driver.source, "a")
+    table.append(1)
+    table.append(2)
+    assert driver.run()[0] == 0, driver.log[-3000:]
+    (driver.state / "commits" / "1").unlink()
+    table.append(3)
+    _, report = driver.run()
+    assert report is not None
+    assert (report["batches"], report["batches_recovered"]) == (2, 1)
+    assert driver.rows() == [(1,), (2,), (3,)]
+
+
+def test_of_two_runs_at_once_one_fails(tmp_path: Path) -> None:
+    driver = FromTable(tmp_path)
+    driver.how = LocalPython()
+    GrowingTable(driver.source, "a").append(1)
+    with RunLock(open_store(str(driver.state)), JOB_KEY):
+        code, report = driver.run()
+    assert code != 0
+    assert report is not None
+    assert report["error"]["class"] == "StateLockedError"
+    assert driver.rows() == []
+    assert driver.run()[0] == 0
+    assert driver.rows() == [(1,)]

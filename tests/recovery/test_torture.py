@@ -22,7 +22,7 @@ def _tortured(folder: Path, root: Path, *arguments: str) -> list[dict[str, Any]]
     # A Java that is given classes is to keep none.
     java = {"JAVA_TOOL_OPTIONS": keep_classes(), FOLDER: str(folder.with_name("jvm"))}
     done = subprocess.run(
-        [sys.executable, "-m", "torture", "--work", str(folder), "--cold", "never", *arguments],
+        [sys.executable, "-m", "torture", "--work", str(folder), *arguments],
         env={**os.environ, "PYTHONPATH": str(root), **java},
         capture_output=True,
         text=True,

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.support.landing import drop, stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("own_python")]
+pytestmark = pytest.mark.spark
 
 
 def test_a_file_that_arrives_during_a_run_waits_for_the_next(

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from airflow_cloudfiles.engine.errors import OptionError, SchemaInferenceError
 from tests.support.landing import drop, run, stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("own_python")]
+pytestmark = pytest.mark.spark
 
 
 def test_a_source_is_tried_out_before_it_is_streamed(spark: SparkSession, tmp_path: Path) -> None:

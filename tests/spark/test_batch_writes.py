@@ -9,10 +9,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import lit
 
 from airflow_cloudfiles import merge_into
 from airflow_cloudfiles.engine.delta.batch_write import BatchWrite
-from airflow_cloudfiles.engine.delta.staged import STAGED
+from airflow_cloudfiles.engine.delta.read.log import STAGED
 from airflow_cloudfiles.engine.errors import (
     OptionError,
     SchemaMismatchError,
@@ -33,6 +34,37 @@ def _rows(target: Path) -> list[tuple[Any, ...]]:
     table = DeltaTable(target).to_pyarrow_dataset().to_table()
     assert sorted_rows(read_by_duckdb(target)) == sorted_rows(table)
     return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
+
+
+@pytest.mark.parametrize("way", ["method", "before", "list", "argument", "place"])
+def test_partition_by_reaches_the_table(spark: SparkSession, tmp_path: Path, way: str) -> None:
+    target = str(tmp_path / "t")
+    writer = _frame(spark, (1, "a"), (2, "b")).write
+    if way == "before":
+        writer.partitionBy("v").format("delta").save(target)
+    elif way == "argument":
+        writer.save(target, format="delta", partitionBy=["v"])
+    elif way == "place":
+        writer.save(target, "deltalake", "append", "v")
+    else:
+        writer = writer.format("delta").partitionBy(["v"] if way == "list" else "v")
+        writer.mode("append").save(target)
+        writer.save(target)
+        with pytest.raises(SchemaMismatchError, match="partitioned by v, and partitionBy asks for"):
+            writer.partitionBy("id").save(target)
+    assert DeltaTable(target).metadata().partition_columns == ["v"]
+    assert {row.v for row in spark.read.format("delta").load(target).collect()} == {"a", "b"}
+    writer.partitionBy("id").format("parquet").mode("overwrite").save(str(tmp_path / "p"))
+    assert {path.name for path in (tmp_path / "p").glob("id=*")} == {"id=1", "id=2"}
+
+
+def test_columns_without_a_type_are_taken(spark: SparkSession, tmp_path: Path) -> None:
+    target = str(tmp_path / "t")
+    frame = _frame(spark, (1, "a")).withColumn("n", lit(None))
+    frame.write.format("delta").save(target)
+    frame.select("id", lit(None).alias("v")).write.format("delta").mode("append").save(target)
+    found = spark.read.format("delta").load(target).collect()
+    assert sorted(map(tuple, found), key=str) == [(1, "a", None), (1, None, None)]
 
 
 def test_the_modes_of_a_write(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from airflow_cloudfiles import cloud_files_metrics, cloud_files_state
-from airflow_cloudfiles.engine.job import ingest as job
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from tests.support.landing import drop, run, stream
+from tests.support.shared_runs import run_in
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +40,7 @@ def test_a_stream_shows_what_is_outstanding_and_its_files_are_a_dataframe(
         target=str(target),
         run_id="the-run",
     )
-    job.start(spark, spec, after_batch=1).awaitTermination()
+    run_in(spark, spec)
     assert cloud_files_metrics(str(state))["numFilesOutstanding"] == "0"
 
     frame = spark.read.format("cloudFilesState").load(str(state))

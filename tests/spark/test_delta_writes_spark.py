@@ -16,10 +16,10 @@ from airflow_cloudfiles.engine.delta.commit import check_target
 from airflow_cloudfiles.engine.delta.write.alter import rename_column, set_properties
 from airflow_cloudfiles.engine.delta.write.creation import NewTable
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError, SinkError
-from airflow_cloudfiles.engine.job import ingest as job
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from tests.support.delta_writes import read_by_all, snapshot_of
 from tests.support.landing import drop, stream
+from tests.support.shared_runs import run_in
 
 pytestmark = pytest.mark.spark
 
@@ -163,11 +163,11 @@ def test_a_job_writes_by_the_layout_of_its_table(spark: SparkSession, tmp_path: 
     schema = pa.schema([("id", pa.int64()), *strings])
     check_target(str(target), schema, merge_schema=True, new=new)
     stream(spark, source, state, **{"cloudFiles.schemaHints": "id LONG"})  # infers the schema
-    job.start(spark, spec).awaitTermination()
+    run_in(spark, spec)
     rename_column(str(target), "id", "key")
     set_properties(str(target), {"delta.enableTypeWidening": "true"})
     drop(source, "2.json", [{"id": 4, "day": "x", "who": "a/b c%"}])
-    job.start(spark, spec, after_batch=0).awaitTermination()
+    run_in(spark, spec)
     frame = spark.read.format("delta").load(str(target)).orderBy("key")
     assert [(row["key"], row["who"]) for row in frame.collect()] == [
         (1, "a/b c%"),

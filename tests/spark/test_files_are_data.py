@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_cloudfiles.engine.job import ingest as job
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from tests.support.landing import drop, rows, run, stream
+from tests.support.shared_runs import run_in
 
 pytestmark = pytest.mark.spark
 NAMES = ("__cloudfiles_split", "split")
@@ -58,8 +58,7 @@ def test_a_file_with_a_pickle_in_its_only_column_is_ingested_as_it_is(
             run_id="r",
             target=str(target),
         )
-        query = job.start(spark, spec)
-        query.awaitTermination()
+        run_in(spark, spec)
     found = rows(target)
     assert [row[name] for row in found] == [payload]
     assert not trace.exists()

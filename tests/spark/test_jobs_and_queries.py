@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_cloudfiles import register
+from airflow_cloudfiles.engine.batches.file_source import FileBatches
 from airflow_cloudfiles.engine.errors import StateConflictError, StateLockedError
-from airflow_cloudfiles.engine.job import ingest as job
+from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.position import Position, position, position_of_a_job
+from airflow_cloudfiles.engine.state.position import Position, position
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.landing import drop, rows, run, stream
+from tests.support.shared_runs import run_in
 
 pytestmark = pytest.mark.spark
 
@@ -48,11 +52,20 @@ class Shared:
             run_id="run",
         )
 
-    def job(self, after_batch: int | None = None) -> None:
-        store = open_store(str(self.state))
-        after = position_of_a_job(store, PlanLog(store)).batch
-        after = after if after_batch is None else after_batch
-        job.start(self.spark, self.spec(), after_batch=after).awaitTermination()
+    def job(self) -> None:
+        run_in(self.spark, self.spec())
+
+    def batches(self, after_batch: int) -> FileBatches:
+        """Those of a run that has found this batch to be the last committed one."""
+        spec = self.spec()
+        options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
+        return FileBatches(
+            options,
+            spec.checkpoint_location,
+            after_batch=after_batch,
+            up_to=Offset(100, 0),
+            parallelism=1,
+        )
 
     def frame(self) -> DataFrame:
         return stream(self.spark, self.source, self.state, **LIMIT)
@@ -76,7 +89,12 @@ def test_a_job_leaves_no_checkpoint_of_sparks_behind(shared: Shared) -> None:
     shared.drop("a", "b")
     shared.job()
     assert shared.ids() == ["a", "b"]
-    assert {path.name for path in shared.state.iterdir()} == {"_schemas", "_source"}
+    assert {path.name for path in shared.state.iterdir()} == {
+        "_reports",
+        "_runs",
+        "_schemas",
+        "_source",
+    }
     assert shared.position().batch == 1
 
 
@@ -148,8 +166,11 @@ def test_a_job_that_began_before_another_query_ended_is_refused(
     shared.drop("a", "b")
     shared.job()
     shared.drop("c")
-    with pytest.raises(StateLockedError, match="up to batch 1 of") as refused:
-        shared.job(behind)
+    with (
+        closing(shared.batches(behind)) as begun,
+        pytest.raises(StateLockedError, match="up to batch 1 of") as refused,
+    ):
+        begun.open()
     assert refused.value.is_retryable
     assert shared.ids() == ["a", "b"]
     shared.job()

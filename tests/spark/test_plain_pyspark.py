@@ -23,7 +23,6 @@ from tests.support.landing import drop, rows, run, stream
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.usefixtures("own_python")
 def test_the_first_documented_snippet_lands_every_row_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -69,7 +68,6 @@ def test_a_new_column_fails_the_query_and_a_restart_continues_with_it(
     assert got == {"1": (None, None), "2": ("USD", None), "3": (None, "CH")}
 
 
-@pytest.mark.usefixtures("own_python")
 def test_the_second_documented_snippet_rescues_beside_a_given_schema(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -58,10 +58,12 @@ def test_a_run_waits_for_few_requests(
     drop(source, "0.json", [{"id": 0}])
     with with_variables(spark, to_environment(aws.access)):
         run_in(spark, spec())  # nobody counts what a new stream asks for
+    # A busy machine may begin requests one after the other that it makes at once elsewhere.
     drop(source, "1.json", [{"id": 1}])
     with_files = run()
-    # A busy machine may begin requests one after the other that it makes at once elsewhere.
+    drop(source, "2.json", [{"id": 2}])
+    with_files = min(with_files, run(), key=len)
     nothing_new = min((run() for _ in range(2)), key=len)
-    assert sorted(row["id"] for row in rows(target)) == ["0", "1"]
+    assert sorted(row["id"] for row in rows(target)) == ["0", "1", "2"]
     assert len(nothing_new) <= NOTHING_NEW + SPARE, nothing_new
     assert len(with_files) <= NEW_FILES + SPARE, with_files

@@ -1,4 +1,4 @@
-"""A run starts its JVM from kept classes and forks its Python processes, and nothing of it is left.
+"""A run starts its JVM from kept classes and forks its Python daemon, and nothing of it is left.
 
 Whole runs, as operators start them, in processes of their own.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -16,9 +17,11 @@ import psutil
 import pytest
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
-from airflow_cloudfiles.engine.job.fork_server import NAME
+from airflow_cloudfiles.engine.job import jvm_archive
+from airflow_cloudfiles.engine.job.forked_python import NAME
 from airflow_cloudfiles.engine.job.jvm import FOLDER
 from airflow_cloudfiles.engine.job.launch import LocalSpark, Run, launch
+from airflow_cloudfiles.engine.job.spark_command import JOB_MODULE
 from airflow_cloudfiles.engine.processes import descendants
 from tests.support import pyspark_versions
 from tests.support.driver import Driver
@@ -28,7 +31,9 @@ from tests.support.waiting import PATIENCE_SECONDS, is_there, until
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 MANY = 12
-KILLED = ("driver", "fork server")
+PYTHONS = 5
+"""Of a run on `local[2]`, at most: supervisor, driver, Spark's daemon and its two workers."""
+KILLED = ("driver", "daemon")
 
 
 class Stream(Driver):
@@ -59,7 +64,7 @@ def stream(tmp_path: Path) -> Stream:
     return Stream(tmp_path)
 
 
-def test_the_run_after_a_killed_first_one_keeps_the_classes_of_its_jvm_and_later_ones_use_them(
+def test_nobody_waits_for_the_classes_that_the_run_after_a_killed_first_one_keeps_for_later_ones(
     stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "jvm"
@@ -67,18 +72,24 @@ def test_the_run_after_a_killed_first_one_keeps_the_classes_of_its_jvm_and_later
     stream.options = {"cloudFiles.maxFilesPerTrigger": "1"}
     stream.land(MANY)
     jvm = _kill_one_of(stream.launched(), "java")
-    assert "-XX:ArchiveClassesAtExit" not in " ".join(jvm)
-    assert not any(folder.glob("*.jsa"))
+    assert "-XX:DumpLoadedClassList" not in " ".join(jvm)
     stream.options = {}
-    stream.launched().wait()
+    second = stream.launched()
+    second.wait()
+    assert not psutil.pid_exists(second.pid)  # and so has the driver, before there is an archive
+    until(lambda: len(_makers(folder)) == 1)  # a fork of it has its command line for a moment
+    [maker] = _makers(folder)
+    assert not any(folder.glob("*.jsa"))
+    assert maker.nice() == 19
     assert stream.has_every_row_once()
-    assert "Keeping the classes of this JVM for later runs" in "\n".join(stream.log)
+    until(lambda: any(folder.glob("*.jsa")), every=1)
+    until(lambda: not _makers(folder))
     [archive] = folder.glob("*.jsa")
     jvms, plain = _watched(stream.launched())
     assert jvms
     assert all(f"-XX:SharedArchiveFile={archive}" in line for line in jvms)
     assert plain == set()
-    assert not [line for line in stream.log if "fork server" in line]
+    assert not [line for line in stream.log if "is not forked" in line]
     # Damaged as no disk should: neither noticed by its size and time, nor by whoever runs.
     content = bytearray(archive.read_bytes())
     status = archive.stat()
@@ -99,7 +110,7 @@ def test_with_the_oldest_spark_every_python_process_of_a_run_is_forked_too(
     assert plain == set()
     assert jvms  # on a machine's first run also the one that prints the command line
     assert all("oldest-spark/pyspark/jars" in line for line in jvms)
-    assert not [line for line in stream.log if "fork server" in line]
+    assert not [line for line in stream.log if "is not forked" in line]
     assert stream.has_every_row_once()
 
 
@@ -111,11 +122,22 @@ def test_nothing_of_killed_runs_is_left_and_without_forks_and_kept_classes_one_d
     for killed in KILLED:
         _kill_one_of(stream.launched(), killed)
     stream.options = {}
-    conf = {"spark.cloudFiles.forkServer": "false", "spark.cloudFiles.jvmArchive": "false"}
+    conf = {"spark.cloudFiles.forkedDaemon": "false", "spark.cloudFiles.jvmArchive": "false"}
     assert stream.launched(**conf).wait()["rows"] >= 3
     text = "\n".join(stream.log)
-    assert "Python processes are not forked: spark.cloudFiles.forkServer is false" in text
+    assert "Spark's Python is not forked: spark.cloudFiles.forkedDaemon is false" in text
     assert stream.has_every_row_once()
+
+
+def _makers(folder: Path) -> list[psutil.Process]:
+    """The processes that make an archive in the background."""
+    found = []
+    for each in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            command = each.cmdline()
+            if jvm_archive.__name__ in command and str(folder) in command:
+                found.append(each)
+    return found
 
 
 def _kill_one_of(run: Run, killed: str) -> list[str]:
@@ -128,13 +150,13 @@ def _kill_one_of(run: Run, killed: str) -> list[str]:
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    until(lambda: sum(map(_is_forked, descendants(run.pid))) > 1)  # itself and a daemon
+    until(lambda: sum(map(_is_forked, descendants(run.pid))) > 1)  # the daemon and a worker
     tree = {pid: _command(pid) for pid in descendants(run.pid)}
     [victim] = [pid for pid, command in tree.items() if _is(killed, pid, command)]
     psutil.Process(victim).send_signal(signal.SIGKILL)
     waiting.join(PATIENCE_SECONDS)
-    # Without its fork server, a run may go on with plain Python.
-    assert not outcome or killed == "fork server", f"the {killed} was killed before its end"
+    # Without its daemon, a run may go on with plain Python.
+    assert not outcome or killed == "daemon", f"the {killed} was killed before its end"
     until(lambda: not any(map(is_there, tree)))
     return tree[victim]
 
@@ -148,11 +170,13 @@ def _watched(run: Run) -> tuple[set[str], set[str]]:
     while waiting.is_alive():
         lines = _commands(run.pid).splitlines()
         jvms |= {line for line in lines if "org.apache.spark.deploy.SparkSubmit" in line}
+        pythons = [line for line in lines if line.startswith(f"{sys.executable} -m {JOB_MODULE} ")]
+        assert len(pythons) <= PYTHONS - 1, pythons  # the supervisor watches over them
         plain |= {
             line
             for line in lines
             if " -m pyspark" in line
-            and "fork_" not in line
+            and "daemon_launcher" not in line
             and not line.startswith("/bin/sh ")  # a launcher in its first moment
         }
         time.sleep(0.05)
@@ -171,7 +195,7 @@ def _is(killed: str, pid: int, command: list[str]) -> bool:
 
 
 def _is_forked(pid: int) -> bool:
-    """Whether a process is the fork server, or was forked from it."""
+    """Whether a process is Spark's daemon, or was forked from it."""
     with contextlib.suppress(psutil.Error):
         return psutil.Process(pid).name() == NAME
     return False

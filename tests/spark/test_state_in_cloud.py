@@ -17,6 +17,7 @@ from airflow_cloudfiles.engine.locks.file_lock import FileLock
 from airflow_cloudfiles.engine.locks.run_lock import KEY
 from airflow_cloudfiles.engine.spark import checkpoint_mirror
 from airflow_cloudfiles.engine.spark.checkpoint_mirror import CheckpointMirror
+from airflow_cloudfiles.engine.state import spark_checkpoint
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.emulators.aws import Aws
@@ -179,9 +180,9 @@ def test_what_spark_purges_is_purged_in_the_state(memory: ObjectStore) -> None:
     assert names(memory, "offsets") == [0, 1, 2, 3, 4]
     (mirror.folder / "state/0/0/1.delta").unlink()
     (mirror.folder / "offsets/2").unlink()
-    write(mirror, f"offsets/{checkpoint_mirror.KEPT_BATCHES + 1}")
+    write(mirror, f"offsets/{spark_checkpoint.KEPT_BATCHES + 1}")
     mirror.publish()
-    assert names(memory, "offsets") == [1, 3, 4, checkpoint_mirror.KEPT_BATCHES + 1]
+    assert names(memory, "offsets") == [1, 3, 4, spark_checkpoint.KEPT_BATCHES + 1]
     assert [entry.path for entry in memory.list("state/")] == ["state/0/0/2.delta"]
 
 

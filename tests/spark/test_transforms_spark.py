@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from airflow_cloudfiles import operate_on_files
 from airflow_cloudfiles.engine.errors import (
     ExpectationError,
     OptionError,
+    RunError,
     TransformError,
     UnknownFieldException,
 )
@@ -21,6 +23,7 @@ from airflow_cloudfiles.engine.job.launch import LocalPython, LocalSpark, launch
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.transform.function import BatchFunction
 from tests.support.iceberg_tables import LocalCatalog
+from tests.support.landing import rows
 from tests.support.shared_runs import run_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -67,8 +70,7 @@ class Stream:
         return replace(self.spec(), transform=BatchFunction.of(function, arguments).to_json())
 
     def rows(self) -> list[dict[str, Any]]:
-        found = self.spark.read.format("deltalake").load(self.target)
-        return sorted((row.asDict() for row in found.collect()), key=lambda row: row["id"])
+        return sorted(rows(Path(self.target)), key=lambda row: row["id"])
 
 
 @pytest.fixture
@@ -146,6 +148,14 @@ def test_errors_name_the_function_and_commit_nothing(stream: Stream):
 
     assert stream.run(keep)["rows"] == 1
     assert [row["id"] for row in stream.rows()] == [1]
+
+
+def test_without_pandas_a_run_says_what_to_install(stream: Stream, monkeypatch: pytest.MonkeyPatch):
+    stream.lands("1.json", {"id": 1, "name": "a", "price": 1})
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as where it is not installed
+    with pytest.raises(RunError, match=r"(?s)Pandas.*It needs pandas for that \(below 3\)"):
+        stream.run(keep)
+    assert not Path(stream.target).exists()
 
 
 def keep(batch):

@@ -12,7 +12,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 import airflow_cloudfiles
-from airflow_cloudfiles.engine.spark import split_rows
+from airflow_cloudfiles.engine.job.spec import JobSpec
+from tests.support.shared_runs import run_in
 
 pytestmark = pytest.mark.spark
 
@@ -42,14 +43,26 @@ def _ingest(
     """What a table has after a run over `folder/landing`, and how many rows the run has added."""
     state, target = folder / "state", folder / "table"
     given = {"cloudFiles.format": name, "cloudFiles.schemaLocation": str(state)}
-    token = {split_rows.SPLIT_TOKEN: split_rows.new_token()} if emit == "splits" else {}
     airflow_cloudfiles.register(spark)
     before = _rows(target)
-    frame = spark.readStream.format("cloudFiles").options(**given, **options, **token)
-    writer = frame.load(str(folder / "landing")).writeStream.format("deltalake")
-    writer = writer.option("checkpointLocation", str(state)).option("mergeSchema", "true")
-    writer = writer.options(**token)
-    writer.trigger(availableNow=True).start(str(target)).awaitTermination()
+    if emit == "splits":
+        run_in(
+            spark,
+            JobSpec(
+                kind="ingest",
+                source=str(folder / "landing"),
+                format=name,
+                checkpoint_location=str(state),
+                target=str(target),
+                options=options,
+                run_id="run",
+            ),
+        )
+    else:
+        frame = spark.readStream.format("cloudFiles").options(**given, **options)
+        writer = frame.load(str(folder / "landing")).writeStream.format("deltalake")
+        writer = writer.option("checkpointLocation", str(state)).option("mergeSchema", "true")
+        writer.trigger(availableNow=True).start(str(target)).awaitTermination()
     found = spark.read.format("deltalake").load(str(target))
     return found, _rows(target) - before
 

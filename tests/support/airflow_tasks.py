@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from urllib.parse import quote
 
@@ -66,10 +64,3 @@ def processes_named(airflow: AirflowHome, word: str) -> list[int]:
 def parent_of(pid: int) -> int:
     """The process that has started another one."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def stop_warm_spark(airflow: AirflowHome) -> None:
-    """End the Sparks that tasks of this Airflow have kept warm."""
-    stop = [sys.executable, "-m", "airflow_cloudfiles.cli", "spark", "stop"]
-    done = subprocess.run(stop, env=airflow.env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 from urllib.parse import unquote
 
+CUT = 0
 _FORKED = multiprocessing.get_context("forkserver")
 
 
@@ -25,15 +26,17 @@ class Answer(NamedTuple):
 
     Attributes:
         where: A pattern of what it is for: method and path.
-        status: Of the answer.
+        status: Of the answer; `CUT` passes the request on, and breaks its answer off.
         content: Of the answer.
         times: How many requests are answered so.
+        after: How many are passed on before.
     """
 
     where: str
     status: int
     content: bytes
     times: int
+    after: int = 0
 
 
 class AnsweringProxy:
@@ -47,9 +50,11 @@ class AnsweringProxy:
         self.endpoint = f"http://127.0.0.1:{port}"
         self._control = control
 
-    def answer(self, where: str, status: int, content: bytes, times: int) -> None:
+    def answer(
+        self, where: str, status: int, content: bytes, times: int, *, after: int = 0
+    ) -> None:
         """Answer the next requests in whose method and path a pattern is found."""
-        self._control.send(Answer(where, status, content, times))
+        self._control.send(Answer(where, status, content, times, after))
         self._control.recv()
 
     def pass_all(self) -> int:
@@ -81,6 +86,9 @@ class _Server(ThreadingHTTPServer):
             found = self._left
             if found is None or found.times < 1 or re.search(found.where, asked) is None:
                 return None
+            if found.after > 0:
+                self._left = found._replace(after=found.after - 1)
+                return None
             self._left = found._replace(times=found.times - 1)
             self.answered += 1
             return found
@@ -93,25 +101,29 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         answer = self.server.answer_to(f"{self.command} {unquote(self.path)}")
-        if answer is not None:
+        if answer is not None and answer.status != CUT:
             return self._send(answer.status, {}, answer.content)
         there = http.client.HTTPConnection(self.server.upstream, timeout=60)
         there.request(self.command, self.path, body, dict(self.headers))
         found = there.getresponse()
         content = found.read()
         there.close()
-        return self._send(found.status, dict(found.getheaders()), content)
+        is_cut = answer is not None
+        return self._send(found.status, dict(found.getheaders()), content, is_cut=is_cut)
 
-    def _send(self, status: int, headers: dict[str, str], content: bytes) -> None:
+    def _send(
+        self, status: int, headers: dict[str, str], content: bytes, *, is_cut: bool = False
+    ) -> None:
         self.send_response_only(status)
         headers = {name.title(): value for name, value in headers.items()}
         size = headers.get("Content-Length", "0")
-        size = size if self.command == "HEAD" else str(len(content))
+        size = size if self.command == "HEAD" else str(len(content) + is_cut)
         for name, value in {**headers, "Content-Length": size}.items():
             if name not in {"Connection", "Transfer-Encoding"}:
                 self.send_header(name, value)
         self.end_headers()
         self.wfile.write(b"" if self.command == "HEAD" else content)
+        self.close_connection |= is_cut
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""

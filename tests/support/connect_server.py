@@ -77,8 +77,8 @@ class ConnectServer:
         return self._folder / "tmp"
 
     def checkpoints(self) -> list[Path]:
-        """The folders in which Spark keeps its checkpoints of jobs."""
-        return list(self.temporary.glob("cloudfiles-checkpoint-*"))
+        """The folders in which Spark keeps its checkpoints of queries that runs leave."""
+        return list(self.temporary.glob("temporary-*"))
 
     @property
     def pids(self) -> list[int]:
@@ -104,8 +104,7 @@ class ConnectServer:
     def start(self) -> None:
         """Start it, also again on the same port.
 
-        As a warm Spark's JVM starts: `java` itself with the classes of an earlier one, which are
-        the same ones.
+        As the JVM of a local run starts: `java` itself, with the classes of an earlier server.
         """
         self.temporary.mkdir(exist_ok=True)
         conf = {
@@ -171,7 +170,7 @@ class ConnectServer:
             return
         try:
             if archive is not None and archive.is_wanted:
-                self._keep_classes(archive, process)
+                archive.make_in_background()
             assert process.stdin is not None
             process.stdin.close()  # its supervisor ends it then
             process.wait(STOP_SECONDS)
@@ -183,15 +182,6 @@ class ConnectServer:
             process.wait(STOP_SECONDS)
             ending = f"{below} did not end within {STOP_SECONDS:g} seconds"
             raise AssertionError(f"{ending}: {self.log()[-3000:]}") from None
-
-    def _keep_classes(self, archive: Archive, process: subprocess.Popen[bytes]) -> None:
-        """Have the JVM write its classes for later ones, which it does when it ends."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.poll() is None and (java := psutil.Process(process.pid).children()):
-                java[0].terminate()
-                archive.keep(process)
-                return
-        archive.leave_to_next()
 
     def __enter__(self) -> Self:
         self.start()

@@ -14,7 +14,9 @@ from typing import Any
 import duckdb
 import duckdb_extension_delta
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap64
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
@@ -276,3 +278,24 @@ def read_by_duckdb(folder: Path | str) -> pa.Table:
 def sorted_rows(table: pa.Table) -> list[str]:
     """The rows, in an order that does not depend on files."""
     return sorted(map(repr, table.to_pylist()))
+
+
+def expire_transactions(target: Path, *, is_cleaned: bool) -> None:
+    """Leave a table as another writer does whose checkpoint lets transactions expire.
+
+    Args:
+        target: The table.
+        is_cleaned: Whether the commits before are removed from its log, too.
+    """
+    log, before = target / "_delta_log", DeltaTable(str(target)).version()
+    DeltaTable(str(target)).create_checkpoint()
+    [path] = log.glob(f"{before:020}.checkpoint.parquet")
+    actions = pq.read_table(path)
+    kept = actions.filter(pc.invert(pc.is_valid(actions["txn"])))
+    pq.write_table(kept, path)
+    hint = {"version": before, "size": len(kept)}
+    (log / "_last_checkpoint").write_text(json.dumps(hint))
+    rows = DeltaTable(str(target)).to_pyarrow_dataset().schema.empty_table()
+    write_deltalake(str(target), rows, mode="append")
+    for version in range(before + 1 if is_cleaned else 0):
+        (log / f"{version:020}.json").unlink(missing_ok=True)

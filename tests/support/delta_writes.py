@@ -8,18 +8,24 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from airflow_cloudfiles.engine.delta.batch_write import BatchWrite
 from airflow_cloudfiles.engine.delta.commit import (
     BatchId,
     Committed,
     check_target,
     commit_batch,
 )
+from airflow_cloudfiles.engine.delta.data_files import DataFileWriter, FileSettings
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
+from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
+from airflow_cloudfiles.engine.delta.read.log import STAGED
 from airflow_cloudfiles.engine.delta.read.snapshot import Snapshot, TableLog
 from airflow_cloudfiles.engine.delta.widening import WideningRule
 from airflow_cloudfiles.engine.delta.write.creation import NewTable
 from airflow_cloudfiles.engine.delta.write.evolve import Evolution, layout_for
 from airflow_cloudfiles.engine.delta.write.rows import write_rows
+from airflow_cloudfiles.engine.options.sink import BatchWriteOptions
 from tests.support.delta_tables import read, read_by_duckdb, sorted_rows
 
 
@@ -138,3 +144,38 @@ def _nullable(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_map(kind):
         return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
     return kind
+
+
+def merge_rows(
+    target: Path | str,
+    number: int,
+    rows: pa.Table,
+    *,
+    keys: tuple[str, ...],
+    void: bool = False,
+    **rule: Any,
+) -> Committed:
+    """Merge rows into a table as a batch of a stream; `void` is for columns without a type."""
+    files = DataFileWriter(str(target), rows.schema, FileSettings(folder=STAGED)).write(
+        rows.to_batches()
+    )
+    return merge_batch(
+        str(target),
+        rule=MergeRule(keys, **rule),
+        batch=BatchId("merges", number),
+        files=files,
+        schema=rows.schema,
+        merge_schema=True,
+        new=NewTable(takes_void=void),
+    )
+
+
+def write_dataframe(target: Path | str, rows: pa.Table, **options: str) -> Committed:
+    """Write rows as `DataFrame.write` does; with `replaceWhere` or `overwrite`, over others."""
+    read_options = BatchWriteOptions.read({key.lower(): each for key, each in options.items()})
+    overwrites = bool({"replaceWhere", "overwriteSchema"} & options.keys())
+    write = BatchWrite.begin(str(target), read_options, rows.schema, overwrites=overwrites)
+    how = write.how
+    layout = how.layout(rows.schema)
+    files = write_rows(str(target), rows.schema, rows.to_batches(), layout, how.settings)
+    return write.commit(files, rows.schema, layout)

@@ -12,21 +12,43 @@ from typing import Any
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.job.launch import LocalSpark
+from airflow_cloudfiles.engine.job.spark_command import How
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.jvm_classes import keep_classes
 
 RUN_SECONDS = 900  # ends a run that hangs; a busy machine takes minutes for one
+# Before the first commit of anything; each point of discovering, planning, reading, committing.
+TOUR = (
+    "after-listing",
+    "after-dedupe",
+    "before-file-log-append",
+    "after-file-log-append",
+    "before-plan-append",
+    "after-plan-append",
+    "after-spark-offset",
+    "before-read",
+    "after-data-files",
+    "before-sink-commit",
+    "after-sink-commit",
+    "after-sink-record",
+    "after-spark-commit",
+)
 
 
 class Driver:
-    """Runs one stream again and again, as a scheduler that never gives up would."""
+    """Runs one stream again and again, as a scheduler that never gives up would.
+
+    Attributes:
+        how: What carries the tasks of the next runs.
+    """
 
     def __init__(self, folder: Path, **options: str) -> None:
         self.source, self.state, self.target = (folder / n for n in ("in", "state", "table"))
         self.source.mkdir(exist_ok=True)
         self.options = options
         self.runs = 0
+        self.how: How = LocalSpark(master="local[2]")
 
     def run(self, crash_at: str | None = None) -> tuple[int, dict[str, Any] | None]:
         """Run once; return the exit code (-9 when killed) and the report, if there is one."""
@@ -54,13 +76,12 @@ class Driver:
         """Start a run without waiting for it."""
         spec = self.spec()
         open_store(str(self.state)).put(spec.spec_key, spec.sealed())
-        return self.begun(LocalSpark(master="local[2]"), {}, crash_at)
+        return self.begun(self.how, {}, crash_at)
 
-    def begun(
-        self, how: LocalSpark, more: dict[str, str], crash_at: str | None
-    ) -> subprocess.Popen[str]:
+    def begun(self, how: How, more: dict[str, str], crash_at: str | None) -> subprocess.Popen[str]:
         """Start the driver of a run whose specification it finds."""
-        keep_classes()
+        if isinstance(how, LocalSpark):
+            keep_classes()
         env = {**os.environ, **how.environment(), **more}
         env.pop(CRASH_AT, None)
         if crash_at:

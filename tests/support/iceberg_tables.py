@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +65,17 @@ class LocalCatalog:
         return sorted(str(each) for each in self.folder.rglob("*.parquet"))
 
 
-def read_with_duckdb(table: Table) -> list[dict[str, Any]]:
-    """Read a table with DuckDB's Iceberg extension, from its wheel."""
+def read_with_duckdb(
+    table: Table, where: str = "true", values: Sequence[Any] = ()
+) -> list[dict[str, Any]]:
+    """Read rows of a table with DuckDB's Iceberg extension, from its wheel."""
     connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     for name in ("avro", "iceberg"):
         package = importlib.import_module(f"duckdb_extension_{name}")
         file = next(Path(next(iter(package.__path__))).rglob(f"{name}.duckdb_extension"))
         connection.execute(f"LOAD '{file}'")
     place = table.metadata_location.removeprefix("file://")
-    found = connection.execute(f"SELECT * FROM iceberg_scan('{place}')").to_arrow_table()
+    query = f"SELECT * FROM iceberg_scan('{place}') WHERE {where}"
+    found = connection.execute(query, values).to_arrow_table()
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows

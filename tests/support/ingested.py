@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
+from airflow_cloudfiles.engine.batches.file_source import FileBatches
+from airflow_cloudfiles.engine.batches.iceberg_writer import IcebergWriter
+from airflow_cloudfiles.engine.batches.run import Planned
+from airflow_cloudfiles.engine.files import Offset
+from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.intake.source_path import locate
 from airflow_cloudfiles.engine.job.replay import replay
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.target import check_before_run
-from airflow_cloudfiles.engine.spark import split_rows
-from airflow_cloudfiles.engine.spark.source import (
-    AFTER_BATCH,
-    CloudFilesDataSource,
-    CloudFilesStreamReader,
-)
-from airflow_cloudfiles.engine.spark.tables.delta_writer import DeltaStreamWriter
-from airflow_cloudfiles.engine.spark.tables.iceberg_sink import IcebergStreamWriter
-from airflow_cloudfiles.engine.spark.tables.stream_writer import FIRST_BATCH, STATE
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.options.sink import SinkOptions
+from airflow_cloudfiles.engine.reading.fetch import packed
+from airflow_cloudfiles.engine.reading.splits import Split
+from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import Position, position
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.stream import definition
+from airflow_cloudfiles.engine.stream.own_locations import own_locations
 
 
 class Ingested:
@@ -44,7 +50,6 @@ class Ingested:
         self.source.mkdir(exist_ok=True)
         self.sink: dict[str, str] = {}
         self.iceberg = ""
-        self._token = split_rows.new_token()
         self.given = {"cloudFiles.maxFilesPerTrigger": "1", **options}
 
     def add(self, *names: str, **fields: Any) -> None:
@@ -58,66 +63,92 @@ class Ingested:
             "source": str(self.source),
             "format": "json",
             "checkpoint_location": str(self.state),
-            "target": self.iceberg or str(self.target),
+            "target": self._target,
             "options": self.given,
             "run_id": uuid.uuid4().hex,
         }
         return JobSpec(**given, **more)
 
     def run(self, batches: int | None = None) -> None:
-        """As a job does: check, then one batch after the other, until nothing is left."""
-        check_before_run(open_store(str(self.state)), self.iceberg or str(self.target))
-        last = self.position().batch
-        reader, number = self._reader(**{AFTER_BATCH: str(last)}), 0
-        try:
-            reader.prepareForTriggerAvailableNow()
-            start = reader.initialOffset()
-            while batches is None or number < batches:
-                end = reader.latestOffset(start, reader.getDefaultReadLimit())
-                if end == start:
-                    return
-                # Spark begins to count in each run.
-                self._batch(reader, number, start, end, **{FIRST_BATCH.lower(): str(last + 1)})
-                number, start = number + 1, end
-        finally:
-            reader.stop()
+        """As a run does: check, then one batch after the other, until nothing is left."""
+        state = open_store(str(self.state))
+        check_before_run(state, self._target, locate(str(self.source), state).name)
+        begun = self.position()
+        options = self._options()
+        with closing(self._batches(options, begun.batch, self._discovered(options))) as source:
+            source.open()
+            number = 0
+            while (batches is None or number < batches) and (planned := source.plan()) is not None:
+                self._write(source, planned)
+                number += 1
+
+    def infer(self) -> None:
+        """Write the first version of the schema."""
+        definition.resolve_schema(self._options())
+
+    def plan(self) -> int:
+        """Plan the next batch, and stop before it is read; its number."""
+        begun, options = self.position(), self._options()
+        with closing(self._batches(options, begun.batch, self._discovered(options))) as source:
+            source.open()
+            planned = source.plan()
+        assert planned is not None
+        return planned.number
 
     def batch_again(self, batch: int) -> None:
         """Run a planned batch, whatever is committed."""
         plan = PlanLog(open_store(str(self.state))).at(batch)
-        reader = self._reader()
-        try:
-            self._batch(reader, batch, plan.start.to_json(), plan.end.to_json())
-        finally:
-            reader.stop()
+        options = self._options()
+        resolved = definition.resolve_schema(options)
+        with closing(self._opened(options)) as intake:
+            context = definition.batch_context(
+                options,
+                resolved,
+                intake,
+                start=plan.start,
+                end=plan.end,
+            )
+            files = list(intake.files.slice(plan.start, plan.end))
+            ranges = packed(intake.source, files, parallelism=1, can_cut=False)
+        splits = [Split(context, each) for each in ranges]
+        source = self._batches(options, batch - 1, plan.end)
+        self._write(source, Planned(batch, splits, plan.end))
 
-    def _reader(self, **more: str) -> CloudFilesStreamReader:
-        options = {**self.spec().source_options(), split_rows.SPLIT_TOKEN: self._token, **more}
-        source = CloudFilesDataSource({**options, "path": str(self.source)})
-        source.schema()
-        return source.streamReader(split_rows.SPLIT_SCHEMA)
+    def _options(self) -> CloudFilesOptions:
+        return CloudFilesOptions.parse(self.spec().source_options(), path=str(self.source))
 
-    def _batch(
-        self,
-        reader: CloudFilesStreamReader,
-        number: int,
-        start: dict[str, int],
-        end: dict[str, int],
-        **more: str,
-    ) -> None:
-        given = {STATE.lower(): str(self.state), "mergeschema": "true", **self.sink, **more}
-        kind = IcebergStreamWriter if self.iceberg else DeltaStreamWriter
-        writer = kind(
-            self.iceberg or str(self.target),
-            {**given, split_rows.SPLIT_TOKEN.lower(): self._token},
-            split_rows.SPLIT_SCHEMA,
+    def _discovered(self, options: CloudFilesOptions) -> Offset:
+        """Discover, once there is a schema; where the file log ends."""
+        self.infer()
+        with closing(self._opened(options)) as intake:
+            intake.begin_at(self.position())
+            intake.check()
+            progress.note_discovery(intake.state, intake.discover().to_json())
+            return intake.known_head()
+
+    def _opened(self, options: CloudFilesOptions) -> Intake:
+        return Intake.open(
+            source=str(self.source),
+            format="json",
+            checkpoint_location=str(self.state),
+            exclude=own_locations(options, str(self.state), self._target),
+            discovery=options.discovery,
         )
-        written = [
-            writer.write(iter(reader.read(each)))  # type: ignore[arg-type]
-            for each in reader.partitions(start, end)
-        ]
-        writer.commit(written, number)
-        reader.commit(end)
+
+    def _batches(self, options: CloudFilesOptions, after: int, up_to: Offset) -> FileBatches:
+        return FileBatches(options, str(self.state), after_batch=after, up_to=up_to, parallelism=8)
+
+    def _write(self, source: FileBatches, planned: Planned) -> None:
+        given = SinkOptions.read({"mergeschema": "true", **self.sink})
+        kind = IcebergWriter if self.iceberg else DeltaWriter
+        writer = kind(self._target, given, state=str(self.state), written="files")
+        task = source.task(writer)
+        writer.commit([task(each) for each in planned.parts], planned.number)
+        source.committed(planned)
+
+    @property
+    def _target(self) -> str:
+        return self.iceberg or str(self.target)
 
     def position(self) -> Position:
         """How far the stream is committed."""

@@ -1,7 +1,7 @@
 """The classes of Spark, kept once for all JVMs that tests start.
 
-The second run on a machine keeps them (`engine.job.jvm_archive`). A run that is killed keeps none,
-and after two of those none is kept any more: so a run that nothing disturbs comes first.
+They are kept after the second run on a machine (`engine.job.jvm_archive`); a run that is killed
+keeps none.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def keep_classes() -> str:
         found = _kept()  # which leaves a note, as a first run does
         if not found:
             _run_once()
+            until(lambda: any(folder.glob("*.jsa")), every=1)
             found = _kept()
     finally:
         lock.release()

@@ -98,9 +98,7 @@ class Stream:
             context = definition.batch_context(
                 options,
                 resolved,
-                source=intake.source,
-                name=intake.name,
-                state=intake.state,
+                intake,
                 start=self._at,
                 end=intake.head(),
             )

@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -134,6 +134,8 @@ class Faults:
         cuts: How often they ended.
         fails: Operations (`read`, `rename`, …) that are answered with a failure.
         denies: Ends of the paths that nobody may list or read.
+        kinds: What tells of what kind a file is: `mode`, as on Unix; `line`, of a listing alone;
+            `nothing`; `no mode`, where permissions are not sent at all.
         connections: How many there are now.
         most: How many there were at once.
         logins: How many were let in.
@@ -143,6 +145,7 @@ class Faults:
     cuts: int = 0
     fails: set[str] = field(default_factory=set)
     denies: set[str] = field(default_factory=set)
+    kinds: str = "mode"
     connections: int = 0
     most: int = 0
     logins: int = 0
@@ -278,9 +281,30 @@ class _Session(asyncssh.SFTPServer):
         self._server.passed("remove")
         return super().remove(path)
 
-    def scandir(self, path: bytes) -> Any:
+    async def scandir(self, path: bytes) -> AsyncIterator[asyncssh.SFTPName]:
         self._server.passed("scandir", path)
-        return super().scandir(path)
+        async for each in super().scandir(path):
+            super().format_longname(each)  # the mode is still there
+            if self._server.faults.kinds in {"nothing", "no mode"}:
+                each.longname = each.filename
+            each.attrs = self._sent(each.attrs)
+            yield each
+
+    def stat(self, path: bytes) -> Any:
+        return self._sent(asyncssh.SFTPAttrs.from_local(super().stat(path)))
+
+    def lstat(self, path: bytes) -> Any:
+        return self._sent(asyncssh.SFTPAttrs.from_local(super().lstat(path)))
+
+    def fstat(self, file_obj: object) -> Any:
+        return self._sent(asyncssh.SFTPAttrs.from_local(super().fstat(file_obj)))
+
+    def _sent(self, attrs: asyncssh.SFTPAttrs) -> asyncssh.SFTPAttrs:
+        """What is known of a file, without what this server does not tell."""
+        kinds = self._server.faults.kinds
+        if kinds != "mode":
+            attrs.permissions = None if kinds == "no mode" else (attrs.permissions or 0) & 0o7777
+        return attrs
 
 
 @pytest.fixture(scope="session")

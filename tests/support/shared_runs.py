@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from airflow_cloudfiles.engine.errors import from_record
@@ -29,7 +30,10 @@ class SharedSpark(SparkStart):
     def begin(self) -> None:
         self.begun = True
 
-    def session(self, *, is_one_batch: bool = False) -> SparkSession:
+    def context(self) -> SparkContext:
+        return self.shared.sparkContext
+
+    def session(self) -> SparkSession:
         return self.shared
 
     def stop_session(self) -> None:

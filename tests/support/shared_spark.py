@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cloudfiles.engine.job import forked_python
+from airflow_cloudfiles.engine.errors import SparkVersionError
 from airflow_cloudfiles.engine.job.jvm import FOLDER as JVM_FOLDER
 from airflow_cloudfiles.engine.job.jvm import Jvm
 from airflow_cloudfiles.engine.job.start_conf import JVM_ARCHIVE
-from airflow_cloudfiles.engine.spark import handoff
 from tests.support.stop_spark import stop_spark
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that lives for some minutes is best off with its quick compiler and simplest collector."""
 _ENDING: list[Jvm] = []
-_PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
 @pytest.fixture(scope="session")
@@ -35,9 +33,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     Two cores, two shuffle partitions and one gigabyte are enough for any test here. A streaming
     query that a test leaves running is stopped by `no_query_is_left_running`.
 
-    Its JVM starts as that of a local run, and its Python processes are forked as those: half a
-    second of imports less for each. A test of what Spark itself starts for a user's `readStream`
-    asks for `own_python`.
+    Its JVM starts as that of a local run, and its Python processes as for a user's `readStream`.
     """
     from pyspark.sql import SparkSession
 
@@ -61,7 +57,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(root / "warehouse"),
         "spark.ui.enabled": "false",
     }
-    server = forked_python.start(handoff.process_folder(), {})
+    os.environ.update(dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable))
     # The classes of a run, if they are kept already: this JVM would keep its own, but late.
     are_kept = any(Path(os.environ[JVM_FOLDER]).glob("*.jsa"))
     jvm = Jvm(root, {**conf, JVM_ARCHIVE: str(are_kept).lower()})
@@ -70,30 +66,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     for key, value in conf.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    # What else a test starts has a JVM and a Python of its own.
+    # What else a test starts has a JVM of its own.
     jvm.forget()
-    os.environ.update(dict.fromkeys(_PYTHONS, sys.executable))
     session.sparkContext.setLogLevel("FATAL")
-    airflow_cloudfiles.register(session)
+    with contextlib.suppress(SparkVersionError):
+        # Tests of jobs, which do without, run with an older Spark, too.
+        airflow_cloudfiles.register(session)
     yield session
     stop_spark(session, jvm._process.kill)
     # It ends with this process, as PySpark's own does: Py4J still sends to it.
     _ENDING.append(jvm)
-    if server is not None:
-        server.close()
-
-
-@pytest.fixture
-def own_python(spark: SparkSession) -> Iterator[None]:
-    """Have the shared session start Python as Spark does for a user's `readStream`."""
-    import airflow_cloudfiles
-
-    context = spark.sparkContext
-    forked, context.pythonExec = context.pythonExec, sys.executable
-    airflow_cloudfiles.register(spark)  # Spark keeps the Python of this moment
-    yield
-    context.pythonExec = forked
-    airflow_cloudfiles.register(spark)
 
 
 @contextlib.contextmanager

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_cloudfiles.engine.delta.read.files import DataFileReader
-from airflow_cloudfiles.engine.delta.stream.definition import StreamDefinition, define
 from airflow_cloudfiles.engine.delta.stream.evolution import QueryPlace
 from airflow_cloudfiles.engine.delta.stream.table_stream import TableStream
+from airflow_cloudfiles.engine.delta.stream.tracking import StreamDefinition, define
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
 from tests.support.delta_tables import MAPPED, HandMadeTable, column, removed

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles.engine import error_sections, errors
+from airflow_cloudfiles.engine.batches.error_marks import marking_errors
 from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
-from airflow_cloudfiles.engine.spark.error_marks import marking_errors
 
 
 def _all(root: type[CloudFilesError] = CloudFilesError) -> list[type[CloudFilesError]]:
@@ -184,6 +184,7 @@ CODES = {
     "CF703": "SparkServerError",
     "CF704": "SparkUnreachableError",
     "CF705": "TransformError",
+    "CF706": "SparkVersionError",
 }
 """Never changed, and no code is ever given to another class: messages in the field have them."""
 

@@ -35,6 +35,7 @@ from airflow_cloudfiles.engine.types import (
     canonical_struct,
     is_column_name,
     merge_types,
+    schema_tree,
     simple_ddl,
     to_arrow,
 )
@@ -227,3 +228,18 @@ class TestDdl:
     def test_ddl_is_short_and_quotes_what_it_must(self):
         schema = parse_schema("a int, `b c` struct<`d``e`: array<string> not null>")
         assert simple_ddl(schema) == "a INT, `b c` STRUCT<`d``e`: ARRAY<STRING> NOT NULL>"
+
+
+def test_the_tree_of_a_schema_is_that_of_spark() -> None:
+    inner = StructType(
+        [StructField("b", DecimalType(12, 2), False), StructField("é f", DateType())]
+    )
+    schema = StructType(
+        [
+            StructField("a", LongType(), False),
+            StructField("s", inner),
+            StructField("list", ArrayType(inner, False)),
+            StructField("map", MapType(StringType(), ArrayType(TimestampNTZType()), False)),
+        ]
+    )
+    assert schema_tree(schema) == schema.treeString()

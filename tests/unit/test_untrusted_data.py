@@ -20,23 +20,24 @@ STARTERS = {"run", "Popen", "call", "check_call", "check_output"}
 SQL = {"sql", "expr", "selectExpr", "execute", "executemany", "executescript"}
 UNPACKERS = {"extractall", "unpack_archive", "read_pickle"}
 MODULES = {"run_module", "run_path"}
+_TASKS = "what driver and tasks of one run send each other, inside Spark's own closures and results"
 _OURS = "a name that the program itself has written down"
 _FUNCTION = "the function that whoever starts a run gives it; never from a state or a file of data"
 ALLOWED = {
+    ("engine/batches/connect_tasks.py", "imports pickle"): _TASKS,
+    ("engine/batches/frame_tasks.py", "imports pickle"): _TASKS,
+    ("engine/batches/task_results.py", "imports pickle"): _TASKS,
     ("engine/worker_messages.py", "imports pickle"): "own workers only, own classes only",
     ("engine/worker_messages.py", "imports by name"): "own classes and Spark's types only",
     ("__init__.py", "imports by name"): _OURS,
     ("engine/discovery/services/__init__.py", "imports by name"): _OURS,
     ("engine/formats/registry.py", "imports by name"): _OURS,
-    ("engine/job/fork_server.py", "imports by name"): _OURS,
-    ("engine/job/fork_server.py", "calls run_module"): "asked for over a private socket only",
+    ("engine/job/forked_python.py", "imports by name"): _OURS,
     ("engine/job/transform/function.py", "calls compile"): _FUNCTION,
     ("engine/job/transform/function.py", "calls exec"): _FUNCTION,
     ("engine/job/transform/function.py", "imports by name"): _FUNCTION,
-    ("engine/job/warm_server/server.py", "imports by name"): _OURS,
     ("engine/spark/preload.py", "imports by name"): _OURS,
     ("engine/storage/extras.py", "imports by name"): _OURS,
-    ("engine/job/connect/session.py", "pastes into SQL"): "the text is a constant of the module",
 }
 """What is allowed, and why."""
 

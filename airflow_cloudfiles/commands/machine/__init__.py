@@ -1,1 +1,1 @@
-"""Commands for where runs happen: this machine, its warm Sparks, a cluster."""
+"""Commands for where runs happen: this machine, a cluster."""

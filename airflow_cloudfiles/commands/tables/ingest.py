@@ -7,7 +7,6 @@ import os
 import sys
 import uuid
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +18,9 @@ from airflow_cloudfiles.commands.running.outcome import (
     add_schema_location,
 )
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.job.launch import LocalSpark, SparkConnect
+from airflow_cloudfiles.engine.job.launch import LocalPython, LocalSpark, SparkConnect
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.transform.function import BatchFunction
-from airflow_cloudfiles.engine.options import values
 from airflow_cloudfiles.engine.options.table_stream import is_table
 
 if TYPE_CHECKING:
@@ -65,6 +63,13 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     )
     where = found.add_mutually_exclusive_group()
     where.add_argument(
+        "--engine",
+        choices=("spark", "local"),
+        default="spark",
+        help="what carries the tasks: Spark (the default), or processes of this machine without a "
+        "JVM",
+    )
+    where.add_argument(
         "--master", metavar="LOCAL", help="a Spark of this command's own: local[*] or local[n]"
     )
     where.add_argument(
@@ -72,13 +77,6 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
         metavar="URI",
         help=f"a Spark Connect server, sc://host:port; default is {REMOTE} of the environment, "
         "which may hold a token",
-    )
-    found.add_argument(
-        "--keep-warm",
-        type=_duration,
-        metavar="TIME",
-        help="keep the Spark of this command for the next ones, for so long after the last one, "
-        "such as '10 minutes' (see cloudfiles spark)",
     )
 
 
@@ -130,10 +128,10 @@ def _ingest(given: argparse.Namespace) -> Outcome:
     return run_job(spec, _SHOWN_OF_TABLE if is_table(given.format) else _SHOWN, _how(given))
 
 
-def _how(given: argparse.Namespace) -> LocalSpark | SparkConnect:
-    """A server where one is named, else a Spark that ends with the command."""
-    if given.keep_warm is not None and given.spark_remote:
-        raise OptionError("--keep-warm is for a Spark of this machine: leave out --spark-remote.")
+def _how(given: argparse.Namespace) -> LocalPython | LocalSpark | SparkConnect:
+    """A server where one is named, else a Spark that ends with the command, or none."""
+    if given.engine == "local":
+        return LocalPython()
     if given.spark_remote:
         server = SparkConnect(given.spark_remote)
         if server.has_secrets:
@@ -145,14 +143,6 @@ def _how(given: argparse.Namespace) -> LocalSpark | SparkConnect:
     if given.master:
         if not given.master.startswith("local"):
             raise OptionError(f"--master must be local[*] or local[n], got {given.master!r}.")
-        return LocalSpark(master=given.master, keep_warm=given.keep_warm)
-    remote = None if given.keep_warm else os.environ.get(REMOTE)
-    return SparkConnect(remote) if remote else LocalSpark(keep_warm=given.keep_warm)
-
-
-def _duration(text: str) -> timedelta:
-    """Read how long something may take."""
-    try:
-        return timedelta(seconds=values.interval.read("--keep-warm", text))
-    except (OptionError, OverflowError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        return LocalSpark(master=given.master)
+    remote = os.environ.get(REMOTE)
+    return SparkConnect(remote) if remote else LocalSpark()

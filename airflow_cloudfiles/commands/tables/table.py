@@ -67,6 +67,9 @@ def _add_changes(actions: Commands, shared: argparse.ArgumentParser) -> None:
     text = "add a column, or a field to a struct, at the end"
     action = _add_change(actions, "add-column", _add, text, shared)
     action.add_argument("column", metavar="'COLUMN TYPE'", help="such as 'discount DECIMAL(10,2)'")
+    text = "let a column be null, which may be NOT NULL, as a change of the metadata"
+    action = _add_change(actions, "drop-not-null", _relax, text, shared)
+    action.add_argument("column", metavar="COLUMN", help="a, or a.b for a field of a struct")
     text = "set table properties, and the table features they need; a dry run at first"
     action = _add_change(actions, "set-property", _set, text, shared, with_apply=True)
     action.add_argument(
@@ -116,6 +119,13 @@ def _add(given: argparse.Namespace) -> Outcome:
     from airflow_cloudfiles.engine.delta.write.alter import add_column  # noqa: PLC0415
 
     found = add_column(given.target, given.column, dry_run=given.dry_run)
+    return _changed(found, is_dry_run=given.dry_run)
+
+
+def _relax(given: argparse.Namespace) -> Outcome:
+    from airflow_cloudfiles.engine.delta.write.alter import drop_not_null  # noqa: PLC0415
+
+    found = drop_not_null(given.target, given.column, dry_run=given.dry_run)
     return _changed(found, is_dry_run=given.dry_run)
 
 

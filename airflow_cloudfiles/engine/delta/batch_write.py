@@ -21,7 +21,6 @@ from deltalake.transaction import CommitProperties
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.commit import (
-    COMMIT_TRIES,
     BatchId,
     Committed,
     WrittenFiles,
@@ -32,16 +31,22 @@ from airflow_cloudfiles.engine.delta.commit import (
     table_state,
 )
 from airflow_cloudfiles.engine.delta.durability import durable_commit
-from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE
+from airflow_cloudfiles.engine.delta.lineage import BLIND_APPEND, COMMIT_NOTE
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.merge.bounds import writer_properties
 from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
+from airflow_cloudfiles.engine.delta.merge.found_again import sync_data_files
+from airflow_cloudfiles.engine.delta.merge.misread import (
+    names_in,
+    refuse_change,
+    refuse_misread,
+    writer_properties,
+)
 from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
 from airflow_cloudfiles.engine.delta.merge.source_rows import read_rows
-from airflow_cloudfiles.engine.delta.merge.synced import sync_data_files
-from airflow_cloudfiles.engine.delta.merge.table_names import names_in, refuse_change
 from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.delta.predicates import parse_predicate
+from airflow_cloudfiles.engine.delta.read.rules import require_library
+from airflow_cloudfiles.engine.delta.read.table_state import TableState
 from airflow_cloudfiles.engine.delta.rewrite import add_action
 from airflow_cloudfiles.engine.delta.schema import (
     check_columns,
@@ -51,11 +56,11 @@ from airflow_cloudfiles.engine.delta.schema import (
 )
 from airflow_cloudfiles.engine.delta.widening import widening_rule
 from airflow_cloudfiles.engine.delta.write.creation import NewTable, create_table
-from airflow_cloudfiles.engine.delta.write.evolve import Evolution, evolve
-from airflow_cloudfiles.engine.delta.write.features import require_library
+from airflow_cloudfiles.engine.delta.write.evolve import Evolution, evolve, layout_for
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
-from airflow_cloudfiles.engine.delta.write.rows import TableWrite
-from airflow_cloudfiles.engine.delta.write.table_state import TableState
+from airflow_cloudfiles.engine.delta.write.log_commit import refreshed, retried
+from airflow_cloudfiles.engine.delta.write.rows import TableWrite, require_texts
+from airflow_cloudfiles.engine.delta.write.unescaped import write_unescaped
 from airflow_cloudfiles.engine.errors import CloudFilesError, SinkError, TargetConflictError
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -134,6 +139,7 @@ class BatchWrite:
         return Evolution(
             merge_schema=self.options.merge_schema is True,
             widening=widening_rule(self.options, default=False),
+            takes_void=True,
         )
 
     @property
@@ -181,7 +187,7 @@ class BatchWrite:
             return None  # appends and merges find out themselves
         _log.info("%s has the write %s of %s already", self.target, batch.number, batch.app_id)
         remove_files(self.target, files)
-        return Committed(table.version(), is_new=False, table_id=str(table.metadata().id))
+        return Committed.of(table, is_new=False)
 
     def _committed(
         self, files: Sequence[DataFile], schema: pa.Schema, layout: FileLayout | None
@@ -216,23 +222,16 @@ class BatchWrite:
     def _appended(self, written: WrittenFiles) -> Committed:
         """Append, without a memory of it: written again, the rows are there twice."""
         location = DeltaLocation.of(self.target)
-        for _ in range(COMMIT_TRIES):
-            try:
-                table = self._prepared(written)
-                data_files.require(location, written.files)
-                crash_point("before-sink-commit")
-                append_files(table, self.target, written.files)
-            except CommitFailedError as error:
-                _log.info("Another writer committed first (%s); trying again", error)
-                continue
+
+        def attempt() -> Committed:
+            table = self._prepared(written)
+            data_files.require(location, written.files)
+            crash_point("before-sink-commit")
+            append_files(table, self.target, written.files)
             crash_point("after-sink-commit")
-            with location.translate_errors("cannot be read after a commit"):
-                table.update_incremental()
-            return Committed(table.version(), is_new=True, table_id=str(table.metadata().id))
-        raise SinkError(
-            f"The rows could not be committed to {self.target}: other writers committed first, "
-            f"{COMMIT_TRIES} times. Run again when there are fewer writers."
-        )
+            return Committed.of(refreshed(table, location))
+
+        return retried(f"The rows could not be committed to {self.target}", attempt)
 
     def _overwritten(self, written: WrittenFiles) -> Committed:
         """Replace all rows, or those that `replaceWhere` names."""
@@ -241,7 +240,7 @@ class BatchWrite:
             raise self._conflict()
         try:
             if self.options.overwrite_schema and table is not None:
-                check_columns(written.schema, self.target)
+                check_columns(written.schema, self.target, takes_void=True)
                 columns = delta_schema(rows_columns(written.schema))
                 return self._with_files(table, written.files, schema=columns)
             table = self._prepared(written)
@@ -256,8 +255,12 @@ class BatchWrite:
         location = DeltaLocation.of(self.target)
         columns = to_arrow(schema_of(table))
         predicate = parse_predicate("replaceWhere", where, columns)
-        names = names_in(TableState.of(table, self.target), written.schema)
+        state = TableState.of(table, self.target)
+        names = names_in(state, written.schema)
         data_files.require(location, files)
+        self._require_texts(state, written)
+        refuse_misread(table, location, files, names, "overwritten with replaceWhere")
+        write_unescaped(table, location)
         crash_point("before-sink-commit")
         with durable_commit(location, "may not have taken a commit", table) as hooks:
             write_deltalake(
@@ -272,7 +275,16 @@ class BatchWrite:
             crash_point("after-sink-commit")
             table.update_incremental()
             sync_data_files(location, table.version())
-        return Committed(table.version(), is_new=True, table_id=str(table.metadata().id))
+        return Committed.of(table)
+
+    def _require_texts(self, state: TableState, written: WrittenFiles) -> None:
+        """Refuse texts that the table does not take, which the library does not look for."""
+        layout = layout_for(state, written.schema, self.evolution)
+        if layout.checks_texts:
+            location, schema = DeltaLocation.of(self.target), written.schema
+            own = {name: name for name in schema.names}
+            for batch in read_rows(location, written.files, schema, own, schema):
+                require_texts(batch, layout, self.target)
 
     def _with_files(
         self, table: DeltaTable, files: Sequence[DataFile], *, schema: Any = None
@@ -290,18 +302,18 @@ class BatchWrite:
                 post_commithook_properties=hooks,
             )
         crash_point("after-sink-commit")
-        with location.translate_errors("cannot be read after a commit"):
-            table.update_incremental()
-        return Committed(table.version(), is_new=True, table_id=str(table.metadata().id))
+        return Committed.of(refreshed(table, location))
 
     def _properties(self, table: DeltaTable) -> CommitProperties:
         """The transaction, if there is one; only an append may go beside what others commit."""
         batch, retries = self.batch, 0 if self.overwrites else None
         if batch is None:
-            return CommitProperties(max_commit_retries=retries)
+            return CommitProperties(
+                custom_metadata={BLIND_APPEND: False}, max_commit_retries=retries
+            )
         return CommitProperties(
             app_transactions=batch.transactions(table.transaction_version(batch.app_id)),
-            custom_metadata={COMMIT_NOTE: batch.note()},
+            custom_metadata={COMMIT_NOTE: batch.note(), BLIND_APPEND: False},
             max_commit_retries=retries,
         )
 
@@ -323,7 +335,7 @@ def _refuse_overwrite(state: TableState, options: BatchWriteOptions) -> None:
             f"overwriteSchema=true cannot replace the columns of {state.target}, which has {what}, "
             "in this version. Overwrite its rows without it, or choose another target."
         )
-    if state.configuration.get("delta.appendOnly", "").lower() == "true":
+    if state.is_append_only:
         raise SinkError(
             f"{state.target} has delta.appendOnly=true: its rows must not be overwritten. "
             "Set it to false, append, or choose another target."

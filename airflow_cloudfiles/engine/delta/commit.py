@@ -23,25 +23,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import CommitProperties, Transaction
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile
-from airflow_cloudfiles.engine.delta.durability import (
-    durable_commit,
-    make_durable,
-)
+from airflow_cloudfiles.engine.delta.durability import durable_commit, make_durable
 from airflow_cloudfiles.engine.delta.lineage import (
+    BLIND_APPEND,
     COMMIT_NOTE,
     NOTE_VERSION,
     Expected,
     batch_note,
     check_has,
+    newest_known,
 )
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import load_table, open_to_write
+from airflow_cloudfiles.engine.delta.read.rules import is_beyond_deltalake
+from airflow_cloudfiles.engine.delta.read.table_state import TableState
 from airflow_cloudfiles.engine.delta.rewrite import add_action, names_of
 from airflow_cloudfiles.engine.delta.widening import WideningRule
 from airflow_cloudfiles.engine.delta.write.creation import PLAIN_TABLE, NewTable, create_table
@@ -49,17 +49,15 @@ from airflow_cloudfiles.engine.delta.write.evolve import Evolution, evolve, layo
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout, plain_layout
 from airflow_cloudfiles.engine.delta.write.log_commit import (
     add_actions,
-    checkpoint_when_due,
-    transaction_action,
-    write_version,
+    commit_version,
+    refreshed,
+    retried,
 )
-from airflow_cloudfiles.engine.delta.write.table_state import TableState
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     CorruptedStateError,
     LostBatchesError,
     SchemaMismatchError,
-    SinkError,
     TargetChangedError,
     TargetNotDeltaError,
 )
@@ -69,8 +67,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-COMMIT_TRIES = 20
-"""How often a commit is tried against other writers before giving up."""
 _log = logging.getLogger(__name__)
 
 
@@ -90,6 +86,13 @@ class Committed:
     table_id: str = ""
     counts: dict[str, int] = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls, table: DeltaTable, *, is_new: bool = True, counts: dict[str, int] | None = None
+    ) -> Committed:
+        """What a commit amounted to that the version of the table has."""
+        return cls(table.version(), is_new, str(table.metadata().id), counts or {})
+
 
 Appender = Callable[..., dict[str, int] | None]
 """Commits files, with the arguments of `append_files`; may say what it has counted."""
@@ -108,6 +111,7 @@ class BatchId:
             number from before; so it has an application id of its own.
         schema_version: Version of the schema that it was read with; `None` where that is unknown.
         counts: What its tasks have counted (`progress.BatchDone`).
+        origin: The place of the state and its source (`earlier_life.origin`); empty for none.
     """
 
     app_id: str
@@ -116,6 +120,7 @@ class BatchId:
     replay: int | None = None
     schema_version: int | None = None
     counts: Mapping[str, int] = field(default_factory=dict, compare=False)
+    origin: str = field(default="", compare=False)
 
     @property
     def own_app_id(self) -> str:
@@ -139,6 +144,7 @@ class BatchId:
             "replay": self.replay,
             "schema_version": self.schema_version,
             "counts": dict(self.counts) or None,
+            "origin": self.origin or None,
         }
         return {
             FIELD: NOTE_VERSION,
@@ -191,45 +197,36 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
         TargetUnreachableError: Its storage failed; the batch may be in the table or not.
         SinkError: Other writers committed first at every try.
     """
-    evolution = Evolution(merge_schema=merge_schema, widening=widening)
+    evolution = Evolution(merge_schema=merge_schema, widening=widening, takes_void=new.takes_void)
     written = WrittenFiles(target, files, schema, layout)
-    for _ in range(COMMIT_TRIES):
+    location = DeltaLocation.of(target)
+
+    def attempt() -> Committed:
         try:
             found = open_to_write(target)
             if expected is not None:
-                check_has(found, target, batch.app_id, expected)
+                found = check_has(found, target, batch.app_id, expected)
             table = found or create_table(target, schema, new)
         except (TargetNotDeltaError, LostBatchesError, SchemaMismatchError):
             remove_files(target, files)
             raise
-        seen = table.transaction_version(batch.own_app_id)
-        if seen is not None and seen >= batch.number:
+        if has_batch(table, target, batch, expected):
             return _committed_before(table, target, batch, files)
-        try:
-            table = written.prepare(table, evolution)
-            data_files.require(DeltaLocation.of(target), files)
-            if append is None:
-                crash_point("before-sink-commit")
-            counts = (append or append_files)(
-                table,
-                target,
-                files,
-                transactions=batch.transactions(table.transaction_version(batch.app_id)),
-                note={COMMIT_NOTE: batch.note()},
-            )
-        except CommitFailedError as error:
-            _log.info("Another writer committed first (%s); trying again", error)
-            continue
-        crash_point("after-sink-commit")
-        with DeltaLocation.of(target).translate_errors("cannot be read after a commit"):
-            table.update_incremental()
-        return Committed(
-            table.version(), is_new=True, table_id=str(table.metadata().id), counts=counts or {}
+        table = written.prepare(table, evolution)
+        data_files.require(location, files)
+        if append is None:
+            crash_point("before-sink-commit")
+        counts = (append or append_files)(
+            table,
+            target,
+            files,
+            transactions=batch.transactions(table.transaction_version(batch.app_id)),
+            note={COMMIT_NOTE: batch.note()},
         )
-    raise SinkError(
-        f"Batch {batch.number} could not be committed to {target}: other writers committed first, "
-        f"{COMMIT_TRIES} times. Run again when there are fewer writers."
-    )
+        crash_point("after-sink-commit")
+        return Committed.of(refreshed(table, location), counts=counts)
+
+    return retried(f"Batch {batch.number} could not be committed to {target}", attempt)
 
 
 def _committed_before(
@@ -249,7 +246,7 @@ def _committed_before(
             "Batch %s was committed to %s before; its new files are removed", batch.number, target
         )
     remove_files(target, [file for file in files if file.name not in kept])
-    return Committed(table.version(), is_new=is_new, table_id=str(table.metadata().id))
+    return Committed.of(table, is_new=is_new)
 
 
 def append_files(
@@ -267,22 +264,16 @@ def append_files(
         TargetUnreachableError: Its storage failed; the files may be in the table or not.
     """
     location = DeltaLocation.of(target)
-    if TableState.of(table, target).is_beyond_deltalake:
-        write_version(
+    if is_beyond_deltalake(TableState.of(table, target)):
+        commit_version(
+            table,
             location,
-            table.version() + 1,
-            [
-                *(transaction_action(each.app_id, each.version) for each in transactions),
-                *add_actions(files),
-            ],
+            add_actions(files),
+            transactions=transactions,
             operation="WRITE",
             parameters={"mode": "Append"},
             note=note,
-            table=table,
         )
-        with location.translate_errors("cannot be read after a commit"):
-            table.update_incremental()
-        checkpoint_when_due(table)
         return None
     with durable_commit(location, "may not have taken a commit", table) as hooks:
         table.create_write_transaction(
@@ -292,7 +283,7 @@ def append_files(
             partition_by=table.metadata().partition_columns or None,
             commit_properties=CommitProperties(
                 app_transactions=list(transactions) or None,
-                custom_metadata=None if note is None else dict(note),
+                custom_metadata={**(note or {}), BLIND_APPEND: True},
             ),
             post_commithook_properties=hooks,
         )
@@ -357,14 +348,24 @@ def check_same_plan(table: DeltaTable, target: str, batch: BatchId) -> None:
             return
 
 
-def has_batch(target: str, batch: BatchId) -> bool:
+def has_batch(
+    table: DeltaTable | None, target: str, batch: BatchId, expected: Expected | None = None
+) -> bool:
     """Whether a table has a batch of this number already.
 
-    Raises:
-        TargetNotDeltaError: There is something else.
+    Args:
+        table: The table; `None` where there is none.
+        target: Path or URI of the table, for messages.
+        batch: The batch.
+        expected: The batch that the table has for certain: history before it need not be read.
     """
-    table = open_to_write(target)
-    seen = None if table is None else table.transaction_version(batch.own_app_id)
+    if table is None:
+        return False
+    if batch.replay is not None:
+        seen = table.transaction_version(batch.own_app_id)
+    else:
+        since = 0 if expected is None else max(0, expected.record.version)
+        seen = newest_known(table, target, batch.app_id, since=since)
     return seen is not None and seen >= batch.number
 
 
@@ -412,7 +413,8 @@ def check_target(
         table = create_table(target, schema, new)
     state = TableState.of(table, target)
     new.check(state)
-    layout_for(state, schema, Evolution(merge_schema=merge_schema, widening=widening))
+    evolution = Evolution(merge_schema=merge_schema, widening=widening, takes_void=new.takes_void)
+    layout_for(state, schema, evolution)
     return state
 
 
@@ -441,17 +443,10 @@ def add_columns(target: str, schema: pa.Schema, *, widening: WideningRule | None
         TargetUnreachableError: Its storage failed.
     """
     location = DeltaLocation.of(target)
-    for _ in range(COMMIT_TRIES):
-        table = load_table(location)
-        try:
-            evolve(table, location, schema, Evolution(merge_schema=True, widening=widening))
-        except CommitFailedError as error:
-            _log.info("Another writer committed first (%s); trying again", error)
-        else:
-            return
-    raise SinkError(
-        f"{target} could not be given new columns: other writers committed first, {COMMIT_TRIES} "
-        "times. Run again when there are fewer writers."
+    evolution = Evolution(merge_schema=True, widening=widening)
+    retried(
+        f"{target} could not be given new columns",
+        lambda: evolve(load_table(location), location, schema, evolution),
     )
 
 

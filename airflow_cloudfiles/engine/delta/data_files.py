@@ -21,12 +21,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_cloudfiles.engine.delta.dictionaries import dictionary_columns
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.statistics import FileStatistics, IndexedColumns
-from airflow_cloudfiles.engine.delta.variant import as_written
+from airflow_cloudfiles.engine.delta.schema import as_written
+from airflow_cloudfiles.engine.delta.statistics import (
+    FileStatistics,
+    IndexedColumns,
+    dictionary_columns,
+)
 from airflow_cloudfiles.engine.errors import DataFileLostError, TargetNotDeltaError
 from airflow_cloudfiles.engine.options.values import parse_size
+from airflow_cloudfiles.engine.storage.base import key_bytes, key_text
 from airflow_cloudfiles.engine.storage.durable import make_folders, sync_folder
 
 TARGET_FILE_BYTES = 256 * 2**20
@@ -150,7 +154,7 @@ class DataFileWriter:
                 else _LocalFile(Path(folder), name)
             )
             self._writer = pq.ParquetWriter(
-                self._file.where,
+                self._file.sink,
                 self._schema,
                 compression=_COMPRESSION,
                 use_dictionary=dictionary_columns(rows),
@@ -162,7 +166,7 @@ class DataFileWriter:
         if self._writer is None or self._file is None:
             return
         self._writer.close()
-        metadata = pq.read_metadata(self._file.where)
+        metadata = pq.read_metadata(self._file.sink)
         size = self._file.finish()
         self.files.append(
             DataFile(
@@ -215,14 +219,15 @@ class _LocalFile:
     """A data file that grows in the table's folder."""
 
     def __init__(self, folder: Path, name: str) -> None:
+        self.where = folder / os.fsdecode(key_bytes(name))
+        self.sink = key_text(os.fsencode(self.where))  # to Arrow, names are UTF-8
         try:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            self.where.parent.mkdir(parents=True, exist_ok=True)
         except FileExistsError as failure:
             raise TargetNotDeltaError(
                 f"The target {folder} is a file, not a folder. Choose another target."
             ) from failure
         self.name = name
-        self.where = folder / name
         if self.where.parent != folder:
             make_folders(os.fsencode(self.where.parent))
 
@@ -243,7 +248,7 @@ class _CloudFile:
 
     def __init__(self, location: DeltaLocation, name: str) -> None:
         self.name = name
-        self.where = io.BytesIO()
+        self.sink = self.where = io.BytesIO()
         self._location = location
 
     def size(self) -> int:

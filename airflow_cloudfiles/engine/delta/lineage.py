@@ -1,9 +1,11 @@
-"""Which micro-batches of a stream does a table have?
+"""Find which micro-batches of a stream a table has.
 
 Every commit of a batch notes the stream and the batch's number, and an application transaction
-that outlives the clean-up of the table's log. The history is followed backward from the newest
-version; a RESTORE leads to the version that it restored, and what was committed in between is not
-in the table, although its transactions still count.
+that outlives the clean-up of the table's log, unless another writer lets transactions expire
+(`delta.setTransactionRetentionDuration`): one that is absent shows nothing, and the commits and the
+records in the state decide. The history is followed backward from the newest version; a RESTORE
+leads to the version that it restored, and what was committed in between is not in the table,
+although its transactions still count.
 
 `OPTIMIZE`, `VACUUM`, changed columns and the commits of other writers do not matter here.
 """
@@ -17,6 +19,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.errors import LostBatchesError
 from airflow_cloudfiles.engine.versions import FIELD, require_version
 
@@ -27,6 +30,11 @@ if TYPE_CHECKING:
 
 COMMIT_NOTE = "cloudfiles"
 """Key of the batch in the commit's own metadata; `DeltaTable.history()` shows it."""
+BLIND_APPEND = "isBlindAppend"
+"""Key there, as Delta has it: the commit only adds files, and would in any version of the table.
+
+By it, a concurrent MERGE of Spark knows that the commit does not stand in its way.
+"""
 NOTE_VERSION = 1
 
 
@@ -77,7 +85,7 @@ class Lineage:
             return Presence.PRESENT
         if self.is_doubtful:
             return Presence.UNKNOWN
-        if self.first == 0 or self.transaction is None or self.transaction < batch:
+        if self.first == 0 or (self.transaction is not None and self.transaction < batch):
             return Presence.ABSENT
         if record is None or record.version < 0 or record.is_accepted:
             return Presence.UNKNOWN
@@ -146,10 +154,50 @@ class Expected:
     read_again: Callable[[int], str | None]
 
 
-def check_has(table: DeltaTable | None, target: str, app_id: str, expected: Expected) -> None:
+def newest_known(table: DeltaTable, target: str, app_id: str, *, since: int = 0) -> int | None:
+    """Give the newest batch of a stream that a table shows; `None` for none.
+
+    Args:
+        table: The table.
+        target: Path or URI of the table, for messages.
+        app_id: The stream.
+        since: The oldest version that is read where the transaction has expired.
+
+    Raises:
+        TargetUnreachableError: Its storage failed.
+        IncompatibleStateError: A newer version of this package noted a batch of the stream.
+    """
+    seen = table.transaction_version(app_id)
+    if seen is not None:
+        return int(seen)
+    return max(lineage(table, target, app_id, since=since).batches, default=None)
+
+
+def newest_of_origin(
+    table: DeltaTable, target: str, origin: str, *, besides: str | None = None
+) -> int | None:
+    """Give the newest batch of a stream of an origin, besides one; `None` for none."""
+    with DeltaLocation.of(target).translate_errors("has a history that cannot be read"):
+        notes = [commit.get(COMMIT_NOTE) for commit in table.history()]
+    numbers = [
+        note["number"]
+        for note in notes
+        if isinstance(note, dict)
+        and note.get("origin") == origin
+        and note.get("app_id") != besides
+        and "number" in note
+    ]
+    return max(numbers, default=None)
+
+
+def check_has(
+    table: DeltaTable | None, target: str, app_id: str, expected: Expected
+) -> DeltaTable | None:
     """Refuse a table that lacks a batch of the stream.
 
-    Reads the commits since the batch, which are none where there is no other writer.
+    Reads the commits since the batch, which are none where there is no other writer. A table that
+    seems to lack it is opened once more: the newest entry of a log may be missing from one look at
+    a flaky disk.
 
     Args:
         table: The table; `None` where there is none.
@@ -157,13 +205,19 @@ def check_has(table: DeltaTable | None, target: str, app_id: str, expected: Expe
         app_id: The stream.
         expected: The batch that it must have.
 
+    Returns:
+        The table that has it.
+
     Raises:
         LostBatchesError: It lacks the batch; the message has which, and how to go on.
         TargetUnreachableError: Its storage failed.
     """
+    if _lost(table, target, app_id, expected.record) is None:
+        return table
+    table = open_to_write(target)
     why = _lost(table, target, app_id, expected.record)
     if why is None:
-        return
+        return table
     found = lineage(table, target, app_id)
     first = last = expected.record.batch
     while first > 0 and found.presence(first - 1, None) is Presence.ABSENT:
@@ -200,17 +254,33 @@ def _lost(table: DeltaTable | None, target: str, app_id: str, expected: SinkReco
     table_id = str(table.metadata().id)
     if expected.table_id not in {"", table_id}:
         return f"it is another table than the one they are in, {expected.target}"
-    transaction = table.transaction_version(app_id)
-    if not expected.is_accepted and (transaction is None or transaction < expected.batch):
-        last = "none" if transaction is None else f"batch {transaction}"
-        return f"the newest one that its log knows is {last}"
-    if 0 <= expected.version == table.version():
+    if not expected.is_accepted:
+        transaction = table.transaction_version(app_id)
+        if transaction is None:
+            return _untold(table, target, app_id, expected)
+        if transaction < expected.batch:
+            return f"the newest one that its log knows is batch {transaction}"
+    return _taken_back(table, target, app_id, expected)
+
+
+def _untold(table: DeltaTable, target: str, app_id: str, expected: SinkRecord) -> str | None:
+    """Why a batch cannot be in a table that has no transaction of its stream; else `None`.
+
+    Its commit tells, or that there is none in a history that is complete; else its record does.
+    """
+    found = lineage(table, target, app_id)
+    if expected.batch in found.batches:
         return None
+    if found.first == 0 or expected.version < 0:
+        shown = " that it still shows" if found.first else ""
+        return f"no commit{shown} is of it, and there is no transaction of the stream"
     return _taken_back(table, target, app_id, expected)
 
 
 def _taken_back(table: DeltaTable, target: str, app_id: str, expected: SinkRecord) -> str | None:
     """How a batch that was in the table got out of it; `None` when it is there."""
+    if 0 <= expected.version == table.version():
+        return None
     if table.version() < expected.version:
         return f"its log ends at version {table.version()}, and had {expected.version}"
     found = lineage(table, target, app_id, since=max(0, expected.version))

@@ -28,20 +28,19 @@ from airflow_cloudfiles.engine.errors import (
     TargetAccessError,
     TargetUnreachableError,
     UnsupportedOptionError,
+    is_panic,
 )
 from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.access import (
+    REQUEST_ARGUMENTS,
     AwsAccess,
     AzureAccess,
     GcpAccess,
     of_kind,
 )
-from airflow_cloudfiles.engine.storage.outage import is_transient
-from airflow_cloudfiles.engine.storage.uri import (
-    bucket_and_path,
-    local_path,
-    refuse_source_only,
-)
+from airflow_cloudfiles.engine.storage.base import key_bytes
+from airflow_cloudfiles.engine.storage.outage import is_passing, is_transient
+from airflow_cloudfiles.engine.storage.uri import bucket_and_path, local_path, refuse_source_only
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _CATALOG = re.compile(r"(?i)(uc|unity|glue|hive|hms|unitycatalog)://")
@@ -49,12 +48,23 @@ _TABLE_NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*\.[A-Za-z_]\w*")
 """`catalog.schema.table`; a folder of that name in the working directory is a path."""
 _CUT = re.compile(r"[#?\x00-\x1f\x7f]")
 _COLORS = re.compile("\x1b\\[[0-9;]*m")
+_STACK = re.compile(r"\n\s+0: .*", re.DOTALL)
+"""What the library appends to an error of its own for its authors."""
 _MOST_TEXT = 600
 _REFUSAL = re.compile(
-    r"status code (?!408|409|429)4\d\d|lacked (the necessary privileges|valid authentication)"
+    r"status code (?!408|409|416|429)4\d\d|lacked (the necessary privileges|valid authentication)"
     r"|os error (1|13|20|21|30)\b"  # not permitted, denied, not a directory, is one, read-only
 )
 """What `deltalake` says when the place refused: it raises one class for everything."""
+_OUTAGE = re.compile(
+    # 416: it asked for the rest of an answer that was cut off at its very end.
+    r"status code (408|409|416|429|5\d\d)|HTTP status (server error|client error \((408|409|429) )"
+    r"|(?i:error sending request|error decoding response|connection (reset|closed|refused|abort)"
+    r"|timed out|timeout|incomplete message|broken pipe|too many open files)"
+    r"|LogSegment end version \d+ not the same"  # an entry that one look did not show
+)
+"""What it says when the place did not answer; its own tries have failed by then."""
+_OS_ERROR = re.compile(r"os error (\d+)\b")
 _NO_KEY = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
 _STORAGE_SCOPE = "https://storage.azure.com/.default"
 _SECRETS = ("_secret_access_key", "_session_token", "_account_key", "_sas_token", "_storage_token")
@@ -103,13 +113,18 @@ class DeltaLocation:
 
     @property
     def folder(self) -> str | None:
-        """The folder on this machine; `None` for a place in a cloud."""
-        return local_path(self.uri) if self.uri.startswith("file:") else None
+        """The folder on this machine, as Python names it; `None` for a place in a cloud.
+
+        Names are UTF-8 on the disk, and for `deltalake`; Python's are in the locale's encoding.
+        """
+        if not self.uri.startswith("file:"):
+            return None
+        return os.fsdecode(key_bytes(local_path(self.uri)))
 
     @property
     def table_uri(self) -> str:
         """What `deltalake` calls the place."""
-        return self.folder or self.uri
+        return self.uri if self.folder is None else local_path(self.uri)
 
     def store(self) -> ObjectStore:
         """The table's files."""
@@ -121,12 +136,18 @@ class DeltaLocation:
 
         Raises:
             OptionError: The access is not for this place, or cannot be used.
+            TargetUnreachableError: What gives credentials does not answer.
+            TargetAccessError: It gives none.
         """
         if self.folder is not None:
             return {}
         bucket, _ = bucket_and_path(self.uri)
         make = {"s3": _of_aws, "abfss": _of_azure, "gs": _of_gcp}
-        return make[self.uri.partition(":")[0]](bucket)
+        try:
+            return make[self.uri.partition(":")[0]](bucket)
+        except OSError as error:
+            lasts = not is_transient(error)
+            raise self._failed("cannot be reached", str(error), lasts=lasts) from error
 
     @contextlib.contextmanager
     def translate_errors(self, what: str) -> Iterator[None]:
@@ -148,10 +169,17 @@ class DeltaLocation:
             raise
         except DeltaError as error:
             text = _without_secrets(str(error), self.storage_options())
+            if _REFUSAL.search(text) or _is_outage(text):
+                raise self._failed(what, text, lasts=self._lasts(what, text)) from None
             raise SinkError(f"The Delta table {self.target} {what}: {text}") from None
         except OSError as error:
             text = _without_secrets(str(error), self.storage_options())
-            raise self._failed(what, text, lasts=bool(_REFUSAL.search(text))) from None
+            raise self._failed(what, text, lasts=self._lasts(what, text)) from None
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            text = _without_secrets(str(error), self.storage_options())
+            raise self._failed(what, f"deltalake has panicked ({text}).", lasts=False) from None
 
     @contextlib.contextmanager
     def translate_store_errors(self, what: str) -> Iterator[None]:
@@ -164,7 +192,18 @@ class DeltaLocation:
         try:
             yield
         except OSError as error:
-            raise self._failed(what, f"{error}.", lasts=not is_transient(error)) from error
+            # On a disk, what has no number comes from a library that does not tell it.
+            is_untold = self.folder is not None and error.errno is None
+            lasts = not (is_untold or is_transient(error))
+            raise self._failed(what, f"{error}.", lasts=lasts) from error
+
+    def _lasts(self, what: str, reason: str) -> bool:
+        """Whether another try would meet the same refusal.
+
+        On a disk, only the next try can tell whether a commit was taken that the disk then failed.
+        """
+        is_unknown = self.folder is not None and what.startswith("may not have taken")
+        return not is_unknown and _REFUSAL.search(reason) is not None
 
     def _failed(self, what: str, reason: str, *, lasts: bool) -> SinkError:
         failure = f"The Delta table {self.target} {what}: {reason}"
@@ -174,6 +213,12 @@ class DeltaLocation:
                 "list, read, write and delete there."
             )
         return TargetUnreachableError(f"{failure} Run again when the location can be reached.")
+
+
+def _is_outage(text: str) -> bool:
+    """Whether what `deltalake` says may be over the next time."""
+    numbers = map(int, _OS_ERROR.findall(text))
+    return _OUTAGE.search(text) is not None or any(is_passing(number) for number in numbers)
 
 
 def _refuse_catalog(target: str) -> None:
@@ -212,6 +257,7 @@ def _of_aws(bucket: str) -> dict[str, str]:
     from airflow_cloudfiles.engine.storage.aws.session import (  # noqa: PLC0415 - of this cloud only
         aws_client,
         aws_credentials,
+        request_arguments,
     )
 
     access: AwsAccess | None = of_kind(AwsAccess, None)
@@ -234,6 +280,9 @@ def _of_aws(bucket: str) -> dict[str, str]:
         options |= _address("aws_endpoint_url", "aws_allow_http", endpoint)
     path_style = not of_amazon or "." in bucket or (access is not None and access.path_style)
     options["aws_virtual_hosted_style_request"] = str(not path_style).lower()
+    for name, value in request_arguments(access).items():
+        is_yes = value is True or name == "RequestPayer"
+        options[REQUEST_ARGUMENTS[name].lower()] = "true" if is_yes else str(value)
     if access is not None and access.verify is False:
         options["allow_invalid_certificates"] = "true"
     return options
@@ -252,6 +301,9 @@ def _of_azure(bucket: str) -> dict[str, str]:
     from airflow_cloudfiles.engine.storage.azure.client import (  # noqa: PLC0415 - of this cloud only
         open_account,
     )
+    from airflow_cloudfiles.engine.storage.azure.errors import (  # noqa: PLC0415 - as above
+        token_of,
+    )
 
     name, _, domain = bucket.rpartition("@")[2].partition(".dfs.")
     account = open_account(name, of_kind(AzureAccess, None), "blob", domain=domain)
@@ -265,7 +317,7 @@ def _of_azure(bucket: str) -> dict[str, str]:
     elif hasattr(credential, "signature"):
         options["azure_storage_sas_token"] = credential.signature
     else:
-        options["azure_storage_token"] = credential.get_token(_STORAGE_SCOPE).token
+        options["azure_storage_token"] = token_of(credential, _STORAGE_SCOPE)
     return options
 
 
@@ -295,7 +347,7 @@ def _address(key: str, allow_key: str, endpoint: str) -> dict[str, str]:
 
 def _without_secrets(text: str, options: dict[str, str]) -> str:
     """One line of what an error says, without the secrets it was given."""
-    line = " ".join(_COLORS.sub("", text).replace("↳", "").split())
+    line = " ".join(_STACK.sub("", _COLORS.sub("", text)).replace("↳", "").split())
     for key, value in options.items():
         if key.endswith(_SECRETS):
             line = line.replace(value, "…")

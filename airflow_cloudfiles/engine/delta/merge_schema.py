@@ -40,7 +40,6 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampNTZType,
-    VariantType,
 )
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
@@ -48,7 +47,8 @@ from airflow_cloudfiles.engine.errors import SchemaMismatchError
 from airflow_cloudfiles.engine.naming import dotted
 from airflow_cloudfiles.engine.schema.widening import wider_type
 from airflow_cloudfiles.engine.shortened import cut, few
-from airflow_cloudfiles.engine.types import simple_ddl
+from airflow_cloudfiles.engine.spark_types import VariantType
+from airflow_cloudfiles.engine.types import inside_of, simple_ddl
 
 SOURCE_NAME: Final = "cloudFiles.sourceName"
 """Key in the metadata of a column: the name under which rows bring its values."""
@@ -280,14 +280,7 @@ class _Walk:
                 f"Column {dotted(path)} has no type (void), so {self._rules.target} cannot take "
                 "it. Give it one with a schema hint (cloudFiles.schemaHints) or a cast."
             )
-        inside: list[tuple[str, DataType]] = []
-        if isinstance(kind, StructType):
-            inside = [(each.name, each.dataType) for each in kind.fields]
-        elif isinstance(kind, ArrayType):
-            inside = [("element", kind.elementType)]
-        elif isinstance(kind, MapType):
-            inside = [("key", kind.keyType), ("value", kind.valueType)]
-        for name, each in inside:
+        for name, each in inside_of(kind):
             self._refuse_void(each, (*path, name))
 
     def _type(self, have: DataType, want: DataType, at: tuple[str, ...]) -> DataType:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import logging
+import uuid
 from pathlib import Path
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.sql.types import StructType  # noqa: TC002 - read when the module is
 
-from airflow_cloudfiles.engine.delta.data_files import FileSettings
 from airflow_cloudfiles.engine.delta.durability import (
     refuse_torn,
     refuse_unreadable,
     set_aside_torn,
 )
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.read.files import TableColumns
+from airflow_cloudfiles.engine.delta.read.columns import physical_name
+from airflow_cloudfiles.engine.delta.read.log import LAST_CHECKPOINT, LOG, noted_checkpoint
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.errors import TargetCorruptedError, TargetNotDeltaError
+from airflow_cloudfiles.engine.delta.read.table_state import TableColumns
+from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
+    SinkError,
+    TargetCorruptedError,
+    TargetNotDeltaError,
+)
+
+_log = logging.getLogger(__name__)
 
 
 def open_table(target: str, version: int | None = None) -> DeltaTable | None:
@@ -50,28 +59,39 @@ def open_to_write(target: str) -> DeltaTable | None:
         location = DeltaLocation.of(target)
         with location.translate_errors("cannot be mended"):
             is_whole = set_aside_torn(location)
-        if not is_whole:
+            damaged = _damaged_checkpoints(location)
+            for path in damaged:
+                _set_aside(location, path)
+        if not is_whole and not damaged:
             raise
         return open_table(target)
 
 
-def file_settings(
-    target: str, target_bytes: int | None = None, *, folder: str = ""
-) -> FileSettings:
-    """What the data files of a table are to be like; the defaults when there is none yet.
+def _damaged_checkpoints(location: DeltaLocation) -> list[str]:
+    """Checkpoints that cannot be read, if all commits that they repeat are there; and their note.
 
-    Args:
-        target: Path or URI of the table.
-        target_bytes: A size that goes before that of the table.
-        folder: Where in the table the files are to be, as `FileSettings` has it.
-
-    Raises:
-        TargetNotDeltaError: As for `open_table`.
-        TargetUnreachableError: As for `open_table`.
+    Such a note makes `deltalake` (1.6) look for a checkpoint that is not there.
     """
-    table = open_to_write(target)
-    found = FileSettings.of({} if table is None else table.metadata().configuration, target_bytes)
-    return replace(found, folder=folder)
+    log = TableLog(location)
+    try:
+        damaged = log.damaged_checkpoints()
+        listing = log.listing(whole=True).without(damaged)
+    except CloudFilesError:
+        return []
+    files = [file.path for each in damaged for file in each.files]
+    there = {each.version for each in listing.checkpoints}
+    if noted_checkpoint(log.store) not in there and log.store.head(LAST_CHECKPOINT) is not None:
+        files.append(LAST_CHECKPOINT)
+    return files
+
+
+def _set_aside(location: DeltaLocation, path: str) -> None:
+    """Rename a file of a log."""
+    store = location.store()
+    aside = f"{LOG}_torn-{path.removeprefix(LOG)}-{uuid.uuid4().hex[:8]}"
+    store.put(aside, store.get(path))
+    store.delete(path)
+    _log.warning("%s of %s is damaged; it was renamed to %s", path, location.target, aside)
 
 
 def open_existing(target: str, version: int | None = None) -> DeltaTable:
@@ -101,14 +121,45 @@ def load_table(location: DeltaLocation, version: int | None = None) -> DeltaTabl
     """Load a table that has a log; a log that a power failure has torn is refused."""
     with location.translate_store_errors("cannot be read"):
         refuse_torn(location)
+    options = location.storage_options()
     with location.translate_errors("cannot be opened"):
         try:
-            return DeltaTable(
-                location.table_uri, version=version, storage_options=location.storage_options()
-            )
-        except DeltaError:
+            return DeltaTable(location.table_uri, version=version, storage_options=options)
+        except DeltaError as error:
             refuse_unreadable(location)
-            raise
+            if damaged := _damaged_checkpoints(location):
+                raise TargetCorruptedError(
+                    f"The log of the Delta table {location.target} is damaged: {damaged[0]} cannot "
+                    "be read. It repeats entries of the log, which are all there: the next run of "
+                    "a stream, or the next write, renames it."
+                ) from None
+            if isinstance(error, TableNotFoundError):
+                raise
+        except ValueError as error:
+            raise _null_partition(location) or error from error
+        # A flaky disk hides an entry from one look, which `deltalake` takes for a gap.
+        return DeltaTable(location.table_uri, version=version, storage_options=options)
+
+
+def _null_partition(location: DeltaLocation) -> SinkError | None:
+    """The error for a table with a partition value that is null where none may be."""
+    snapshot = TableLog(location).snapshot()
+    columns = TableColumns.of(snapshot)
+    names = {
+        physical_name(each, columns.mode): each.name
+        for each in columns.schema.fields
+        if not each.nullable and each.name in columns.partition_columns
+    }
+    for file in snapshot.files:
+        for physical, name in names.items():
+            if not file.partition_value(physical):
+                return SinkError(
+                    f"{location.target} has null in its partition column {name}, which is "
+                    "NOT NULL (an empty text is null in Delta's log), so that the deltalake "
+                    "library cannot open it. Let the column be null: cloudfiles table "
+                    f"drop-not-null --target {location.target} {name}"
+                )
+    return None
 
 
 def _has_log(location: DeltaLocation) -> bool:

@@ -9,16 +9,26 @@ with its vacuum.
 `deltalake` (1.6) has an `optimize` of its own, which is not used: it tries its commit again by
 itself, whatever `max_commit_retries` says, removes files that another optimizer has replaced
 meanwhile, and so doubles their rows (decision 88).
+
+In which order are rows near that are near in several columns?
+
+Of each column the values get their rank among all rows, spread over as many bits as the columns
+share of 64. The bits of the ranks, taken in turns, make one number, by which the rows are sorted: a
+curve that fills the space of the columns. Nulls come last.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake.exceptions import CommitFailedError
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
@@ -28,15 +38,15 @@ from airflow_cloudfiles.engine.delta import data_files, rewrite
 from airflow_cloudfiles.engine.delta.data_files import FileSettings
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_existing
+from airflow_cloudfiles.engine.delta.read.table_state import TableState
 from airflow_cloudfiles.engine.delta.rewrite import TableFile, TableSnapshot
-from airflow_cloudfiles.engine.delta.write.mapped import MappedSnapshot
-from airflow_cloudfiles.engine.delta.write.partition_values import folder_name
+from airflow_cloudfiles.engine.delta.write.log_commit import refreshed
 from airflow_cloudfiles.engine.delta.write.partitioned import (
     PartitionedSnapshot,
     replace_partitioned,
 )
-from airflow_cloudfiles.engine.delta.write.table_state import TableState
-from airflow_cloudfiles.engine.delta.z_order import can_z_order, z_ordered
+from airflow_cloudfiles.engine.delta.write.rows import folder_name
+from airflow_cloudfiles.engine.delta.write.unescaped import write_unescaped
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
 from airflow_cloudfiles.engine.shortened import few
 
@@ -128,6 +138,9 @@ def optimize(
     size = _target_bytes(table, target_bytes, target)
     report = OptimizeReport(table.version(), dry_run, size)
     _refuse(table, target)
+    if not dry_run:
+        with suppress(CommitFailedError):  # another writer's: the next call does it
+            write_unescaped(table, DeltaLocation.of(target))
     snapshot = _snapshot(table, target)
     columns = _columns(snapshot, z_order)
     # A group is written to one file, even where it is a little larger than its parts.
@@ -137,8 +150,7 @@ def optimize(
         groups = _bins(files, SORTED_BYTES) if columns else _small_groups(files, size)
         for group in groups:
             _rewrite(snapshot, group, columns, settings, report)
-    with snapshot.location.translate_errors("cannot be read after a commit"):
-        table.update_incremental()
+    refreshed(table, snapshot.location)
     report.version = table.version()
     return report
 
@@ -203,12 +215,9 @@ def _refuse(table: DeltaTable, target: str) -> None:
 
 
 def _snapshot(table: DeltaTable, target: str) -> TableSnapshot:
-    kind: type[TableSnapshot] = TableSnapshot
-    if TableState.of(table, target).mode != "none":
-        kind = MappedSnapshot
-    elif table.metadata().partition_columns:
-        kind = PartitionedSnapshot
-    return kind(table, DeltaLocation.of(target))
+    state = TableState.of(table, target)
+    is_plain = state.mode == "none" and not state.partition_columns
+    return (TableSnapshot if is_plain else PartitionedSnapshot)(table, DeltaLocation.of(target))
 
 
 def _small_files(table: DeltaTable, target: str, size: int) -> int:
@@ -310,3 +319,56 @@ def _columns(snapshot: TableSnapshot, names: Sequence[str]) -> list[str]:
             f"{few(list(known.values()))}. Name some of these."
         )
     return columns
+
+
+_BITS: Final = 64
+_BATCH_ROWS: Final = 64 * 1024
+_KINDS: Final = (
+    pa.types.is_signed_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_string,
+    pa.types.is_date,
+    pa.types.is_timestamp,
+)
+
+
+def can_z_order(kind: pa.DataType) -> bool:
+    """Whether values of a type have an order here."""
+    return any(is_kind(kind) for is_kind in _KINDS)
+
+
+def z_ordered(
+    rows: Iterable[pa.RecordBatch], schema: pa.Schema, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Sort rows, which are all in memory for that.
+
+    Args:
+        rows: The rows.
+        schema: Their columns.
+        columns: Those to sort by; a row is as near to another as it is in all of them.
+    """
+    table = pa.Table.from_batches(rows, schema)
+    bits = min(16, _BITS // len(columns))
+    ranks = [_rank(table[name], bits) for name in columns]
+    order = np.argsort(_interleaved(ranks, bits), kind="stable")
+    for first in range(0, table.num_rows, _BATCH_ROWS):
+        part = table.take(pa.array(order[first : first + _BATCH_ROWS])).combine_chunks()
+        yield from part.to_batches()
+
+
+def _rank(column: pa.ChunkedArray, bits: int) -> npt.NDArray[np.uint64]:
+    """The rank of each value, from 0 to the largest number of so many bits."""
+    found = pc.rank(column, tiebreaker="dense").to_numpy() - 1
+    most = int(found.max(initial=0))
+    scaled: npt.NDArray[np.uint64] = (found * ((2**bits - 1) / max(1, most))).astype(np.uint64)
+    return scaled
+
+
+def _interleaved(ranks: Sequence[npt.NDArray[np.uint64]], bits: int) -> npt.NDArray[np.uint64]:
+    found = np.zeros(len(ranks[0]), dtype=np.uint64)
+    for bit in range(bits):
+        for place, rank in enumerate(ranks):
+            one = (rank >> np.uint64(bit)) & np.uint64(1)
+            found |= one << np.uint64(bit * len(ranks) + len(ranks) - 1 - place)
+    return found

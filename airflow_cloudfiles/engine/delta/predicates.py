@@ -151,6 +151,8 @@ def sql_literal(value: pa.Scalar) -> str:
         return "true" if value.as_py() else "false"
     if pa.types.is_integer(kind):
         return str(value.as_py())
+    if pa.types.is_decimal(kind):  # with all digits: DataFusion casts no 0E-8
+        return f"CAST('{value.as_py():f}' AS DECIMAL({kind.precision}, {kind.scale}))"
     text = str(value.cast(pa.string()).as_py()).replace("'", "''")
     if pa.types.is_string(kind):
         return f"'{text}'"
@@ -159,8 +161,6 @@ def sql_literal(value: pa.Scalar) -> str:
     if pa.types.is_timestamp(kind):
         zone = "None" if kind.tz is None else 'Some("UTC")'
         return f"arrow_cast('{text}', 'Timestamp(Microsecond, {zone})')"
-    if pa.types.is_decimal(kind):
-        return f"CAST('{text}' AS DECIMAL({kind.precision}, {kind.scale}))"
     raise ValueError(kind)
 
 

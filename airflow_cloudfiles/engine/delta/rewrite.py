@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 from pyspark.sql.types import StructType  # noqa: TC002 - read when the module is
@@ -28,16 +26,18 @@ from pyspark.sql.types import StructType  # noqa: TC002 - read when the module i
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter, FileSettings
 from airflow_cloudfiles.engine.delta.durability import durable_commit
+from airflow_cloudfiles.engine.delta.lineage import BLIND_APPEND
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.read.paths import decoded
-from airflow_cloudfiles.engine.delta.schema import refuse_features, schema_of
-from airflow_cloudfiles.engine.delta.variant import as_read
+from airflow_cloudfiles.engine.delta.read.actions import AddFile
+from airflow_cloudfiles.engine.delta.read.files import DataFileReader
+from airflow_cloudfiles.engine.delta.read.log import decoded
+from airflow_cloudfiles.engine.delta.read.rules import require_rewritable
+from airflow_cloudfiles.engine.delta.read.table_state import TableColumns, TableState
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
-    from pyarrow.dataset import ParquetFileFragment
 
 BATCH_ROWS = 64 * 1024
 """Rows that are in memory at once."""
@@ -78,30 +78,31 @@ class TableSnapshot:
         location: Where it is.
 
     Attributes:
+        state: What the version says of itself.
         files: Its data files by name.
         columns: Its columns.
         schema: Those that are in its files, in Arrow.
-        takes_partitions: Whether tables with partitions are taken.
-        takes_mapping: Whether tables with column mapping are taken.
+        takes_all: Whether tables with partitions or column mapping are taken.
 
     Raises:
         SinkError: The table has rules or features with which a file cannot be replaced here.
     """
 
-    takes_partitions: ClassVar[bool] = False
-    takes_mapping: ClassVar[bool] = False
+    takes_all: ClassVar[bool] = False
 
     def __init__(self, table: DeltaTable, location: DeltaLocation) -> None:
         self.table = table
         self.location = location
         self.refuse_rules()
-        self.columns: StructType = schema_of(table)
-        self.schema: pa.Schema = to_arrow(self.columns)
+        self.state = TableState.of(table, location.target)
+        self.columns: StructType = self.state.columns
+        in_log = self.state.partition_columns
+        fields = [each for each in to_arrow(self.columns) if each.name not in in_log]
+        self.schema: pa.Schema = pa.schema(fields)
         self.files: dict[str, TableFile] = self._read_files()
 
     def _read_files(self) -> dict[str, TableFile]:
         with self.location.translate_errors("cannot be read"):
-            self._paths = {str(each.path).lstrip("/"): each for each in fragments_of(self.table)}
             listed = _listed(self.table)
         found = {each["path"]: _table_file(each) for each in listed}
         self._refuse_names(found)
@@ -111,43 +112,25 @@ class TableSnapshot:
         self,
         file: TableFile,
         columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
+        table: StructType | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Read a file; columns that it lacks, also inside structs, are null.
 
         Args:
             file: One of this version's files.
             columns: Only these, in the table's order; `None` for all.
-            schema: Read it as a table with these columns would; `None` for the table's own.
+            table: Read it as a table with these columns would; `None` for the table's own.
 
         Raises:
             SinkError: The file is damaged, or gone.
             TargetUnreachableError: Its storage failed.
         """
-        wanted = pa.schema(
-            [each for each in schema or self.schema if columns is None or each.name in columns]
-        )
-        try:
-            with self.location.translate_errors(f"has a file that cannot be read ({file.name})"):
-                yield from self._read(file, wanted)
-        except pa.ArrowException as error:
-            raise SinkError(
-                f"The file {file.name} of the Delta table {self.location.target} cannot be read: "
-                f"{error}. Restore it, or the table to an earlier version."
-            ) from error
-
-    def _read(self, file: TableFile, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with self._opened(file) as source:
-            parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
-            there = [name for name in wanted.names if name in parquet.schema_arrow.names]
-            for batch in parquet.iter_batches(BATCH_ROWS, columns=there):
-                arrays = [
-                    as_read(batch.column(each.name), each, self.location.target)
-                    if each.name in there
-                    else pa.nulls(batch.num_rows, each.type)
-                    for each in wanted
-                ]
-                yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+        schema = self.schema if table is None else to_arrow(table)
+        wanted = pa.schema([each for each in schema if columns is None or each.name in columns])
+        state = self.state if table is None else self.state.with_columns(table)
+        reader = DataFileReader(TableColumns.of(state), wanted.names, self.location.store())
+        for batch in reader.read(AddFile(file.name, file.size)):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
 
     def write(self, rows: Iterable[pa.RecordBatch], settings: FileSettings) -> list[DataFile]:
         """Write rows of these columns to data files nobody sees yet.
@@ -161,13 +144,6 @@ class TableSnapshot:
         """
         return DataFileWriter(self.location.target, self.schema, settings).write(rows)
 
-    @contextmanager
-    def _opened(self, file: TableFile) -> Iterator[IO[bytes] | pa.NativeFile]:
-        """The content of a file, seekable."""
-        fragment = self._paths[file.name]
-        with fragment.filesystem.open_input_file(fragment.path) as source:
-            yield source
-
     def refuse_rules(self) -> None:
         """Refuse tables whose files must stay, or whose files hold rows that are deleted.
 
@@ -175,18 +151,14 @@ class TableSnapshot:
             SinkError: The table is such a one by now.
         """
         target = self.location.target
-        refuse_features(
-            self.table,
-            target,
-            takes_partitions=self.takes_partitions,
-            takes_mapping=self.takes_mapping,
-        )
-        if self.table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
+        state = TableState.of(self.table, target)
+        require_rewritable(state, takes_all=self.takes_all)
+        if state.is_append_only:
             raise SinkError(
                 f"{target} has delta.appendOnly=true: its rows must not change. Set it to false, "
                 "or choose another target."
             )
-        if "deletionVectors" in (self.table.protocol().reader_features or []):
+        if "deletionVectors" in (state.protocol.reader_features or []):
             raise SinkError(
                 f"{target} has deletion vectors, which are not read here. Remove them with "
                 "REORG TABLE ... APPLY (PURGE) and ALTER TABLE ... DROP FEATURE deletionVectors."
@@ -216,7 +188,7 @@ class TableSnapshot:
         self.refuse_rules()  # a deleted row of an old file would come back
         there = names_of(self.table)
         is_gone = any(decoded(each.name) not in there for each in files)
-        if is_gone or schema_of(self.table) != self.columns:
+        if is_gone or TableState.of(self.table, self.location.target).columns != self.columns:
             raise CommitFailedError("another writer has removed a file, or changed the columns")
 
 
@@ -264,7 +236,7 @@ def replace(
                     actions=actions,
                     mode="append",
                     schema=table.schema(),
-                    commit_properties=CommitProperties(custom_metadata=note, max_commit_retries=0),
+                    commit_properties=_properties(note),
                     post_commithook_properties=hooks,
                 )
             except CommitFailedError:
@@ -295,9 +267,13 @@ def replace_all(
             actions=[add_action(each) for each in new],
             mode="overwrite",
             schema=schema,
-            commit_properties=CommitProperties(custom_metadata=note, max_commit_retries=0),
+            commit_properties=_properties(note),
             post_commithook_properties=hooks,
         )
+
+
+def _properties(note: Mapping[str, Any]) -> CommitProperties:
+    return CommitProperties(custom_metadata={**note, BLIND_APPEND: False}, max_commit_retries=0)
 
 
 def add_action(file: DataFile, *, data_change: bool = True) -> AddAction:
@@ -316,19 +292,6 @@ def names_of(table: DeltaTable) -> set[str]:
     """Names of the data files of a version: as the log has them, and as they are on the storage."""
     paths = pa.table(table.get_add_actions())["path"].to_pylist()
     return {*paths, *map(decoded, paths)}
-
-
-def fragments_of(table: DeltaTable) -> list[ParquetFileFragment]:
-    """The data files of a version, without their bounds.
-
-    `deltalake` would make a Python value of each bound of each column it is given, and fails where
-    another writer has noted a date that Python has not. Only values of partition columns are not
-    in the files themselves.
-    """
-    names = table.metadata().partition_columns
-    whole = pa.schema(table.schema().to_arrow())
-    only = pa.schema([whole.field(name) for name in names])
-    return list(table.to_pyarrow_dataset(schema=only).get_fragments())
 
 
 def _listed(table: DeltaTable) -> list[dict[str, Any]]:

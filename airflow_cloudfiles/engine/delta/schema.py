@@ -3,6 +3,13 @@
 Arrow's schema of rows becomes Spark's, in which Delta keeps it and in which schemas are merged
 (`merge_schema`). What no Delta table can have, and tables whose files cannot be replaced here, are
 refused.
+
+How does a Delta table hold a VARIANT?
+
+As a column of the type `variant` in its schema, with the table feature `variantType`, which
+`deltalake` adds in the commit that creates the table or adds the column. Its data files have a
+struct of the two parts `value` and `metadata`, neither of which is ever null: a VARIANT that is
+null is a struct that is null.
 """
 
 from __future__ import annotations
@@ -11,29 +18,16 @@ import json
 from collections.abc import Iterable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, Field, Schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
-from airflow_cloudfiles.engine.delta.variant import delta_columns
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
+from airflow_cloudfiles.engine.formats.columnar.fit import Matching, compile_file
 from airflow_cloudfiles.engine.formats.columnar.types import holds_variant
-
-_COMPUTED = (
-    "delta.generationExpression",
-    "delta.identity.start",
-    "delta.invariants",
-    "CURRENT_DEFAULT",
-)
-_UNSUPPORTED = (
-    "typeWidening",
-    "typeWidening-preview",
-    "rowTracking",
-    "variantShredding",
-    "variantShredding-preview",
-)
-"""Table features with which `deltalake` (1.6) neither reads nor writes rows, or loses what they
-promise."""
+from airflow_cloudfiles.engine.spark_types import VariantType
+from airflow_cloudfiles.engine.types import VARIANT, with_inside, with_type
 
 
 def schema_of(table: DeltaTable) -> StructType:
@@ -51,11 +45,6 @@ def delta_schema(columns: StructType) -> Schema:
     return Schema.from_json(json.dumps(columns.jsonValue()))
 
 
-def new_table(schema: pa.Schema) -> Schema:
-    """The columns of a table that is created for a stream."""
-    return delta_schema(delta_columns(nullable(schema)))
-
-
 def nullable(schema: pa.Schema) -> pa.Schema:
     """The same columns, which may all be null: a later file may lack one."""
     return pa.schema([each.with_nullable(True).remove_metadata() for each in schema])
@@ -66,53 +55,16 @@ def rows_columns(schema: pa.Schema) -> StructType:
     return delta_columns(nullable(schema))
 
 
-def refuse_features(
-    table: DeltaTable, target: str, *, takes_partitions: bool = False, takes_mapping: bool = False
+def check_columns(
+    columns: Iterable[pa.Field], target: str, within: str = "", *, takes_void: bool = False
 ) -> None:
-    """Refuse tables whose files are not replaced here, or whose rules are not checked then.
-
-    Args:
-        table: The table.
-        target: Its path or URI, for the error.
-        takes_partitions: Whether it may be partitioned.
-        takes_mapping: Whether it may have column mapping.
-
-    Raises:
-        SinkError: The table has such rules.
-    """
-    metadata = table.metadata()
-    partitions = () if takes_partitions else metadata.partition_columns
-    rules = [f"it is partitioned by {name}" for name in partitions]
-    rules += [
-        f"it has {key}={value}"
-        for key, value in metadata.configuration.items()
-        if key.startswith("delta.constraints.")
-        or (key == "delta.columnMapping.mode" and value != "none" and not takes_mapping)
-    ]
-    features = table.protocol().writer_features or []
-    rules += [f"it has the table feature {name}" for name in _UNSUPPORTED if name in features]
-    for each in table.schema().fields:
-        if not each.nullable:
-            rules.append(f"column {each.name} is NOT NULL")
-        rules += [f"column {each.name} has {key}" for key in each.metadata if key in _COMPUTED]
-    if rules:
-        raise _refused(target, rules)
-
-
-def _refused(target: str, rules: list[str]) -> SinkError:
-    return SinkError(
-        f"{target} cannot be written in this version, because {'; '.join(rules)}. Choose a table "
-        "without them, or write to it with Delta's own jars (writeStream.format('delta'))."
-    )
-
-
-def check_columns(columns: Iterable[pa.Field], target: str, within: str = "") -> None:
     """Refuse columns that no Delta table can have.
 
     Args:
-        columns: Of the stream.
+        columns: Of the rows.
         target: The table, for errors.
         within: The column they are inside of, with a dot behind it.
+        takes_void: Whether columns and fields of structs may have no type, as in a batch write.
 
     Raises:
         SchemaMismatchError: One never had a value, so that it has no type (B129), or two differ
@@ -127,7 +79,7 @@ def check_columns(columns: Iterable[pa.Field], target: str, within: str = "") ->
                 f"Columns {within}{twin} and {within}{column.name} differ only in case, so "
                 f"{target} cannot have both. Rename one of them."
             )
-        if pa.types.is_null(column.type):
+        if pa.types.is_null(column.type) and not takes_void:
             raise SchemaMismatchError(
                 f"Column {within}{column.name} has no type (void), so {target} cannot take it. "
                 "Give it one with a schema hint (cloudFiles.schemaHints) or a cast."
@@ -139,4 +91,88 @@ def check_columns(columns: Iterable[pa.Field], target: str, within: str = "") ->
             )
         if pa.types.is_nested(column.type):
             inner = [column.type.field(index) for index in range(column.type.num_fields)]
-            check_columns(inner, target, f"{within}{column.name}.")
+            inner_void = takes_void and pa.types.is_struct(column.type)
+            check_columns(inner, target, f"{within}{column.name}.", takes_void=inner_void)
+
+
+_MARK = {"variant": "true"}
+"""Metadata of the second part of a VARIANT in Arrow, as `deltalake` hands it on."""
+
+
+def delta_columns(schema: pa.Schema) -> StructType:
+    """Columns in Arrow as a Delta table has them."""
+    found = StructType.fromJson(json.loads(Schema.from_arrow(schema).to_json()))
+    return StructType([with_type(each, _marked("", each.dataType)) for each in found.fields])
+
+
+def _marked(_: str, kind: DataType) -> DataType:
+    fields = kind.fields if isinstance(kind, StructType) else []
+    if [each.name for each in fields] == [each.name for each in VARIANT] and (
+        fields[1].metadata == _MARK
+    ):
+        return VariantType()
+    return with_inside(kind, _marked)
+
+
+def as_written(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows as a data file takes them.
+
+    The library refuses a part that is null, though the VARIANT is null as a whole: such a row comes
+    from Spark, and from columns that a file lacks.
+    """
+    columns = [
+        _filled(column, field.type)
+        for column, field in zip(batch.columns, batch.schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _filled(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The array with empty parts where a VARIANT is null.
+
+    Args:
+        array: Values; Spark's own carry no mark of what is a VARIANT.
+        kind: Their type, with the marks.
+    """
+    if not holds_variant(kind):
+        return array
+    if pa.types.is_struct(kind):
+        parts = [array.field(place) for place in range(kind.num_fields)]
+        is_null = array.is_null()
+        if kind.equals(VARIANT, check_metadata=True):
+            parts = [pc.if_else(is_null, pa.scalar(b""), part) for part in parts]
+        else:
+            parts = [_filled(part, each.type) for part, each in zip(parts, kind, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null)
+    if pa.types.is_map(kind):
+        pairs = [array.keys, _filled(array.items, kind.item_type)]
+        inner = pa.StructArray.from_arrays(pairs, fields=[kind.key_field, kind.item_field])
+    else:
+        inner = _filled(array.values, kind.value_type)
+    own = array.buffers()[:2]  # which are null, and where each begins
+    return pa.Array.from_buffers(kind, len(array), own, array.null_count, array.offset, [inner])
+
+
+def as_read(column: pa.Array, field: pa.Field, target: str) -> pa.Array:
+    """A column of a data file, of whatever layout, as the column of the table.
+
+    Args:
+        column: Of a VARIANT it has all the parts that the file has.
+        field: The column, as `types.to_arrow` makes it.
+        target: The table, for errors.
+
+    Raises:
+        SinkError: A VARIANT cannot be put together.
+    """
+    if not holds_variant(field.type):
+        return column.cast(field.type)
+    parts, whole = pa.schema([pa.field(field.name, column.type)]), pa.schema([field])
+    matching = Matching(case_sensitive=True, rescues_unknown_fields=False, reserved=frozenset())
+    arrays, bads = compile_file(parts, whole, matching).root.fit_fields([column], len(column))
+    if any(bad is not None for bad in bads):
+        raise SinkError(
+            f"Column {field.name} of {target} has a VARIANT that is not valid: its parts "
+            "contradict each other. Read the table with Spark's own reader, or restore the data "
+            "file from its source."
+        )
+    return arrays[0]

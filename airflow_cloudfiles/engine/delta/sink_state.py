@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.commit import BatchId, check_expected
-from airflow_cloudfiles.engine.delta.lineage import Expected
+from airflow_cloudfiles.engine.delta.lineage import Expected, newest_known, newest_of_origin
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.found_again import find_again
 from airflow_cloudfiles.engine.delta.opening import open_to_write
-from airflow_cloudfiles.engine.delta.stream.backlog import read_again
+from airflow_cloudfiles.engine.delta.stream.offsets import read_again
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.state import spark_checkpoint
+from airflow_cloudfiles.engine.state import earlier_life, spark_checkpoint
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri
@@ -59,9 +59,18 @@ def application(state: ObjectStore) -> str | None:
     Returns:
         The application id of its commits; `None` when the state is new.
     """
+    return identity(state)[0]
+
+
+def identity(state: ObjectStore) -> tuple[str | None, str]:
+    """Identify the stream that writes, and name the place of its state and its source.
+
+    Returns:
+        `application`; and `earlier_life.origin`, empty where the state has no source of files.
+    """
     stream = read_metadata(state)
     if stream is not None:
-        return stream.stream_id
+        return stream.stream_id, earlier_life.origin(state, stream.source)
     query, is_whole = spark_checkpoint.query_id(state)
     if (query is None or not is_whole) and state.head(spark_checkpoint.METADATA) is not None:
         name = printable_path(state.child_uri(spark_checkpoint.METADATA))
@@ -69,7 +78,28 @@ def application(state: ObjectStore) -> str | None:
             f"{name} is damaged: it does not name the query that writes. Restore the checkpoint "
             "location as a whole from a backup."
         )
-    return query
+    return query, ""
+
+
+def refuse_known_origin(state: ObjectStore, target: str, source: str | None = None) -> None:
+    """Refuse a new state at a place from which a table has batches of another one.
+
+    Args:
+        state: The checkpoint location, which has committed nothing.
+        target: Path or URI of the table.
+        source: What the state will know its source by; `None` where it does already.
+
+    Raises:
+        CorruptedStateError: It has.
+        TargetNotDeltaError: The target is something else.
+    """
+    own, mark = identity(state)
+    mark = mark if source is None else earlier_life.origin(state, source)
+    table = open_to_write(target) if mark else None
+    newest = None if table is None else newest_of_origin(table, target, mark, besides=own)
+    if newest is not None:
+        what = f"{target} has batch {newest} of a stream with this checkpoint location and source"
+        raise earlier_life.without_log(state, what)
 
 
 def expected(log: SinkLog, batch: int) -> Expected | None:
@@ -155,11 +185,11 @@ def found_in_table(state: ObjectStore, target: str, batch: int, plan: str) -> Fo
     stream, table = application(state), open_to_write(target)
     if stream is None or table is None:
         return None
-    seen = table.transaction_version(stream)
-    if seen is None or seen < batch:
-        return None
     before = SinkLog(state).newest()
     since = 0 if before is None else max(0, before.version)
+    seen = newest_known(table, target, stream, since=since)
+    if seen is None or seen < batch:
+        return None
     noted = find_again(table, DeltaLocation.of(target), BatchId(stream, batch), since=since)
     if noted is None or noted.plan != plan or not noted.counts:
         return None

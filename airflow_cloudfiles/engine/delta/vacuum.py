@@ -26,17 +26,11 @@ from typing import Any, Final
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.read.actions import Action, DeletionVector, Metadata, Protocol
 from airflow_cloudfiles.engine.delta.read.deletion_vectors import DamagedVectorError, vector_file
-from airflow_cloudfiles.engine.delta.read.log import list_log_after
-from airflow_cloudfiles.engine.delta.read.paths import relative_key
+from airflow_cloudfiles.engine.delta.read.features import VACUUM_FEATURES, refuse_unknown
+from airflow_cloudfiles.engine.delta.read.log import STAGED, list_log_after, relative_key
 from airflow_cloudfiles.engine.delta.read.snapshot import PARALLEL_REQUESTS, TableLog
-from airflow_cloudfiles.engine.delta.staged import STAGED
-from airflow_cloudfiles.engine.errors import (
-    OptionError,
-    TargetCorruptedError,
-    UnsupportedTableError,
-)
+from airflow_cloudfiles.engine.errors import OptionError, TargetCorruptedError
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.shortened import few
 
 CLOCK_SKEW: Final = timedelta(hours=1)
 """By how much a writer's clock may differ from the store's."""
@@ -49,37 +43,6 @@ _RETENTION: Final = "delta.deletedFileRetentionDuration"
 _DEFAULT_RETENTION: Final = timedelta(days=7)
 _UNITS: Final = {"week": 604800, "day": 86400, "hour": 3600, "minute": 60, "second": 1}
 _DURATION: Final = re.compile(r"(?:interval )?(\d{1,9}) (week|day|hour|minute|second)s?")
-WRITER_FEATURES: Final = frozenset(
-    {
-        "allowColumnDefaults",
-        "appendOnly",
-        "changeDataFeed",
-        "checkConstraints",
-        "checkpointProtection",
-        "clustering",
-        "columnMapping",
-        "deletionVectors",
-        "domainMetadata",
-        "generatedColumns",
-        "icebergCompatV1",
-        "icebergCompatV2",
-        "identityColumns",
-        "inCommitTimestamp",
-        "invariants",
-        "materializePartitionColumns",
-        "rowTracking",
-        "timestampNtz",
-        "typeWidening",
-        "typeWidening-preview",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
-        "variantShredding",
-        "variantShredding-preview",
-        "variantType",
-        "variantType-preview",
-    }
-)
-"""Features that name files only where this module reads them; another may name more."""
 
 
 @dataclass(slots=True)
@@ -325,13 +288,8 @@ def _old(log: TableLog, files: Iterable[FileEntry], cutoff_us: int) -> Iterator[
 
 def _refuse_features(protocol: Protocol, target: str) -> None:
     """Refuse a table with features that may name files in ways not known here."""
-    unknown = sorted(set(protocol.writer_features or ()) - WRITER_FEATURES)
-    if unknown:
-        raise UnsupportedTableError(
-            f"The Delta table {target} cannot be vacuumed: it has the table "
-            f"feature{'s' if len(unknown) > 1 else ''} {few(unknown)}, which this version of the "
-            "package does not support. Vacuum it with the program that writes it."
-        )
+    unknown = frozenset(protocol.writer_features or ()) - VACUUM_FEATURES
+    refuse_unknown(unknown, target, "vacuumed", "Vacuum it with the program that writes it.")
 
 
 def _retention(

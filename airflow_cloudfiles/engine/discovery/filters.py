@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["FileFilter", "escape_pattern", "is_hidden", "split_pattern"]
 
 HIDDEN = "hidden name"
+MARK = "mark of a folder"
 EXCLUDED = "checkpoint, schemas or target"
 NOT_IN_PATTERN = "not in the pattern of the path"
 NOT_IN_NAME_FILTER = "not in pathGlobFilter"
@@ -45,10 +46,11 @@ def is_hidden(name: str) -> bool:
     """Whether Hadoop and Spark ignore a file or folder of this name (B91).
 
     References:
-        `HadoopFSUtils.shouldFilterOutPathName` in Apache Spark.
+        `HadoopFSUtils.shouldFilterOutPathName` in Apache Spark; `FOLDER_SUFFIX` of Hadoop's
+        `NativeS3FileSystem`, whose marks of folders EMR still writes.
     """
     return (name.startswith(".") or (name.startswith("_") and "=" not in name)) or name.endswith(
-        "._COPYING_"
+        ("._COPYING_", "_$folder$")
     )
 
 
@@ -63,8 +65,6 @@ class FileFilter:
         exclude_keys: Keys that are left out with all that is below them: the checkpoint, the schema
             location, the target. Those that are not below the root are `None`.
         clock: Seconds since 1970; for `maxFileAge`.
-        may_be_partial: Whether the store shows files that are still being written, so that
-            `inProgressNames` has a default.
 
     Attributes:
         marker: The kind of completion markers; `None` where none is asked for.
@@ -79,7 +79,7 @@ class FileFilter:
         OptionError: A pattern cannot be read, or what is to be left out is the source itself.
     """
 
-    def __init__(  # noqa: PLR0913 - what decides
+    def __init__(
         self,
         root: str,
         pattern: str | None,
@@ -87,7 +87,6 @@ class FileFilter:
         exclude_keys: Iterable[str | None] = (),
         *,
         clock: Callable[[], float] = time.time,
-        may_be_partial: bool = False,
     ) -> None:
         self.root = root
         self.pattern = pattern
@@ -101,10 +100,8 @@ class FileFilter:
         )
         glob = options.path_glob_filter
         self._name = None if glob is None else compile_name(glob)
-        in_progress = options.in_progress_names
-        if in_progress is None:
-            in_progress = IN_PROGRESS_NAMES if may_be_partial else ()
-        self._in_progress = NamePatterns(in_progress)
+        given = options.in_progress_names
+        self._in_progress = NamePatterns(IN_PROGRESS_NAMES if given is None else given)
         marker = options.completion_marker
         self.marker = None if marker is None else CompletionMarker(marker)
         self.passed = PassedMarkers(self.marker)
@@ -126,7 +123,8 @@ class FileFilter:
     def fingerprint(self) -> str:
         """A text that is another one when other files may be input."""
         options = self._options
-        others = list(self._in_progress.patterns)
+        given = options.in_progress_names  # with the default, no source is to be listed anew
+        others = () if given is None else (list(self._in_progress.patterns),)
         waits = [options.min_file_age_seconds is not None, options.completion_marker]
         return repr(
             (
@@ -138,7 +136,7 @@ class FileFilter:
                 options.modified_before_us,
                 options.max_file_age_seconds,
                 sorted(self._excluded),
-                *([others] if others else ()),
+                *others,
                 *(waits if options.waits else ()),
             )
         )
@@ -171,7 +169,8 @@ class FileFilter:
     def accepts_in_folder(self, entry: FileEntry) -> bool:
         """Whether a file is input, in a folder that a listing did not leave out."""
         self.passed.see(entry)
-        reason = self._name_reason(entry.path)
+        is_mark = entry.size == 0 and entry.path.endswith("/")
+        reason = MARK if is_mark else self._name_reason(entry.path)
         if reason is None and self._looks_at_time:
             reason = self._time_reason(entry)
         if reason is not None:
@@ -217,7 +216,7 @@ class FileFilter:
         """Why a name is not one that was asked for."""
         if self._source is not None and not self._source.matches(key):
             return NOT_IN_PATTERN
-        if self._name is not None and not self._name.fullmatch(name):
+        if self._name is not None and not self._name.matches(name):
             return NOT_IN_NAME_FILTER
         return None
 

@@ -1,7 +1,7 @@
-"""Which paths does a pattern mean?
+"""Decide which paths a pattern means.
 
 Patterns are written as for Hadoop: `*`, `?`, `[a-c]`, `[^a]`, `{a,b}`, and a backslash before a
-character that is meant as it is. They are translated to regular expressions once.
+character that is meant as it is. Matching takes time linear in the name, for every pattern.
 
 Auto Loader has two ways to read a pattern in the source path (B90). In Spark's way, the strict one,
 a pattern names files and folders part by part, and a folder means everything below it. In the
@@ -11,7 +11,11 @@ default way `*` crosses folders, and what the pattern names is only how a path m
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Final
 
 from airflow_cloudfiles.engine.errors import OptionError
 
@@ -20,8 +24,23 @@ if TYPE_CHECKING:
 
 _DISKS = ("file:", "memory:", "sftp:")
 _SPECIAL = frozenset("*?[{")
-_ANY = r"[\s\S]*"
-_ANY_NAME = "[^/]*"
+_MOST_TRANSITIONS: Final = 100_000
+"""How many steps from character to character one pattern keeps, so that memory is bounded."""
+
+
+class _Mark(Enum):
+    """A step that is no single character."""
+
+    ANY = "any text"
+    ANY_NAME = "any text without a slash"
+    OPEN = "{"
+    COMMA = ","
+    CLOSE = "}"
+
+
+_ANY, _ANY_NAME, _OPEN, _COMMA, _CLOSE = _Mark
+_Step = _Mark | Callable[[str], object]
+_slash: Final = "/".__eq__
 
 
 def escape_pattern(text: str) -> str:
@@ -61,13 +80,13 @@ def split_pattern(uri: str) -> tuple[str, str | None]:
     return (_literal(folder) or ("/" if cut else ".")), pattern
 
 
-def compile_name(pattern: str) -> re.Pattern[str]:
-    """Translate a pattern that a whole name has to match (`pathGlobFilter`).
+def compile_name(pattern: str) -> Glob:
+    """Read a pattern that a whole name has to match (`pathGlobFilter`).
 
     Raises:
         OptionError: It cannot be read.
     """
-    return _compile(pattern, any_text=_ANY_NAME)
+    return Glob(_Parser(pattern).steps())
 
 
 class NamePatterns:
@@ -103,7 +122,7 @@ class NamePatterns:
         lower = name.lower()
         if lower.endswith(self._ends) or lower.startswith(self._starts):
             return True
-        return any(each.fullmatch(lower) for each in self._others)
+        return any(each.matches(lower) for each in self._others)
 
 
 def _is_plain(text: str) -> bool:
@@ -122,94 +141,179 @@ class SourcePattern:
     """
 
     def __init__(self, pattern: str, *, strict: bool = False) -> None:
-        self._strict = strict
         start = _first_special(pattern)
         self.prefix = _literal(pattern if start is None else pattern[:start])
         """How every key that matches begins; a listing need not go elsewhere."""
-        if strict:
-            below = _ANY if pattern.endswith("/") else rf"(?:/{_ANY})?"
-            self._whole = _compile(pattern, any_text=_ANY_NAME, suffix=below)
-            self._folders = [
-                [
-                    _compile(part, any_text=_ANY_NAME)
-                    for part in _parts(alternative.removesuffix("/"))
-                ]
-                for alternative in _expand(pattern)
-            ]
-        else:
-            self._whole = _compile(pattern, any_text=_ANY, suffix=_ANY)
-            self._folders = [_upper_parts(alternative) for alternative in _expand(pattern)]
+        steps = _Parser(pattern, crosses_folders=not strict).steps()
+        if not strict or pattern.endswith("/"):
+            steps.append(_ANY)
+        else:  # the file itself, or all that is below a folder of this name
+            steps += [_OPEN, _COMMA, _slash, _ANY, _CLOSE]
+        self._glob = Glob(steps)
 
     def matches(self, key: str) -> bool:
         """Whether a file is meant."""
-        return self._whole.fullmatch(key) is not None
+        return self._glob.matches(key)
 
     def may_hold(self, folder: str) -> bool:
         """Whether a file below a folder can be meant; never false where one can."""
-        names = folder.split("/")
-        return any(
-            all(part.fullmatch(name) for part, name in zip(parts, names, strict=False))
-            for parts in self._folders
-        )
+        return self._glob.may_begin(f"{folder}/")
 
 
-def _upper_parts(pattern: str) -> list[re.Pattern[str]]:
-    """What folders must look like under the default reading, as far down as is known.
+class Glob:
+    """A pattern as an automaton, so that no pattern and no name makes matching slow.
 
-    Down to the part with the first `*`, which crosses folders; the last part is only a beginning.
+    A regular expression tries one way after the other through stars and groups: `*a*a*a*b` takes
+    minutes for a name of a hundred letters. Here all ways are followed at once, in time linear in
+    the name. The sets of ways that names have met are kept, so a character is one look-up. Safe to
+    use from several threads.
+
+    Args:
+        steps: From `_Parser`.
     """
-    found = []
-    parts = _parts(pattern)
-    for number, part in enumerate(parts):
-        star = _first_star(part)
-        if star is not None or number == len(parts) - 1:
-            found.append(_compile(part[:star], any_text=_ANY_NAME, suffix=_ANY_NAME))
-            break
-        found.append(_compile(part, any_text=_ANY_NAME))
-    return found
+
+    def __init__(self, steps: Sequence[_Step]) -> None:
+        self._steps = steps
+        self._reached = _reached(steps)
+        self._places: dict[int, _Place] = {}
+        self._transitions = 0
+        self._start = self._place(self._reached[0])
+
+    def matches(self, name: str) -> bool:
+        """Whether the pattern matches the whole name."""
+        place = self._start
+        for char in name:
+            if place.is_settled:
+                break
+            place = place[char]
+        return place.accepts
+
+    def may_begin(self, text: str) -> bool:
+        """Whether a name that begins with a text can match."""
+        place = self._start
+        for char in text:
+            place = place[char]
+        return bool(place.ways)
+
+    def follow(self, place: _Place, char: str) -> _Place:
+        """Give the place after a character."""
+        ways, left = 0, place.ways
+        while left:
+            lowest = left & -left
+            left ^= lowest
+            at = lowest.bit_length() - 1
+            if at == len(self._steps):
+                continue
+            step = self._steps[at]
+            if step is _ANY or (step is _ANY_NAME and char != "/"):
+                ways |= self._reached[at]
+            elif callable(step) and step(char):
+                ways |= self._reached[at + 1]
+        found = self._place(ways)
+        if self._transitions < _MOST_TRANSITIONS:
+            self._transitions += 1
+            place[char] = found
+        return found
+
+    def _place(self, ways: int) -> _Place:
+        known = self._places.get(ways)
+        if known is None:
+            end = 1 << len(self._steps)
+            accepts_all = any(
+                step is _ANY and ways >> at & 1 and self._reached[at] & end
+                for at, step in enumerate(self._steps)
+            )
+            known = _Place(self, ways, accepts=bool(ways & end), is_settled=accepts_all or not ways)
+            if self._transitions < _MOST_TRANSITIONS:
+                self._places[ways] = known
+        return known
 
 
-def _compile(pattern: str, *, any_text: str, suffix: str = "") -> re.Pattern[str]:
-    return re.compile(_Translation(pattern, any_text).regex() + suffix)
+class _Place(dict[str, "_Place"]):
+    """How far a name has come, by the characters that lead on from there.
+
+    Attributes:
+        ways: The steps that the next character may be for, as bits.
+        accepts: Whether a name may end here.
+        is_settled: Whether what follows changes nothing.
+    """
+
+    __slots__ = ("_glob", "accepts", "is_settled", "ways")
+
+    def __init__(self, glob: Glob, ways: int, *, accepts: bool, is_settled: bool) -> None:
+        super().__init__()
+        self._glob = glob
+        self.ways = ways
+        self.accepts = accepts
+        self.is_settled = is_settled
+
+    def __missing__(self, char: str) -> _Place:
+        return self._glob.follow(self, char)
 
 
-class _Translation:
-    """One translation of a pattern to a regular expression."""
+def _reached(steps: Sequence[_Step]) -> list[int]:
+    """Which steps can come next from each step without a character, as bits; all lie behind it."""
+    onward: list[list[int]] = [[] for _ in steps]
+    groups: list[tuple[int, list[int]]] = []
+    for at, step in enumerate(steps):
+        if step is _OPEN:
+            groups.append((at, []))
+            onward[at].append(at + 1)
+        elif step is _COMMA:
+            start, commas = groups[-1]
+            onward[start].append(at + 1)
+            commas.append(at)
+        elif step is _CLOSE:
+            for comma in groups.pop()[1]:
+                onward[comma].append(at)
+            onward[at].append(at + 1)
+        elif step in {_ANY, _ANY_NAME}:
+            onward[at].append(at + 1)
+    reached = [0] * len(steps) + [1 << len(steps)]
+    for at in reversed(range(len(steps))):
+        own = 0 if steps[at] in {_OPEN, _COMMA, _CLOSE} else 1 << at
+        reached[at] = reduce(or_, (reached[to] for to in onward[at]), own)
+    return reached
 
-    def __init__(self, pattern: str, any_text: str) -> None:
+
+class _Parser:
+    """One reading of a pattern, as steps."""
+
+    def __init__(self, pattern: str, *, crosses_folders: bool = False) -> None:
         self._pattern = pattern
-        self._any_text = any_text
+        self._star = _ANY if crosses_folders else _ANY_NAME
         self._at = 0
         self._open = 0
 
-    def regex(self) -> str:
-        """Translate all of it."""
+    def steps(self) -> list[_Step]:
+        """Read all of it."""
         found = []
         while self._at < len(self._pattern):
             found.append(self._next())
         if self._open:
             raise self._unreadable("a { has no }")
-        return "".join(found)
+        return found
 
-    def _next(self) -> str:
-        """Translate the next character, or class of characters."""
+    def _next(self) -> _Step:
+        """Read the next character, or class of characters."""
         char = self._take()
         if char == "\\":
-            return re.escape(self._escaped())
+            return self._escaped().__eq__
         if char == "[":
             return self._class()
         if char == "{":
             self._open += 1
-            return "(?:"
+            return _OPEN
         if char == "}" and self._open:
             self._open -= 1
-            return ")"
+            return _CLOSE
         if char == "," and self._open:
-            return "|"
-        return {"*": self._any_text, "?": "[^/]"}.get(char, re.escape(char))
+            return _COMMA
+        of_one: dict[str, _Step] = {"*": self._star, "?": "/".__ne__}
+        return of_one.get(char, char.__eq__)
 
-    def _class(self) -> str:
-        """Translate what follows `[`; a class never means a slash."""
+    def _class(self) -> _Step:
+        """Read what follows `[`; a class never means a slash."""
         members: list[str] = []
         negated = self._pattern[self._at : self._at + 1] in {"^", "!"}
         self._at += negated
@@ -218,10 +322,9 @@ class _Translation:
             if char == "]" and members:
                 text = f"(?!/)[{'^' if negated else ''}{''.join(members)}]"
                 try:
-                    re.compile(text)
+                    return re.compile(text).match
                 except re.error as failure:
                     raise self._unreadable(str(failure)) from failure
-                return text
             if char == "-":
                 members.append("-")
             else:
@@ -278,62 +381,6 @@ def _address_end(uri: str) -> int:
     return 0 if found is None else found.end()
 
 
-def _first_star(pattern: str) -> int | None:
-    """Where the first `*` stands; where the group begins in which it does."""
-    group, depth = 0, 0
-    for at, char in _characters(pattern):
-        if char == "{":
-            group = at if depth == 0 else group
-            depth += 1
-        elif char == "}":
-            depth = max(0, depth - 1)
-        elif char == "*":
-            return group if depth else at
-    return None
-
-
 def _literal(text: str) -> str:
     """Take the escapes away."""
     return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
-
-
-def _parts(pattern: str) -> list[str]:
-    """Cut a pattern at its slashes."""
-    cuts = [-1, *(at for at, char in _characters(pattern) if char == "/"), len(pattern)]
-    return [pattern[cuts[n] + 1 : cuts[n + 1]] for n in range(len(cuts) - 1)]
-
-
-def _expand(pattern: str) -> list[str]:
-    """Write out groups that have a slash in them, so that a pattern can be cut at its slashes."""
-    group = _group_with_slash(pattern)
-    if group is None:
-        return [pattern]
-    start, commas, end = group
-    cuts = [start, *commas, end]
-    return [
-        expanded
-        for n in range(len(cuts) - 1)
-        for expanded in _expand(
-            pattern[:start] + pattern[cuts[n] + 1 : cuts[n + 1]] + pattern[end + 1 :]
-        )
-    ]
-
-
-def _group_with_slash(pattern: str) -> tuple[int, list[int], int] | None:
-    """The first outermost group with a slash: where it begins, its commas, where it ends."""
-    start, depth, has_slash = 0, 0, False
-    commas: list[int] = []
-    for at, char in _characters(pattern):
-        if char == "{":
-            depth += 1
-            if depth == 1:
-                start, has_slash, commas = at, False, []
-        elif depth and char == "/":
-            has_slash = True
-        elif depth == 1 and char == ",":
-            commas.append(at)
-        elif depth and char == "}":
-            depth -= 1
-            if depth == 0 and has_slash:
-                return start, commas, at
-    return None

@@ -24,7 +24,9 @@ from airflow_cloudfiles.engine.errors import CorruptRecordError, IncompatibleSch
 from airflow_cloudfiles.engine.formats import rescued_json
 from airflow_cloudfiles.engine.formats.arrays import validity
 from airflow_cloudfiles.engine.formats.base import BadRecord, ReadCounts
-from airflow_cloudfiles.engine.types import short_type, to_arrow
+from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES
+from airflow_cloudfiles.engine.spark_types import VariantType
+from airflow_cloudfiles.engine.types import missing_fields, short_type, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -195,6 +197,63 @@ class RecordOutcomes:
         self.counts.rows = batch.num_rows
         self.counts.dropped_records += len(self.dropped)
         return batch
+
+
+class RecordReader:
+    """Reads records with one schema.
+
+    Args:
+        data_schema: The columns to fill: without partition columns and rescued data column. A
+            column named as `columnNameOfCorruptRecord` takes corrupt records.
+        options: Mode, evolution mode, case sensitivity and the names of the special columns.
+
+    Attributes:
+        arrow_schema: Of the batches: the data columns, then the rescued data column if any.
+        counts: What was read so far.
+        bad_records: What `badRecordsPath` takes; whoever writes it empties the list.
+
+    Raises:
+        IncompatibleSchemaError: The corrupt record column is no string.
+    """
+
+    def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
+        self._options = options
+        self._policy = RecordPolicy.of(data_schema, options)
+        self.arrow_schema: pa.Schema = self._policy.arrow_schema
+        self.counts = ReadCounts()
+        self.bad_records: list[BadRecord] = []
+        self._watches = options.schema_evolution_mode in WATCHING_MODES
+        self._reserved = options.matcher.keys(options.reserved_columns)
+        self._left_out = missing_fields(options.stay_rescued, data_schema, options.matcher)
+
+    @property
+    def _ignores_unknown(self) -> bool:
+        """Whether unknown fields need not be looked at.
+
+        Nobody wants to see them again, and none may be a column in another case.
+        """
+        options = self._options
+        is_plain = options.schema_evolution_mode == "none" and options.reader_case_sensitive
+        return is_plain and not self._policy.rescues
+
+    def _counted(self, batch: pa.RecordBatch, outcomes: RecordOutcomes) -> pa.RecordBatch:
+        """A batch, with what became of its records counted."""
+        self.counts.add(outcomes.counts)
+        self.bad_records += outcomes.bad_records
+        return batch
+
+
+def require_variant_column(schema: StructType, name: str) -> None:
+    """Refuse a schema without the column that `singleVariantColumn` names.
+
+    Raises:
+        IncompatibleSchemaError: It has none of that name, or none of the type VARIANT.
+    """
+    if name not in schema.names or not isinstance(schema[name].dataType, VariantType):
+        raise IncompatibleSchemaError(
+            f"singleVariantColumn names {name!r}, which the schema does not have as a column of "
+            "type VARIANT. Leave the schema out."
+        )
 
 
 def batch_schema(data_schema: StructType, options: CloudFilesOptions) -> pa.Schema:

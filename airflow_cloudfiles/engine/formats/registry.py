@@ -8,18 +8,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from pyspark.sql.types import StructField, StructType, VariantType
+from pyspark.sql.types import StructField, StructType
 
 from airflow_cloudfiles.engine.formats.fixed_columns import BINARY_FILE, SHEETS, TEXT
 from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+from airflow_cloudfiles.engine.spark_types import VariantType
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.formats.base import (
-        BlockReader,
-        FileReader,
-        Inference,
-    )
+    from airflow_cloudfiles.engine.formats.base import BlockReader, FileReader, Inference
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 _ROOM: Final = __package__
@@ -32,19 +29,19 @@ _READERS: Final = {
     "json": ("json.reader", "JsonReader"),
     "json document": ("json.document", "JsonDocumentReader"),
     "json variant": ("json.variant", "JsonVariantReader"),
-    "orc": ("orc.reader", "OrcReader"),
-    "parquet": ("parquet.reader", "ParquetReader"),
+    "orc": ("orc.file", "OrcReader"),
+    "parquet": ("parquet.file", "ParquetReader"),
     "text": ("text", "TextReader"),
     "xml": ("xml.reader", "XmlReader"),
 }
 _INFERENCES: Final = {
-    "avro": ("avro.infer", "AvroInference"),
+    "avro": ("avro.reader", "AvroInference"),
     "csv": ("csv.infer", "CsvInference"),
     "excel": ("excel.infer", "ExcelInference"),
     "json": ("json.infer", "JsonInference"),
     "json document": ("json.document", "JsonDocumentInference"),
-    "orc": ("orc.infer", "OrcInference"),
-    "parquet": ("parquet.infer", "ParquetInference"),
+    "orc": ("orc.file", "OrcInference"),
+    "parquet": ("parquet.file", "ParquetInference"),
     "xml": ("xml.infer", "XmlInference"),
 }
 RANDOM_ACCESS: Final = frozenset({"orc", "parquet"})

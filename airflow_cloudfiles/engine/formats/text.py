@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StringType, StructType
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError, IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats.arrays import is_utf8
 from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts
 from airflow_cloudfiles.engine.formats.record_policy import batch_schema, make_batch
 from airflow_cloudfiles.engine.formats.rescued_json import member, path_end, printable
@@ -100,7 +101,7 @@ class TextReader:
     def _odd(self, lines: list[bytes], uri: str) -> tuple[pa.Array, pa.Array]:
         """Lines of which some are no UTF-8."""
         strings = list(map(printable, lines))
-        odd = np.array([not _is_utf8(line) for line in lines])
+        odd = np.array([not is_utf8(line) for line in lines])
         self.counts.corrupt_records += int(np.count_nonzero(odd))
         self.counts.corrupt_by_file[uri] += int(np.count_nonzero(odd))
         values = pa.array(strings, pa.string())
@@ -142,11 +143,3 @@ def _whole(file: OpenedFile, own: TextOptions) -> bytes:
                     "line."
                 )
     return b"".join(parts)
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

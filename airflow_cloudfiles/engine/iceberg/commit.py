@@ -35,7 +35,15 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.iceberg import data_files, partitions
 from airflow_cloudfiles.engine.iceberg.catalog import FORMAT_VERSION, IcebergTarget, without_retries
 from airflow_cloudfiles.engine.iceberg.data_files import IcebergDataFile
-from airflow_cloudfiles.engine.iceberg.lineage import Lineage, Noted, Presence, check_has, lineage
+from airflow_cloudfiles.engine.iceberg.lineage import (
+    BATCH,
+    ORIGIN,
+    Lineage,
+    Noted,
+    Presence,
+    check_has,
+    lineage,
+)
 from airflow_cloudfiles.engine.iceberg.schema import TablePlan, new_schema, plan_of
 
 if TYPE_CHECKING:
@@ -75,6 +83,7 @@ class IcebergBatch:
         plan: Id of the plan log's entry; empty where there is none.
         schema_version: Version of the schema that it was read with; `None` where that is unknown.
         counts: What its tasks have counted.
+        origin: The place of the state and its source (`earlier_life.origin`); empty for none.
     """
 
     stream: str
@@ -82,6 +91,7 @@ class IcebergBatch:
     plan: str = ""
     schema_version: int | None = None
     counts: Mapping[str, int] = field(default_factory=dict, compare=False)
+    origin: str = field(default="", compare=False)
 
     def noted(self, files: Sequence[IcebergDataFile], snapshot: int, sequence: int) -> Noted:
         """What its commit notes of it."""
@@ -198,6 +208,14 @@ def knows_batch(target: str, stream: str, number: int) -> bool:
     return lineage(table.metadata, stream).presence(number) is not Presence.NEVER
 
 
+def newest_of_origin(target: str, origin: str) -> int | None:
+    """Give the newest batch whose snapshot notes an origin, whatever its stream."""
+    table = IcebergTarget.of(target).load()
+    kept = [] if table is None else table.metadata.snapshots
+    notes = [each.summary.additional_properties for each in kept if each.summary is not None]
+    return max((int(note[BATCH]) for note in notes if note.get(ORIGIN) == origin), default=None)
+
+
 def newest_sequence(target: str) -> int | None:
     """The sequence number of the table's newest commit; `None` where there is no table."""
     table = IcebergTarget.of(target).load()
@@ -249,7 +267,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
             if table is not None and not error.is_retryable:
                 data_files.remove(table, [file.path for file in files])
             raise
-        found = lineage(ready.metadata, batch.stream)
+        found = lineage(ready.metadata, batch.stream, expected)
         presence = found.presence(batch.number)
         if presence is Presence.PRESENT:
             return _committed_before(place, ready, found, batch, files)
@@ -290,6 +308,7 @@ def _append(
     with target.translate_errors("may not have taken a commit"):
         transaction = table.transaction()
         summary = batch.noted(files, 0, sequence).summary(batch.stream)
+        summary |= {ORIGIN: batch.origin} if batch.origin else {}
         update = transaction.update_snapshot(snapshot_properties=summary)
         merges = table.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "").lower() == "true"
         with update.merge_append() if merges else update.fast_append() as append:

@@ -32,7 +32,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, PrimitiveType, TimestampType, TimestamptzType
 from pyiceberg.utils.properties import property_as_int
 
-from airflow_cloudfiles.engine.delta.dictionaries import dictionary_columns
+from airflow_cloudfiles.engine.delta.statistics import dictionary_columns
 from airflow_cloudfiles.engine.errors import DataFileLostError, SchemaMismatchError
 from airflow_cloudfiles.engine.iceberg.catalog import IcebergTarget
 from airflow_cloudfiles.engine.iceberg.partitions import Partitioner
@@ -151,7 +151,8 @@ class IcebergFileWriter:
 
     def _add(self, batch: pa.RecordBatch) -> None:
         for partition, rows in self._partitioner.divide(batch):
-            key = partition.to_path() if partition else ""
+            # Not by its folder: null and the text "null" have one.
+            key = repr(_values(partition))
             if key not in self._open:
                 if len(self._open) >= MOST_OPEN_FILES:
                     self._close(next(iter(self._open)))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STREAM, BATCH, PLAN, WRITE = (f"cloudfiles.{each}" for each in ("stream", "batch", "plan", "write"))
 SCHEMA_VERSION, COUNTS = "cloudfiles.schema-version", "cloudfiles.counts"
-VERSION = "cloudfiles.version"
+VERSION, ORIGIN = "cloudfiles.version", "cloudfiles.origin"
 """Keys in the summary of a batch's snapshot."""
 NOTE_VERSION = 1
 _UPGRADE = "Upgrade the package here."
@@ -110,8 +110,13 @@ class Lineage:
         return self.batches.get(batch) or (self.newest if is_newest else None)
 
 
-def lineage(metadata: TableMetadata, stream: str) -> Lineage:
+def lineage(metadata: TableMetadata, stream: str, recorded: SinkRecord | None = None) -> Lineage:
     """Follow the snapshots of a table back to the oldest one that is kept.
+
+    Args:
+        metadata: Of the table.
+        stream: The stream.
+        recorded: The newest batch by the state, for a table whose property another tool removed.
 
     Raises:
         IncompatibleStateError: A newer version of this package noted a batch of the stream.
@@ -129,13 +134,14 @@ def lineage(metadata: TableMetadata, stream: str) -> Lineage:
             batches.setdefault(noted.batch, noted)
         parent = snapshot.parent_snapshot_id
         snapshot = None if parent is None else metadata.snapshot_by_id(parent)
-    newest = _of_property(metadata, stream)
+    newest = _of_property(metadata, stream) or _of_record(metadata, recorded)
     if newest is None:
         return Lineage(None, batches)
     # What came before the oldest ancestor that is kept has expired, or was another history: then
     # its snapshot is still there.
     has_expired = newest.sequence < oldest and metadata.snapshot_by_id(newest.snapshot) is None
-    return Lineage(newest, batches, newest.snapshot in ids or has_expired)
+    is_shown = newest.snapshot in ids or newest.batch in batches
+    return Lineage(newest, batches, is_shown or has_expired)
 
 
 def check_has(
@@ -170,11 +176,12 @@ def _lost(table: Table | None, stream: str, expected: SinkRecord) -> str | None:
         return "there is no such table"
     if expected.table_id not in {"", str(table.metadata.table_uuid)}:
         return f"it is another table than the one it is in, {expected.table_id}"
-    found = lineage(table.metadata, stream)
+    found = lineage(table.metadata, stream, expected)
     presence = found.presence(expected.batch)
     if presence is Presence.LOST and found.newest is not None:
         return (
-            f"its current snapshot does not come after {found.newest.snapshot}, which had batch "
+            f"its current snapshot does not come after the one (sequence number "
+            f"{found.newest.sequence}) that had batch "
             f"{found.newest.batch}: it was rolled back, or replaced"
         )
     if presence is Presence.NEVER:
@@ -208,6 +215,16 @@ def _of_property(metadata: TableMetadata, stream: str) -> Noted | None:
         return Noted(**read_note(text, name=name, understood=NOTE_VERSION, what_to_do=_UPGRADE))
     except (TypeError, ValueError):
         return None
+
+
+def _of_record(metadata: TableMetadata, recorded: SinkRecord | None) -> Noted | None:
+    """What a record in the state says of a table; its version is a sequence number."""
+    newest = getattr(metadata, "last_sequence_number", -1)  # format version 1 has none
+    if recorded is None or not 0 <= recorded.version <= newest:
+        return None
+    if recorded.table_id != str(metadata.table_uuid):
+        return None
+    return Noted(recorded.batch, recorded.plan, "", -1, recorded.version)
 
 
 def _require(version: str, name: str) -> None:

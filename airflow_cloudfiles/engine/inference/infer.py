@@ -7,12 +7,14 @@ DataFrame, or in a task that met a new field.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from pyspark.sql.types import StructType  # noqa: TC002 - a field of a dataclass
+from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.discovery.settling.settling import WaitingReport
@@ -54,6 +56,20 @@ class Inferred:
     hints: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     provenance: dict[str, list[str]] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """As one process hands it to another."""
+        return json.dumps(asdict(self), default=StructType.jsonValue)
+
+    @classmethod
+    def from_json(cls, text: str) -> Inferred:
+        """Read what `to_json` has written."""
+        found: dict[str, Any] = json.loads(text)
+        for name in ("data_schema", "partition_schema"):
+            found[name] = StructType.fromJson(found[name])
+        for name in ("hints", "warnings"):
+            found[name] = tuple(found[name])
+        return cls(**found)
 
 
 def infer_files(  # noqa: PLR0913 - it connects the packages

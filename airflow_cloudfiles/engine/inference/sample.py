@@ -22,7 +22,6 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
-from airflow_cloudfiles.engine.storage.base import may_be_partial
 
 _log = logging.getLogger(__name__)
 
@@ -60,9 +59,7 @@ def infer_source(
             _log.warning("%s Listing the source instead", gone)
     _log.info("Listing %s to infer its schema", store.uri)
     keys = [store.key_of(location) for location in own]
-    wanted = FileFilter(
-        store.uri, place.pattern, options.discovery, keys, may_be_partial=may_be_partial(store)
-    )
+    wanted = FileFilter(store.uri, place.pattern, options.discovery, keys)
     whole = WholeFiles(store, wanted, options.discovery)
     files = _noticed(whole.discover(), on_found)
     return infer_files(store, files, options, workers=workers, left_out=whole.left_out)

@@ -4,8 +4,7 @@ Spark's executors where there is a cluster, else processes on this machine. Both
 process that infers does: interrupting an inference leaves nothing running, and nothing written.
 
 `python -m airflow_cloudfiles.engine.inference.workers` is one such process: it reads tasks from
-its standard input until that ends, and writes what it learned to its standard output. A local run
-has it forked from what has imported everything (`job.fork_server`).
+its standard input until that ends, and writes what it learned to its standard output.
 """
 
 from __future__ import annotations
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 MOST_PROCESSES = 16
 """Past this a disk or a network is the limit."""
 POLL_SECONDS = 1.0
-FORK_SECONDS = 0.5
-"""How long it takes until forked processes work; their server may be importing the rest."""
 WORKER = "airflow_cloudfiles.engine.inference.workers"
 """The module of a process."""
 _log = logging.getLogger(__name__)
@@ -46,17 +43,13 @@ class ProcessWorkers:
 
     Args:
         count: How many; default is one for each core that this process may use.
-        python: Gives what runs Python; default is the Python of this process.
     """
 
     start_seconds = 1.5
     """A Python that has imported PySpark's types and Arrow."""
 
-    def __init__(self, count: int | None = None, python: Callable[[], str] | None = None) -> None:
+    def __init__(self, count: int | None = None) -> None:
         self.count = count or min(MOST_PROCESSES, _cores())
-        self._python = python or (lambda: sys.executable)
-        if python is not None:
-            self.start_seconds = FORK_SECONDS
 
     def learn(
         self, tasks: Sequence[SampleTask], on_done: Callable[[int, int], None]
@@ -74,7 +67,7 @@ class ProcessWorkers:
             return learned
 
         count = min(self.count, len(tasks))
-        with _processes(self._python(), count) as processes:
+        with _processes(count) as processes:
             for process in processes:
                 free.put(process)
             pool = ThreadPoolExecutor(count, thread_name_prefix="cloudfiles-infer")
@@ -171,14 +164,14 @@ def _polled(
 
 
 @contextmanager
-def _processes(python: str, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+def _processes(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Processes that wait for tasks, and are gone in the end."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
     with ExitStack() as started:
         processes = []
         for _ in range(count):
             process = subprocess.Popen(
-                [python, "-m", WORKER],
+                [sys.executable, "-m", WORKER],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": path},
@@ -225,7 +218,6 @@ def _work() -> None:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    # By number: the streams of a forked process are objects of the one it was forked from.
     tasks, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else goes among the answers
     while True:
@@ -236,16 +228,13 @@ def _work() -> None:
         worker_messages.send(learn_task(task), answers)
 
 
-def local_workers(
-    count: int | None = None, python: Callable[[], str] | None = None
-) -> ProcessWorkers | None:
+def local_workers(count: int | None = None) -> ProcessWorkers | None:
     """Processes on this machine, if it has the cores for them.
 
     Args:
         count: As for `ProcessWorkers`.
-        python: As for `ProcessWorkers`.
     """
-    workers = ProcessWorkers(count, python)
+    workers = ProcessWorkers(count)
     return workers if workers.count > 1 else None
 
 

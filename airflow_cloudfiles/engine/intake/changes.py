@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import ListingError
-from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.files import FileEntry, iso_time, printable_path
 from airflow_cloudfiles.engine.intake.file_standing import Standing, Standings
 from airflow_cloudfiles.engine.ledger.changed import (
     Change,
@@ -266,7 +266,7 @@ def difference(change: Change) -> str:
     if before.etag != now.etag:
         found.append(f"its etag was {before.etag or 'none'} and is {now.etag or 'none'}")
     elif before.modification_time_us != now.modification_time_us:
-        then, since = before.modification_time.isoformat(), now.modification_time.isoformat()
+        then, since = iso_time(before.modification_time_us), iso_time(now.modification_time_us)
         found.append(f"it was modified at {then} and since at {since}")
     return ", ".join(found)
 

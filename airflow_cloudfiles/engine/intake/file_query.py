@@ -127,7 +127,7 @@ class FileQuery:
         if "/" in asked:
             return lambda path: path == asked or pattern.matches(path)
         name = compile_name(asked)
-        return lambda path: path == asked or name.fullmatch(path.rpartition("/")[2]) is not None
+        return lambda path: path == asked or name.matches(path.rpartition("/")[2])
 
 
 def _below(path: str, source: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from airflow_cloudfiles.engine.files import Offset, printable_path
+from airflow_cloudfiles.engine.files import Offset, iso_time, printable_path
 from airflow_cloudfiles.engine.ledger.changed import path_hash
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ def _paths(group: FileGroup) -> list[str]:
     return [root + printable_path(file.path) for file in group.files]
 
 
-def _created(group: FileGroup) -> list[datetime]:
-    return [_EPOCH + timedelta(microseconds=file.modification_time_us) for file in group.files]
+def _created(group: FileGroup) -> list[int]:
+    """In microseconds since 1970, since `datetime` does not hold all that a disk does."""
+    return [file.modification_time_us for file in group.files]
 
 
 def _ingestion_state(group: FileGroup) -> str | None:
@@ -137,6 +138,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     ),
     Column("batch_rows", "BIGINT", _count("rows")),
     Column("batch_rescued_rows", "BIGINT", _count("rescued_rows")),
+    Column("batch_corrupt_records", "BIGINT", _count("corrupt_records")),
     Column("operation", "STRING", lambda group: group.operation and group.operation.action),
     Column("operation_time", "TIMESTAMP", _operation_time),
     Column(
@@ -168,11 +170,19 @@ def chunks(groups: Iterable[FileGroup], rows: int = BATCH_ROWS) -> Iterator[list
 
 
 def rows(groups: Iterable[FileGroup]) -> Iterator[dict[str, Any]]:
-    """Give the table row by row."""
+    """Give the table row by row; `create_time` is a text where `datetime` has no such year."""
     names = [each.name for each in COLUMNS]
     for columns in chunks(groups):
         for values in zip(*columns, strict=True):
-            yield dict(zip(names, values, strict=True))
+            row = dict(zip(names, values, strict=True))
+            yield row | {"create_time": _moment(row["create_time"])}
+
+
+def _moment(moment_us: int) -> datetime | str:
+    try:
+        return _EPOCH + timedelta(microseconds=moment_us)
+    except OverflowError:
+        return iso_time(moment_us)
 
 
 def arrow_schema() -> pa.Schema:

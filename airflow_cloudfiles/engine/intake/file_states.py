@@ -228,6 +228,10 @@ class FileStates:
             for summary, batch in looked:
                 yield from self._of_entry(summary, batch)
 
+    def files_of(self, entry: int) -> int:
+        """Count the files of an entry, wanted or not; of one that `groups` has read, at no cost."""
+        return self._files.summary(entry).files
+
     def operated(self) -> Iterator[FileGroup]:
         """Give the files to which something was done; reads their entries only."""
         operations = {

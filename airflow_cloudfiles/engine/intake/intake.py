@@ -54,11 +54,11 @@ from airflow_cloudfiles.engine.ledger.overwritten import has_overwritten
 from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
 from airflow_cloudfiles.engine.ledger.soundness import mark_head
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
+from airflow_cloudfiles.engine.options.values import check_ends
 from airflow_cloudfiles.engine.state.file_log import FileLog, log_of
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
-from airflow_cloudfiles.engine.storage.base import may_be_partial
 
 _log = logging.getLogger(__name__)
 
@@ -139,7 +139,8 @@ class Intake(StreamLogs):
                 another way.
             OptionError: A location is not one, or is the source itself.
         """
-        state = open_store(checkpoint_location, access)
+        check_ends("The source", source)
+        state = open_store(check_ends("The checkpoint location", checkpoint_location), access)
         place = locate(source, state)
         return cls.over(
             source=open_store(place.root, access),
@@ -183,8 +184,7 @@ class Intake(StreamLogs):
         options = discovery or DiscoveryOptions()
         reports = [report_folder(options.inventory)] if options.inventory else []
         own = [source.key_of(uri) for uri in (state.uri, *exclude, *reports)]
-        partial = may_be_partial(source)
-        file_filter = FileFilter(source.uri, pattern, options, own, may_be_partial=partial)
+        file_filter = FileFilter(source.uri, pattern, options, own)
         metadata = open_metadata(
             state,
             name or name_of(source.uri, pattern),

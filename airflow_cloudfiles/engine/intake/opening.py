@@ -5,15 +5,15 @@
    is, a listing before the lock has shown; of the records of batches it is only a guess, and the
    listing under the lock decides.
 
-The planning process of a job gets all of that from the driver (`Opened.to_hand_over`), but for what
-is committed, which it reads when it has the run lock.
+The micro-batches of a run are planned with all of that, but for what is committed, which is read
+when the run has the run lock.
 """
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
 from airflow_cloudfiles.engine.ledger.snapshots import PREFIX as SNAPSHOTS
@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.state.spark_checkpoint import COMMITS
 from airflow_cloudfiles.engine.storage.fetched_ahead import far, given_to_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from airflow_cloudfiles.engine.locks.run_lock import RunLock
     from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
@@ -46,10 +46,6 @@ class Opened:
 
     end_reads: Callable[[], None]
     ahead: FetchedAhead | None = None
-
-    def to_hand_over(self) -> dict[str, Any] | None:
-        """What the planning process of this run need not ask for; `None` for nothing."""
-        return None if self.ahead is None else self.ahead.to_hand_over(_LOGS)
 
 
 @contextlib.contextmanager
@@ -89,9 +85,7 @@ def opened_under(
 
 
 @contextlib.contextmanager
-def opened_at_once(
-    checkpoint_location: str, handed_over: Mapping[str, Any] | None = None
-) -> Iterator[None]:
+def opened_at_once(checkpoint_location: str, known: Opened | None = None) -> Iterator[None]:
     """Fetch what opening a state reads, in two round trips; for a caller that has no lock yet.
 
     What is committed is not fetched: that is to be read when the lock is held. In the block
@@ -99,17 +93,17 @@ def opened_at_once(
 
     Args:
         checkpoint_location: The state.
-        handed_over: What another process of this run has fetched (`Opened.to_hand_over`).
+        known: What this run has fetched before, under its lock; `None` for nothing.
     """
     ahead = far(checkpoint_location)
     if ahead is None:
         yield
         return
-    if handed_over is None:
+    if known is None or known.ahead is None:
         ahead.fetch([metadata.KEY], _LOGS, [HEAD])
         ahead.fetch(ahead.newest(_NUMBERED), once=[LISTING])
     else:
-        ahead.seed(handed_over)
+        ahead.seed(known.ahead, _LOGS)
     with given_to_all(ahead):
         yield
 

@@ -25,11 +25,15 @@ def main(arguments: list[str]) -> int:
     if not __package__:
         # spark-submit runs this file as a script, with its folder in front of everything.
         sys.path.pop(0)
-    from airflow_cloudfiles.engine.job.spark_command import LAUNCHED  # noqa: PLC0415
+    from airflow_cloudfiles.engine.job.spark_command import (  # noqa: PLC0415
+        LAUNCHED,
+        WITHOUT_SPARK,
+    )
     from airflow_cloudfiles.engine.spark.preload import hide_pandas  # noqa: PLC0415
 
-    is_local = os.environ.get(LAUNCHED) == "local"
-    if is_local and _TRANSFORMS not in os.environ:
+    launched = os.environ.get(LAUNCHED)
+    is_local = launched == "local"
+    if launched in {"local", WITHOUT_SPARK} and _TRANSFORMS not in os.environ:
         hide_pandas()
     gc.disable()  # of what is imported nothing is garbage
     from airflow_cloudfiles.engine import crashpoints  # noqa: PLC0415
@@ -42,7 +46,7 @@ def main(arguments: list[str]) -> int:
 
     gc.freeze()  # pages that the collector does not touch stay shared
     gc.enable()
-    python = forked_python.fork_early() if is_local else None
+    daemon = forked_python.fork_early() if is_local else None
     logging.basicConfig(
         level=os.environ.get("CLOUDFILES_LOG_LEVEL", "INFO"),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -59,7 +63,7 @@ def main(arguments: list[str]) -> int:
     )
     if function and not handed:
         spec = with_function(spec, *function)
-    report = job.run(spec, python)
+    report = job.run(spec, daemon)
     return 1 if report["outcome"] == "failed" else 0
 
 

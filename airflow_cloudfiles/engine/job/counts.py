@@ -8,15 +8,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine.batches import expectations
 from airflow_cloudfiles.engine.counted import sentence
 from airflow_cloudfiles.engine.delta.merge.commit import MERGED
 from airflow_cloudfiles.engine.delta.optimize import COMPACTED
+from airflow_cloudfiles.engine.discovery.events.candidates import NO_FILE
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.recorded.metrics import oldest, source_metrics
 from airflow_cloudfiles.engine.job.spec import MOST_DDL, JobSpec
 from airflow_cloudfiles.engine.job.target import newest_version
-from airflow_cloudfiles.engine.spark.tables import expectations
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.position import position
@@ -101,6 +102,10 @@ def _discovery_warnings(found: Mapping[str, Any]) -> list[str]:
     if poison := queue.get("poison"):
         text = "{message} {was} not understood and {is} still in the queue."
         warnings.append(sentence(poison, text))
+    announced = queue or found.get("file_events") or {}
+    if gone := announced.get("ignored", {}).get(NO_FILE):
+        text = "{file} {was} announced and {is} not there, such as"
+        warnings.append(f"{sentence(gone, text)} {announced['not_there'][0]}.")
     if failed := queue.get("failed_deletes"):
         text = "{message} could not be deleted, and will come back, harmlessly."
         warnings.append(sentence(failed, text))

@@ -1,93 +1,106 @@
-"""Which Python do the processes of a local run come from?
+"""Have the daemon that Spark starts in a local run forked from the driver.
 
-From a fork server of this run (`fork_server`), where that is possible; else Spark starts each by
-itself. Either way they do the same.
+Spark's workers are forks of one daemon, a Python process that it starts. Started anew, it imports
+PySpark, Arrow and this package once more. So the driver forks a process from itself when it has
+imported everything and done nothing (`fork_early`): that shares what the driver has imported, and
+waits. When the run needs Spark, it imports the rest, while the JVM starts. What Spark then starts
+in place of Python (`daemon_launcher`) hands it its streams, its environment and its arguments, and
+it becomes the daemon. Where that is not possible, and for a second daemon, Python is started anew.
 
-The driver forks the server from itself when it has imported everything and done nothing
-(`fork_early`). So both share what they have imported, and the server has it at once. It waits,
-costs next to nothing in a run that needs no Spark, and imports the rest when it is asked for.
+A process that forks has no thread: of a thread, a fork has only what it happened to hold.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import json
 import logging
 import os
+import select
 import shlex
+import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Mapping
+import time
+import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
-from airflow_cloudfiles.engine.job import fork_server
-from airflow_cloudfiles.engine.job.start_conf import FORK_SERVER, is_on
-from airflow_cloudfiles.engine.spark.preload import FORKABLE, has_one_thread
+from airflow_cloudfiles.engine.job.daemon_launcher import NUMBER_BYTES, REFUSED, TAKEN
+from airflow_cloudfiles.engine.job.start_conf import FORKED_DAEMON, is_on
+from airflow_cloudfiles.engine.spark.preload import DAEMON, has_one_thread, preload
 
 PYTHON = "spark.pyspark.python"
+NAME = "spark-daemon"
+"""Of the process (`/proc/<pid>/comm`) and its forks: the command line is the driver's."""
+_FOR_FILES, _FOR_ICEBERG = b"L", b"I"
+"""What the driver sends with the socket to listen on; the second where the target is Iceberg's."""
+_REQUEST_SECONDS = 10.0
+_STREAMS = 3
+_MOST_BYTES = 1 << 16
 _log = logging.getLogger(__name__)
 
 
-class ForkServer:
-    """A fork server, which ends with this process.
+class ForkedDaemon:
+    """A process that waits to become Spark's daemon, and ends with this one.
 
     Args:
-        control: The standard input of the server is its other end.
-        process: The server, when it was not forked but started.
+        control: Its other end is held by that process.
         pid: Its process id.
     """
 
-    def __init__(
-        self, control: socket.socket, process: subprocess.Popen[bytes] | None, pid: int
-    ) -> None:
+    def __init__(self, control: socket.socket, pid: int) -> None:
         self._control = control
-        self._process = process
         self._pid = pid
 
     def listen(self, folder: Path, *, for_iceberg: bool = False) -> Path:
-        """Have it import the rest, and answer launchers; until it is ready, these wait for it.
+        """Have it import the rest and wait for the launcher, which waits for it.
 
         Args:
             folder: Private to this user, for its socket and the launcher.
-            for_iceberg: Whether the processes write to a table of an Iceberg catalog.
+            for_iceberg: Whether tasks write to a table of an Iceberg catalog.
 
         Returns:
             The launcher: what Spark is to start in place of Python.
 
         Raises:
-            OSError: There is no socket in this folder, or the server has ended.
+            OSError: There is no socket in this folder, or the process has ended.
         """
-        address = folder / "fork-server"
+        address = folder / "daemon"
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(address))
             listener.listen()
-            word = fork_server.LISTEN_FOR_ICEBERG if for_iceberg else fork_server.LISTEN
+            word = _FOR_ICEBERG if for_iceberg else _FOR_FILES
             socket.send_fds(self._control, [word], [listener.fileno()])
         launcher = folder / "python"
-        script = Path(__file__).with_name("fork_launcher.py")
+        script = Path(__file__).with_name("daemon_launcher.py")
         command = [sys.executable, "-IS", str(script), str(address), sys.executable]
         launcher.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
         launcher.chmod(0o700)
         return launcher
 
     def close(self) -> None:
-        """End it, and what it has forked; harmless when it has ended."""
+        """End it, with the workers that it has forked; harmless when it has ended."""
         if self._control.fileno() < 0:
             return
         self._control.close()
-        if self._process is not None:
-            self._process.wait()
-        else:
-            os.waitpid(self._pid, 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._pid, signal.SIGKILL)  # as a daemon, it leads its workers
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
 
 
-def fork_early() -> ForkServer | None:
-    """Fork a server from this process, which has imported what a driver needs, and idles.
+def fork_early() -> ForkedDaemon | None:
+    """Fork the process from this one, which has imported what a driver needs, and idles.
 
-    Call it before anything is logged, opened or read: the server, and all that it forks, has what
+    Call it before anything is logged, opened or read: the daemon, and all that it forks, has what
     this process has.
 
     Returns:
-        The server, not listening; `None` where a process like this one cannot fork.
+        It; `None` where a process like this one cannot fork.
     """
     if not sys.platform.startswith("linux") or not has_one_thread():
         return None
@@ -95,71 +108,129 @@ def fork_early() -> ForkServer | None:
     pid = os.fork()
     if pid == 0:
         ours.close()
-        fork_server.become(theirs)
+        _become_daemon(theirs)
     theirs.close()
-    return ForkServer(ours, None, pid)
-
-
-def started() -> ForkServer:
-    """Start a server that imports everything by itself.
-
-    Raises:
-        OSError: It cannot be started.
-    """
-    ours, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-m", fork_server.__name__],
-            stdin=theirs.fileno(),
-            env={**os.environ, **FORKABLE, "PYTHONUNBUFFERED": "YES"},
-        )
-    return ForkServer(ours, process, process.pid)
+    return ForkedDaemon(ours, pid)
 
 
 def start(
-    folder: Path,
-    conf: Mapping[str, str],
-    server: ForkServer | None = None,
-    *,
-    for_iceberg: bool = False,
-) -> ForkServer | None:
-    """Have the Spark of this process use a fork server.
+    folder: Path, conf: Mapping[str, str], daemon: ForkedDaemon | None, *, for_iceberg: bool = False
+) -> ForkedDaemon | None:
+    """Have the Spark of this process use a forked daemon.
 
     Args:
-        folder: As for `ForkServer.listen`.
+        folder: As for `ForkedDaemon.listen`.
         conf: The Spark configuration of the run.
-        server: One that idles; default is a new one. It is closed when it is not used.
-        for_iceberg: As for `ForkServer.listen`.
+        daemon: One that idles, if there is one. It is closed when it is not used.
+        for_iceberg: As for `ForkedDaemon.listen`.
 
     Returns:
-        The server; `None`, with a line in the log, where Spark starts Python by itself.
+        The daemon; `None`, with a line in the log, where Spark starts Python by itself.
     """
-    reason = _reason_against(conf)
-    if reason is None:
+    reason = _reason_against(conf, daemon)
+    if daemon is not None and not reason:
         try:
-            server = server or started()
-            launcher = str(server.listen(folder, for_iceberg=for_iceberg))
+            os.environ["PYSPARK_PYTHON"] = str(daemon.listen(folder, for_iceberg=for_iceberg))
         except OSError as error:
             reason = str(error)
         else:
-            # The JVM looks data sources up with the Python of the driver.
-            os.environ["PYSPARK_PYTHON"] = launcher
-            os.environ["PYSPARK_DRIVER_PYTHON"] = launcher
-            return server
-    if server is not None:
-        server.close()
-    _log.info("Python processes are not forked: %s", reason)
+            return daemon
+    if daemon is not None:
+        daemon.close()
+    _log.info("Spark's Python is not forked: %s", reason)
     return None
 
 
-def _reason_against(conf: Mapping[str, str]) -> str | None:
-    """Why no fork server is to be used."""
-    if not is_on(conf, FORK_SERVER):
-        return f"{FORK_SERVER} is false"
-    if not sys.platform.startswith("linux"):
-        return f"{sys.platform} does not let a process with frameworks loaded fork"
+def _reason_against(conf: Mapping[str, str], daemon: ForkedDaemon | None) -> str:
+    """Why no forked daemon is to be used; empty where one is."""
+    if not is_on(conf, FORKED_DAEMON):
+        return f"{FORKED_DAEMON} is false"
+    if daemon is None:
+        return "a process with threads, or on another system than Linux, cannot fork"
     chosen = {PYTHON: conf.get(PYTHON), "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON")}
     for name, python in chosen.items():
         if python is not None and python != sys.executable:
             return f"{name} is {python}"
+    return ""
+
+
+def _become_daemon(control: socket.socket) -> NoReturn:
+    """Wait for the launcher, then be what it was started for, to the end of that."""
+    code = 1
+    try:
+        with contextlib.suppress(OSError):
+            Path("/proc/self/comm").write_text(NAME, encoding="ascii")
+        asked, listeners, _, _ = socket.recv_fds(control, len(_FOR_FILES), 1)
+        if asked:
+            preload(for_iceberg=asked == _FOR_ICEBERG)
+            with socket.socket(fileno=listeners[0]) as listener:
+                connection = _taken_over(listener, control)
+            if connection is not None:
+                control.close()
+                importlib.import_module(DAEMON).manager()
+                connection.close()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:  # noqa: BLE001 - as the interpreter does
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        # Taking the interpreter apart would write to each object, and so copy what is shared.
+        os._exit(code)
+
+
+def _taken_over(listener: socket.socket, control: socket.socket) -> socket.socket | None:
+    """Take the streams, environment, folder and arguments of the launcher that Spark has started.
+
+    Returns:
+        The connection to it, which ends when this does; `None` when the driver has ended.
+    """
+    while control not in select.select([listener, control], [], [])[0]:
+        connection, _ = listener.accept()
+        try:
+            asked, streams = _received(connection)
+        except (OSError, ValueError, KeyError) as error:
+            print(f"The daemon is not asked for: {error}", file=sys.stderr)  # noqa: T201
+            connection.close()
+            continue
+        if asked["arguments"][:2] == ["-m", DAEMON] and has_one_thread():
+            connection.sendall(TAKEN)
+            _take(asked, streams)
+            return connection
+        with connection:
+            connection.sendall(REFUSED)
+        for stream in streams:
+            os.close(stream)
     return None
+
+
+def _take(asked: Mapping[str, Any], streams: Sequence[int]) -> None:
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    time.tzset()
+    os.chdir(asked["folder"])
+    sys.path[:0] = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    sys.argv = asked["arguments"][1:]
+
+
+def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Read what a launcher asks for, and its streams, as file descriptors of this process.
+
+    Raises:
+        ValueError: It is not a request.
+        OSError: The launcher has gone, or says nothing.
+    """
+    connection.settimeout(_REQUEST_SECONDS)
+    message, streams, _, _ = socket.recv_fds(connection, _MOST_BYTES, _STREAMS)
+    end = NUMBER_BYTES + int.from_bytes(message[:NUMBER_BYTES], "big")
+    while len(message) < end and (more := connection.recv(end - len(message))):
+        message += more
+    asked: dict[str, Any] = json.loads(message[NUMBER_BYTES:])
+    connection.settimeout(None)
+    return asked, list(streams)

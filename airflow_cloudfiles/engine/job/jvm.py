@@ -6,8 +6,8 @@ command line of the second, while Python waits. Here it starts in the background
 1. **Its command line** is what Spark's launcher writes, kept for the next run with the same Java,
    Spark, arguments and environment. With a Spark configuration folder, whose files may be scripts,
    `spark-submit` starts it as ever.
-2. **Its classes** come from a class data archive, once there is one: the second run of a machine
-   makes it when its JVM ends (`jvm_archive`).
+2. **Its classes** come from a class data archive, once there is one: it is made after the second
+   run on a machine (`jvm_archive`).
 
 A process that has gone takes its JVM with it: the JVM ends when its standard input does.
 """
@@ -23,9 +23,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 
+from airflow_cloudfiles.engine import spark_versions
 from airflow_cloudfiles.engine.errors import LedgerAccessError, RunError
 from airflow_cloudfiles.engine.job.java import find_java
 from airflow_cloudfiles.engine.job.jvm_archive import Archive
@@ -101,14 +101,14 @@ class Jvm:
             os.environ.pop(name, None)
 
     def close(self) -> None:
-        """End it, and keep its classes for the next one if this is the run for that."""
+        """End it, and have its classes kept for the next one if this is the run for that."""
         self.forget()
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
         if self._archive is not None and self._archive.is_wanted:
             if self._is_used:
-                self._archive.keep(self._process)
+                self._archive.make_in_background()
             else:  # it has not loaded what a run needs
                 self._archive.leave_to_next()
 
@@ -157,7 +157,7 @@ def command_line(
         return submit, None
     archive = Archive(cache, _hashed([kind, _class_words(words)]), conf)
     words = [_replaced(word, stands_for) for word in words]
-    return [words[0], *archive.options(words), *words[1:]], archive
+    return [words[0], *archive.options(words, _own_words(words)), *words[1:]], archive
 
 
 def _replaced(word: str, by: Mapping[str, str]) -> str:
@@ -169,7 +169,7 @@ def _replaced(word: str, by: Mapping[str, str]) -> str:
 def software(java: Path, home: Path) -> list[object]:
     """Which Spark, and which Java."""
     found = java.resolve()
-    identity: list[object] = [str(home), metadata.version("pyspark"), str(found)]
+    identity: list[object] = [str(home), spark_versions.installed(), str(found)]
     # An archive fits only the archive of Java's own classes that it was made with.
     for path in (found, found.parents[1] / "lib" / "server" / "classes.jsa"):
         with contextlib.suppress(OSError):
@@ -186,8 +186,13 @@ def _variables() -> list[tuple[str, str]]:
 def _class_words(words: Sequence[str]) -> list[str]:
     """What of a command line says which classes there are; most of it is Spark's configuration."""
     classes = words[words.index("-cp") + 1] if "-cp" in words else ""
-    own = words[: words.index(_SUBMIT)] if _SUBMIT in words else words
-    return [classes, *(word for word in own if word.startswith(_OF_CLASSES))]
+    return [classes, *(word for word in _own_words(words) if word.startswith(_OF_CLASSES))]
+
+
+def _own_words(words: Sequence[str]) -> list[str]:
+    """What of a command line is for Java itself, without properties, and the program it names."""
+    own = words[1 : words.index(_SUBMIT)] if _SUBMIT in words else words[1:]
+    return [word for word in own if not word.startswith("-D")]
 
 
 def _hashed(parts: object) -> str:

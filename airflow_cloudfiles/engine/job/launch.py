@@ -16,10 +16,9 @@ import tempfile
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any, Protocol, Self
+from typing import Any
 
 from airflow_cloudfiles.engine.errors import (
-    CloudFilesError,
     OptionError,
     RunError,
     RunFailedError,
@@ -45,6 +44,7 @@ from airflow_cloudfiles.engine.storage import (
     open_store,
 )
 from airflow_cloudfiles.engine.storage.access import Access, to_environment
+from airflow_cloudfiles.engine.storage.base import key_bytes
 from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
@@ -64,51 +64,6 @@ TAIL_LINES = 60
 """How many of the driver's last lines an error without a report shows."""
 
 
-class _Driver(Protocol):
-    """The process of a driver, as a run follows it. Leaving its context waits for its end."""
-
-    pid: int
-    stdout: IO[str]
-    returncode: int | None
-
-    def __enter__(self) -> object: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def kill(self) -> None:
-        """End it and everything it started; harmless when it has ended."""
-
-    def lost(self) -> CloudFilesError | None:
-        """Why it ended without a word, if that is known."""
-
-
-class _Supervised:
-    """A driver under a supervisor, which ends it when its own standard input ends."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-        self.pid = process.pid
-        assert process.stdout is not None  # noqa: S101 - it was asked for
-        self.stdout: IO[str] = process.stdout
-        self.returncode: int | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self.stdout.close()
-        self.returncode = self._process.wait()
-
-    def kill(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-
-    def lost(self) -> CloudFilesError | None:
-        return None
-
-
 class Run:
     """A run that was started; `wait` for it, or `kill` it.
 
@@ -119,7 +74,7 @@ class Run:
     def __init__(
         self,
         spec: JobSpec,
-        process: _Driver,
+        process: subprocess.Popen[str],
         on_log: Callable[[str], None],
         state: ObjectStore,
         folder: str,
@@ -137,7 +92,7 @@ class Run:
 
     @property
     def pid(self) -> int:
-        """Process id of the supervisor; of the warm Spark, for a driver that it has forked."""
+        """Process id of the supervisor."""
         return self._process.pid
 
     def wait(self) -> dict[str, Any]:
@@ -150,6 +105,7 @@ class Run:
             CloudFilesError: What the run failed with; `RunFailedError` with the last lines when
                 it left no report.
         """
+        assert self._process.stdout is not None  # noqa: S101 - it was asked for
         with self._process:
             for line in self._process.stdout:
                 self._tail.append(line.rstrip("\n"))
@@ -159,9 +115,6 @@ class Run:
         self._remove()
         self.report = report
         if report is None:
-            lost = None if self._killed else self._process.lost()
-            if lost is not None:
-                raise lost
             how = "was killed" if self._killed else f"ended with exit code {code}"
             tail = "\n".join(self._tail)
             raise RunFailedError(
@@ -175,7 +128,8 @@ class Run:
     def kill(self) -> None:
         """End the driver and everything it started; harmless when it has ended."""
         self._killed = True
-        self._process.kill()
+        if self._process.stdin is not None:  # its supervisor ends the driver then
+            self._process.stdin.close()
 
     def _report(self) -> dict[str, Any] | None:
         return run_history.read_report(self._state, self._spec.run_id)
@@ -210,6 +164,7 @@ def launch(
     if spec.transform is not None and _is_elsewhere(how):
         command.append(as_argument(spec.transform))
     environment = {**os.environ, **how.environment(), "PYTHONUNBUFFERED": "1"}
+    environment["PYTHONUTF8"] = "1"  # the names of files are, whatever the locale
     environment.pop(_SPARK_REMOTE, None)
     if spec.transform is not None and not _is_elsewhere(how):
         environment |= {TRANSFORMS: "1", "PYTHONPATH": python_path()}
@@ -224,7 +179,7 @@ def launch(
     folder = _hand_over(spec)
     try:
         environment[BESIDE] = folder
-        driver = _warm(spec, how, command, environment, on_log) or _supervised(command, environment)
+        driver = _supervised(command, environment)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -268,37 +223,17 @@ def _hand_over(spec: JobSpec) -> str:
     return folder
 
 
-def _warm(
-    spec: JobSpec,
-    how: How,
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    on_log: Callable[[str], None],
-) -> _Driver | None:
-    """A driver that a warm Spark has forked; `None` where the run is to have a Spark of its own."""
-    if not isinstance(how, LocalSpark) or how.keep_warm is None or spec.kind != "ingest":
-        return None
-    if spec.transform is not None:  # what it imports would stay in the Spark of all
-        on_log("A run with a function over micro-batches has a Spark of its own (keep_warm)")
-        return None
-    from airflow_cloudfiles.engine.job.warm import client  # noqa: PLC0415 - few runs need it
-
-    # What is behind `python -m`.
-    return client.begin(spec, how, command[2:], environment, on_log)
-
-
-def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> _Driver:
+def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
     """A driver in a process of its own, which ends when this one does."""
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", f"{JOB_MODULE}.supervisor", "--", *command],
+        return subprocess.Popen(
+            [sys.executable, "-m", f"{JOB_MODULE}.supervisor", "--", *map(key_bytes, command)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment,
-            text=True,
+            encoding="utf-8",
             errors="replace",
         )
     except OSError as error:
         raise RunError(f"{command[0]} cannot be started: {error}.") from error
-    return _Supervised(process)

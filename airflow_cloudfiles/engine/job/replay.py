@@ -164,8 +164,9 @@ class _Replay:
         latest = self.plans.latest()
         if latest is None:
             return -1
-        seen = self._lineage().transaction
-        return latest.number - (seen is None or seen < latest.number)
+        found = self._lineage()
+        seen = max(found.batches, default=-1) if found.transaction is None else found.transaction
+        return latest.number - (seen < latest.number)
 
     def _lineage(self) -> Lineage:
         return lineage(open_to_write(self.target), self.target, self.app_id)
@@ -260,7 +261,13 @@ class _Replay:
         for batch in lost:
             if batch in self._lineage().batches:
                 continue  # another replay was faster
-            name = BatchId(self.app_id, batch, reader.plan_id(batch), replay=decision.number)
+            name = BatchId(
+                self.app_id,
+                batch,
+                reader.plan_id(batch),
+                replay=decision.number,
+                origin=sink_state.identity(self.state)[1],
+            )
             committed, rows = reader.ingest(name)
             self.done.rows += rows
             crash_point("after-replay-commit")

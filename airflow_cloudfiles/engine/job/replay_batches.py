@@ -1,6 +1,6 @@
-"""How are the files of a planned micro-batch read and committed without Spark?
+"""Read the files of a planned micro-batch once more, and commit them.
 
-As its tasks do, with the same readers and writers, in processes of this machine. The schema is the
+As a run does, with the same readers and writers, in processes of this machine. The schema is the
 newest version of the schema log; a field that it lacks adds a version in the modes that do, and the
 batch is read once more.
 """
@@ -8,28 +8,19 @@ batch is read once more.
 from __future__ import annotations
 
 import logging
-import multiprocessing
-import os
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.engine.batches.file_source import split_up, write_split
+from airflow_cloudfiles.engine.batches.local import LocalProcesses, cores
+from airflow_cloudfiles.engine.batches.run import TaskFailed
 from airflow_cloudfiles.engine.counted import counted, plural
-from airflow_cloudfiles.engine.delta.commit import check_target, commit_batch
-from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
 from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
 from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.delta.schema import schema_of
-from airflow_cloudfiles.engine.delta.widening import widening_rule
-from airflow_cloudfiles.engine.delta.write.creation import NewTable
-from airflow_cloudfiles.engine.delta.write.evolve import Evolution
-from airflow_cloudfiles.engine.delta.write.former_rows import (
-    refuse_former,
-    replaced_by,
-    replacing,
-)
-from airflow_cloudfiles.engine.delta.write.rows import TableWrite
+from airflow_cloudfiles.engine.delta.write.former_rows import replaced_by
 from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
     FileMissingError,
@@ -39,22 +30,19 @@ from airflow_cloudfiles.engine.errors import (
     UnknownFieldException,
 )
 from airflow_cloudfiles.engine.intake.source_path import locate
+from airflow_cloudfiles.engine.job.target import check_target, new_writer
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.reading.fetch import packed
-from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
 from airflow_cloudfiles.engine.schema.log import SchemaLog
-from airflow_cloudfiles.engine.spark.tables.delta_writer import write_splits
-from airflow_cloudfiles.engine.spark.tables.stream_writer import TaskWritten, lead_of
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import definition
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
+    from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
     from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.job.spec import JobSpec
+    from airflow_cloudfiles.engine.reading.splits import BatchContext
     from airflow_cloudfiles.engine.state.file_log import FileLog
     from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -76,26 +64,28 @@ class BatchReader:
         state: Its state.
         files: Its file log.
         plans: Its plan log.
+
+    Attributes:
+        source: The folder the files land in.
+        name: What the state knows the source by.
+        state: The state.
     """
 
     def __init__(self, spec: JobSpec, state: ObjectStore, files: FileLog, plans: PlanLog) -> None:
         self._spec = spec
-        self._state = state
+        self.state = state
         self._files = files
         self._plans = plans
         self._options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
-        self._evolution = Evolution(
-            merge_schema=spec.merge_schema,
-            widening=widening_rule(spec.table_options, default=False),
-        )
-        self._merge = MergeRule.of(spec.table_options)
-        if self._merge is not None and self._merge.order_by is None:
+        merge = MergeRule.of(spec.table_options)
+        if merge is not None and merge.order_by is None:
             raise OptionError(
                 "Batches of a merge without mergeOrderBy cannot be replayed: they would replace "
                 "rows that later batches have merged. Give --option mergeOrderBy=COLUMN."
             )
-        self._place = locate(spec.source, state)
-        self._source = open_store(self._place.root)
+        place = locate(spec.source, state)
+        self.name = place.name
+        self.source = open_store(place.root)
 
     def plan_id(self, batch: int) -> str:
         """The id of a batch's plan."""
@@ -103,7 +93,7 @@ class BatchReader:
 
     def files(self, batch: int) -> list[FileEntry]:
         """The files of a batch."""
-        plan = self._plan(batch)
+        plan = self._plans.at(batch)
         return list(self._files.slice(plan.start, plan.end))
 
     def require_files(self, batches: Sequence[int]) -> None:
@@ -120,15 +110,15 @@ class BatchReader:
             for batch in batches:
                 files = self.files(batch)
                 try:
-                    there = pool.map(partial(_is_there, self._source), files)
+                    there = pool.map(partial(_is_there, self.source), files)
                     gone += [
-                        f"{self._source.child_uri(file.path)} (batch {batch})"
+                        f"{self.source.child_uri(file.path)} (batch {batch})"
                         for file, is_there in zip(files, there, strict=True)
                         if not is_there
                     ]
                 except OSError as error:
                     raise FileUnreachableError(
-                        f"{self._source.uri} does not answer: {error}. Run again."
+                        f"{self.source.uri} does not answer: {error}. Run again."
                     ) from error
         if gone:
             more = f" and {len(gone) - NAMED} more" if len(gone) > NAMED else ""
@@ -146,30 +136,12 @@ class BatchReader:
             ReadError: A file cannot be read.
             SinkError: The table does not take it.
         """
-        written, schema = self._written_at_last(self._plan(batch.number))
-        lead = lead_of(written)
-        layout = None if lead is None else lead.layout
-        former, target = replaced_by(self._state, batch.number), str(self._spec.target)
-        if self._merge:
-            refuse_former(former, target, "its stream merges")
-            commit = partial(merge_batch, rule=self._merge)
-        else:
-            commit = partial(commit_batch, layout=layout, append=replacing(former))
-        committed = commit(
-            target,
-            batch=batch,
-            files=[file for each in written for file in each.files],
-            schema=schema,
-            merge_schema=self._evolution.merge_schema,
-            widening=self._evolution.widening,
-            new=NewTable.of(self._spec.table_options),
-        )
+        written, writer = self._written_at_last(self._plans.at(batch.number))
+        former = replaced_by(self.state, batch.number)
+        committed = writer.make_visible(batch, written, None, former)
         return committed, sum(each.counts.get("rows", 0) for each in written)
 
-    def _plan(self, batch: int) -> Plan:
-        return self._plans.at(batch)
-
-    def _written_at_last(self, plan: Plan) -> tuple[list[TaskWritten], pa.Schema]:
+    def _written_at_last(self, plan: Plan) -> tuple[list[TaskWritten], TableWriter]:
         """Write a batch, again after each change of the schema."""
         for _ in range(SCHEMA_TRIES):
             try:
@@ -180,40 +152,26 @@ class BatchReader:
                 _log.info("%s", error)
         return self._written(plan)
 
-    def _written(self, plan: Plan) -> tuple[list[TaskWritten], pa.Schema]:
+    def _written(self, plan: Plan) -> tuple[list[TaskWritten], TableWriter]:
+        """Write a batch as the newest schema says, and with what it was written."""
         resolved = self._resolved()
         context = self._context(plan, resolved)
+        schema = resolved.full_schema(context.options)
+        check_target(self._spec, to_arrow(schema))
+        writer = new_writer(self._spec, written="files", schema=schema)
         files = list(self._files.slice(plan.start, plan.end))
-        workers = os.cpu_count() or 1
-        can_cut = context.options.format_options.can_split()
-        ranges = packed(self._source, files, parallelism=workers, can_cut=can_cut)
-        splits = [Split(context, each) for each in ranges]
-        schema = to_arrow(resolved.full_schema(context.options))
-        table = check_target(
-            str(self._spec.target),
-            schema,
-            merge_schema=self._evolution.merge_schema,
-            widening=self._evolution.widening,
-            new=NewTable.of(self._spec.table_options),
-        )
-        how = TableWrite(
-            table,
-            self._evolution,
-            target_bytes=self._spec.table_options.target_file_size,
-            is_staged=self._merge is not None,
-        )
-        write = partial(write_splits, str(self._spec.target), how=how)
-        workers = min(workers, len(splits))
-        if workers <= 1:
-            return [write([split]) for split in splits], schema
-        spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
-            return list(pool.map(write, [[split] for split in splits])), schema
+        splits = split_up(self.source, files, context, cores())
+        try:
+            with LocalProcesses(cores()) as processes:
+                task = partial(write_split, writer)
+                return processes.carry(task, splits, plan.number), writer
+        except TaskFailed as failed:
+            raise failed.failure from failed
 
     def _resolved(self) -> definition.ResolvedSchema:
         """The newest schema: of the log, or where a query gave it, of the table."""
         location = str(self._spec.schema_location or self._spec.checkpoint_location)
-        latest = SchemaLog(open_store(location), self._place.name).latest()
+        latest = SchemaLog(open_store(location), self.name).latest()
         if latest is not None:
             return definition.resolve_schema(self._options)
         table = open_table(str(self._spec.target))
@@ -229,9 +187,7 @@ class BatchReader:
         return definition.batch_context(
             self._options,
             resolved,
-            source=self._source,
-            name=self._place.name,
-            state=self._state,
+            self,
             start=plan.start,
             end=plan.end,
         )

@@ -10,54 +10,54 @@ import logging
 import os
 import re
 import time
+from concurrent.futures import BrokenExecutor
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
-from airflow_cloudfiles.engine.inference.workers import SparkWorkers
+from airflow_cloudfiles.engine.inference.workers import SparkWorkers, local_workers
 from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.job.cleaning.command import clean_source
 from airflow_cloudfiles.engine.job.connect.server import CONNECT
 from airflow_cloudfiles.engine.job.connect.session import ConnectStart
 from airflow_cloudfiles.engine.job.ingest import ingest
 from airflow_cloudfiles.engine.job.replay import replay
-from airflow_cloudfiles.engine.job.session import SparkStart
-from airflow_cloudfiles.engine.job.spark_command import LAUNCHED
+from airflow_cloudfiles.engine.job.session import NoSpark, SparkStart
+from airflow_cloudfiles.engine.job.spark_command import LAUNCHED, WITHOUT_SPARK
 from airflow_cloudfiles.engine.job.spec import BESIDE, REPORT, JobSpec
 from airflow_cloudfiles.engine.job.table.ingest import ingest_table
-from airflow_cloudfiles.engine.job.warm.driver import WarmStart
-from airflow_cloudfiles.engine.job.warm.wire import WARM
 from airflow_cloudfiles.engine.locks.run_lock import end_releases
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.options.upkeep import UpkeepOptions
 from airflow_cloudfiles.engine.promotion.promote import Promotion, promote
+from airflow_cloudfiles.engine.reading.in_hand import names_of_the_dead
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.state import run_history
-from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.storage.outage import reaching_state, unexpected
 from airflow_cloudfiles.engine.stream import definition
-from airflow_cloudfiles.engine.types import simple_ddl
+from airflow_cloudfiles.engine.types import schema_tree, simple_ddl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_cloudfiles.engine.inference.tasks import Workers
-    from airflow_cloudfiles.engine.job.forked_python import ForkServer
+    from airflow_cloudfiles.engine.job.forked_python import ForkedDaemon
 
 ASSUMED_WORKERS = 8
 """Tasks at a time on a cluster of which nothing is known before its session is there."""
 _log = logging.getLogger(__name__)
 
 
-def run(spec: JobSpec, python: ForkServer | None = None) -> dict[str, Any]:
+def run(spec: JobSpec, daemon: ForkedDaemon | None = None) -> dict[str, Any]:
     """Carry out one run and write its report.
 
     Args:
         spec: The run.
-        python: What forks the Python processes of a local run, when it is there already.
+        daemon: What becomes Spark's Python daemon in a local run, if there is one.
 
     Returns:
         The report; `outcome` is `succeeded`, or `failed`, and then `error` says why, or `left`, and
@@ -70,19 +70,23 @@ def run(spec: JobSpec, python: ForkServer | None = None) -> dict[str, Any]:
     report: dict[str, Any] = {"run_id": spec.run_id, "kind": spec.kind}
     if spec.transform is not None:
         report["transform"] = str(spec.transform.get("name"))
-    with closing(_spark_of(spec, python)) as spark:
+    with closing(_spark_of(spec, daemon)) as spark:
         try:
             spark.check()
             compacts = _carry_out(spec, spark, report, durations)
             report["outcome"] = "left" if "query" in report else "succeeded"
-        except Exception as error:  # noqa: BLE001 - the report has it, whatever it was
-            ours = _put_aside(spec, _as_ours(error, spark))
+        except BaseException as error:  # the report has it, whatever it was
+            if not (isinstance(error, Exception) or errors.is_panic(error)):
+                raise
+            ours = _put_aside(spec, _as_ours(error, spark, spec))
             trace = ours is not error and error
             _log.log(
                 logging.ERROR, "%s: %s", type(ours).__name__, errors.with_code(ours), exc_info=trace
             )
             report |= {"outcome": "failed", "error": errors.to_record(ours)}
         began = datetime.fromisoformat(report.pop("started", started.isoformat()))
+        if spark.warnings:
+            report["warnings"] = [*report.get("warnings", []), *spark.warnings]
         before = max(0.0, (started - began).total_seconds())  # of a run that came back
         durations["total_seconds"] = round(before + time.monotonic() - clock, 3)
         store = open_store(spec.checkpoint_location)
@@ -161,24 +165,36 @@ def _is_due_of_table(spec: JobSpec) -> bool:
     return upkeep.is_due_of_table(open_store(spec.checkpoint_location), least)
 
 
-def _spark_of(spec: JobSpec, python: ForkServer | None) -> SparkStart:
-    """The Spark that the driver was started for: its own, a cluster's, a server's or a warm one."""
+def _spark_of(spec: JobSpec, daemon: ForkedDaemon | None) -> SparkStart:
+    """The Spark that the driver was started for: its own, a cluster's or a server's."""
     launched = os.environ.get(LAUNCHED)
-    if launched == WARM:
-        return WarmStart(spec)
-    return ConnectStart(spec) if launched == CONNECT else SparkStart(spec, python)
+    if launched == WITHOUT_SPARK:
+        return NoSpark(spec)
+    return ConnectStart(spec) if launched == CONNECT else SparkStart(spec, daemon)
 
 
-def _as_ours(error: Exception, spark: SparkStart) -> CloudFilesError:
+def _as_ours(error: BaseException, spark: SparkStart, spec: JobSpec) -> CloudFilesError:
     """The error of ours that caused a failure; else one that carries the reason in a sentence."""
     if isinstance(error, CloudFilesError):
         return error
-    found = errors.from_text(str(error)) or spark.as_ours(error)
+    found = errors.from_text(str(error))
+    if found is None and isinstance(error, Exception):
+        found = spark.as_ours(error)
+    found = found or unexpected(error)
     if found is not None:
-        return found
+        is_unexplained = isinstance(error, BrokenExecutor) or errors.has_no_reason(found)
+        return _with_files(found, spec) if is_unexplained else found
     first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     kind = type(error).__name__
-    return RunFailedError(f"Spark failed: {kind}: {first[:500]}. See the log above.")
+    return RunFailedError(f"{spark.name} failed: {kind}: {first[:500]}. See the log above.")
+
+
+def _with_files(error: CloudFilesError, spec: JobSpec) -> CloudFilesError:
+    """The error of a process that has died without one, with the files that it had."""
+    names = names_of_the_dead(normalize_uri(spec.checkpoint_location))
+    if not names:
+        return error
+    return type(error)(f"{error.message} The process had: {'; '.join(names)}.")
 
 
 def _put_aside(spec: JobSpec, failure: CloudFilesError) -> CloudFilesError:
@@ -202,7 +218,7 @@ def _infer(spec: JobSpec, spark: SparkStart) -> dict[str, Any]:
         if isinstance(workers, SparkWorkers):
             workers.stop()
     schema = resolved.full_schema(options)
-    _log.info("Schema version %s:\n%s", resolved.version, schema.treeString())
+    _log.info("Schema version %s:\n%s", resolved.version, schema_tree(schema))
     for line in (*resolved.hints, *resolved.changes):
         _log.info("%s: %s", "Hint" if line in resolved.hints else "Changed", line)
     return {
@@ -236,4 +252,4 @@ def _workers(spec: JobSpec, spark: SparkStart) -> Workers | None:
         return SparkWorkers(spark.session, count=ASSUMED_WORKERS, start_seconds=15.0)
     given = f"{spec.spark_conf.get('spark.master')} {os.environ.get('PYSPARK_SUBMIT_ARGS')}"
     limit = re.search(r"local\[(\d+)", given)
-    return spark.local_workers(int(limit[1]) if limit else None)
+    return local_workers(int(limit[1]) if limit else None)

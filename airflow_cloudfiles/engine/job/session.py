@@ -1,19 +1,28 @@
 """How does the Spark session of a run start?
 
-A local run starts its JVM and the server that forks its Python processes in the background, as
-soon as it knows that there is work for them, and goes on with what needs no Spark. On a cluster,
-and for whoever calls this without a driver of its own, PySpark starts Spark.
+A local run starts its JVM, and has a process that becomes Spark's Python daemon import what tasks
+need, in the background, as soon as it knows that there is work for them, and goes on with what
+needs no Spark. On a cluster, and for whoever calls this without a driver of its own, PySpark starts
+Spark.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
+import re
+import shlex
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.inference.workers import local_workers
+from airflow_cloudfiles.engine.batches.local import LocalProcesses, cores
+from airflow_cloudfiles.engine.batches.spark_tasks import SparkTasks
+from airflow_cloudfiles.engine.errors import RunFailedError, UnsupportedOptionError
+from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job import forked_python
 from airflow_cloudfiles.engine.job.jvm import Jvm
 from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, LAUNCHED, default_conf
@@ -23,17 +32,18 @@ from airflow_cloudfiles.engine.storage.uri import is_iceberg
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from airflow_cloudfiles.engine.batches.run import Executor
     from airflow_cloudfiles.engine.errors import CloudFilesError
-    from airflow_cloudfiles.engine.inference.workers import ProcessWorkers
     from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
     from airflow_cloudfiles.engine.job.connect.server import SparkConnect
-    from airflow_cloudfiles.engine.job.forked_python import ForkServer
+    from airflow_cloudfiles.engine.job.forked_python import ForkedDaemon
     from airflow_cloudfiles.engine.job.spec import JobSpec
 
-WORKER_REUSE = "spark.python.worker.reuse"
+_LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 _log = logging.getLogger(__name__)
 
 
@@ -42,21 +52,22 @@ class SparkStart:
 
     Args:
         spec: The run.
-        python: What forks its Python processes, when it is there already; closed with this.
+        daemon: What becomes its Python daemon, if there is one; closed with this.
     """
 
-    def __init__(self, spec: JobSpec, python: ForkServer | None = None) -> None:
+    def __init__(self, spec: JobSpec, daemon: ForkedDaemon | None = None) -> None:
         self._spec = spec
         self._conf = _configuration(spec)
         self._jvm: Jvm | None = None
-        self._python = python
-        self._launcher: str | None = None
-        self._session: SparkSession | None = None
+        self._daemon = daemon
 
-    is_elsewhere = False
-    """Whether the lines that Spark's Python processes write are on another machine."""
-    temporary = ""
-    """There: the temporary directory of that machine, once there is a session."""
+    _context: SparkContext | None = None
+    waited_seconds = 0.0
+    """How long the run has waited for the session."""
+    warnings: Sequence[str] = ()
+    """What the run is to say of its Spark."""
+    name = "Spark"
+    """Of what carries the tasks, for errors."""
 
     @property
     def keeps_queries_on(self) -> SparkConnect | None:
@@ -78,63 +89,66 @@ class SparkStart:
         """
         if self._jvm is None and os.environ.get(LAUNCHED) == "local":
             _log.info("Starting Spark")
-            self._forked_python()
-            self._jvm = Jvm(handoff.process_folder(), self._conf)
-
-    def local_workers(self, count: int | None = None) -> ProcessWorkers | None:
-        """Processes on this machine that help to infer a schema.
-
-        In a local run that needs the fork server anyway, forked ones. For an inference alone, the
-        server would import more than it saves.
-
-        Args:
-            count: How many; default is one for each core.
-        """
-        has_server = os.environ.get(LAUNCHED) == "local" and self._spec.kind == "ingest"
-        return local_workers(count, self._forked_python if has_server else None)
-
-    def _forked_python(self) -> str:
-        """What runs Python: what has it forked, where that is possible; asked for once."""
-        if self._launcher is None:
-            self._python = forked_python.start(
+            self._daemon = forked_python.start(
                 handoff.process_folder(),
                 self._conf,
-                self._python,
+                self._daemon,
                 for_iceberg=is_iceberg(str(self._spec.target)),
             )
-            forked = None if self._python is None else os.environ.get("PYSPARK_PYTHON")
-            self._launcher = forked or sys.executable
-        return self._launcher
+            self._jvm = Jvm(handoff.process_folder(), self._conf)
 
-    def session(self, *, is_one_batch: bool = False) -> SparkSession:
-        """Give the session, with `cloudFiles` registered.
+    @contextmanager
+    def executor(self) -> Iterator[Executor]:
+        """What carries tasks; the session is waited for when there are some."""
+        yield SparkTasks(self.context, printable_path(str(self._spec.target)))
+
+    def parallelism(self) -> int:
+        """How many tasks run at a time; without waiting for a session that says it anyway."""
+        found = _LOCAL.fullmatch(self._master())
+        if found is None:
+            return self.context().defaultParallelism
+        return cores() if found[1] in {None, "*"} else int(found[1])
+
+    def _master(self) -> str:
+        given = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+        master = dict(pairwise(given)).get("--master", "")
+        return self._conf.get("spark.master") or master
+
+    def context(self) -> SparkContext:
+        """Give the connection to the cluster, or to the Spark of this machine.
 
         The master comes from `spark-submit` or the specification; the default is `local[*]`.
-
-        Args:
-            is_one_batch: Whether it is for one micro-batch. Then Python workers end with their
-                task, and so give their memory back. A fork is cheap, but not with each of many
-                micro-batches.
 
         Raises:
             RunError: Java ended before Spark was there.
         """
-        if self._session is None:
+        if self._context is None:
             asked = time.monotonic()
             self.begin()
-            # While the JVM starts.
-            from airflow_cloudfiles.engine.spark.register import register  # noqa: PLC0415
-
             if self._jvm is not None:
                 self._jvm.connect()
-            ends = is_one_batch and self._python is not None
-            reuse = {WORKER_REUSE: "false"} if ends else {}
-            self._session = _session(self._spec, {**reuse, **self._conf})
-            register(self._session)
-            _log.info("Spark is ready, after %.1f s of waiting", time.monotonic() - asked)
-        return self._session
+            self._context = _context(self._spec, self._conf)
+            self.waited_seconds = round(time.monotonic() - asked, 3)
+            _log.info("Spark %s is ready, after %.1f s", self._context.version, self.waited_seconds)
+        return self._context
 
-    def identify(self, query: StreamingQuery) -> LeftQuery:
+    def settings(self) -> Mapping[str, str]:
+        """The configuration of the run; with all that a cluster adds, once it is connected."""
+        found = [] if self._context is None else self._context.getConf().getAll()
+        return {**dict(found), **self._spec.spark_conf}
+
+    def session(self) -> SparkSession:
+        """Give the session, for what is made of DataFrames.
+
+        Raises:
+            RunError: As of `context`.
+        """
+        self.context()
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+
+        return SparkSession.builder.config(map={**self._conf}).getOrCreate()
+
+    def identify(self, query: StreamingQuery | None) -> LeftQuery:
         """Name a query for who comes back to it, where `keeps_queries_on` is a server."""
         raise NotImplementedError
 
@@ -144,28 +158,64 @@ class SparkStart:
 
     def stop_session(self) -> None:
         """Stop the session; harmless when there is none."""
-        session, self._session = self._session, None
-        if session is not None:
-            session.stop()
+        context, self._context = self._context, None
+        if context is not None:
+            context.stop()
 
     def close(self) -> None:
-        """Stop Spark; harmless when it was not begun.
-
-        This may take a while, once a machine (`jvm_archive`).
-        """
+        """Stop Spark; harmless when it was not begun."""
         self.stop_session()
         jvm, self._jvm = self._jvm, None
         if jvm is not None:
             jvm.close()
-        python, self._python = self._python, None
-        if python is not None:
-            python.close()
+        daemon, self._daemon = self._daemon, None
+        if daemon is not None:
+            daemon.close()
+
+
+class NoSpark(SparkStart):
+    """The Spark of a run that has none: processes of this machine carry its tasks."""
+
+    name = "The run"
+
+    @contextmanager
+    def executor(self) -> Iterator[Executor]:
+        """Processes of this machine."""
+        with LocalProcesses(cores()) as processes:
+            yield processes
+
+    def parallelism(self) -> int:
+        """One task for each core."""
+        return cores()
+
+    def as_ours(self, error: Exception) -> CloudFilesError | None:
+        """Say what the end of a process means."""
+        if not isinstance(error, BrokenExecutor):
+            return None
+        return RunFailedError(
+            "A process that read files has died, perhaps for lack of memory. Nothing of this "
+            "micro-batch was committed: run again, with smaller micro-batches "
+            "(cloudFiles.maxFilesPerTrigger, cloudFiles.maxBytesPerTrigger) or more memory."
+        )
+
+    def check(self) -> None:
+        """Refuse a run that needs Spark.
+
+        Raises:
+            UnsupportedOptionError: It has a function over DataFrames.
+        """
+        if self._spec.kind == "ingest" and self._spec.transform:
+            raise UnsupportedOptionError(
+                "The engine local has no Spark, and cannot be used with transform, whose function "
+                "is given DataFrames of Spark. Leave out engine=local."
+            )
 
 
 def _configuration(spec: JobSpec) -> dict[str, str]:
     """The Spark configuration of a run."""
-    # Whoever launched the driver has set master and defaults already, before the user's own.
-    launched = os.environ.get(LAUNCHED)
+    # Whoever launched the driver has set master and defaults already, before the user's own; so has
+    # a service whose `spark-submit` runs a program that carries out a run.
+    launched = os.environ.get(LAUNCHED) or os.environ.get("PYSPARK_GATEWAY_PORT")
     master = spec.spark_conf.get("spark.master", "local[*]")
     defaults: Mapping[str, str] = (
         {} if launched else {"spark.master": master, **default_conf(master)}
@@ -178,12 +228,10 @@ def _configuration(spec: JobSpec) -> dict[str, str]:
     return {**defaults, **spec.spark_conf}
 
 
-def _session(spec: JobSpec, conf: Mapping[str, str]) -> SparkSession:
-    from pyspark.sql import SparkSession  # noqa: PLC0415
+def _context(spec: JobSpec, conf: Mapping[str, str]) -> SparkContext:
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
 
-    builder = SparkSession.builder.appName(f"cloudfiles-{spec.run_id}")
-    for key, value in conf.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel(os.environ.get("CLOUDFILES_SPARK_LOG_LEVEL", "FATAL"))
-    return spark
+    given = SparkConf().setAppName(f"cloudfiles-{spec.run_id}").setAll(list(conf.items()))
+    context = SparkContext.getOrCreate(given)
+    context.setLogLevel(os.environ.get("CLOUDFILES_SPARK_LOG_LEVEL", "FATAL"))
+    return context

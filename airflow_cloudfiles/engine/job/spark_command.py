@@ -14,10 +14,10 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
+from airflow_cloudfiles.engine import spark_versions
 from airflow_cloudfiles.engine.errors import OptionError, RunError
 from airflow_cloudfiles.engine.job.java import find_java
 from airflow_cloudfiles.engine.job.spec import refuse_secrets
@@ -47,7 +47,10 @@ collector thread start it sooner and leave the cores to the tasks; a heap that b
 with a 64th of the machine's memory, stays small. The class data archive lies where it was made for:
 elsewhere, Java would patch each pointer in it, and no page of it could be shared (decision 71)."""
 LAUNCHED = "CLOUDFILES_LAUNCHED"
-"""Environment variable: `local` or `submit`, when the master was chosen with the driver's start."""
+"""Environment variable: `local` or `submit`, when the master was chosen with the driver's start;
+`python` where there is none."""
+WITHOUT_SPARK = "python"
+"""The value of that variable for a driver that starts no Spark."""
 _LOCAL_MASTER = re.compile(r"local(\[.*\])?")
 IMAGE_ENTRY_POINT = "local:///opt/cloudfiles/job.py"
 """The entry point in a container image as the documentation builds one: a driver on Kubernetes
@@ -75,19 +78,10 @@ class LocalSpark:
     Attributes:
         master: `local[*]`, or `local[n]` for n tasks at a time.
         driver_memory: Memory of the JVM as Spark writes it (`2g`); default is Spark's (1g).
-        keep_warm: How long this Spark stays when it is idle, for the next runs of this user with
-            the same configuration, which then start none; `None`: it ends with the run. Only an
-            ingestion uses it (docs/how-to/warm-spark.md). On Linux; elsewhere, and wherever it
-            cannot be used, the run has a Spark of its own.
     """
 
     master: str = "local[*]"
     driver_memory: str | None = None
-    keep_warm: timedelta | None = None
-
-    def __post_init__(self) -> None:
-        if self.keep_warm is not None and self.keep_warm <= timedelta(0):
-            raise OptionError(f"keep_warm must be longer than nothing, got {self.keep_warm}.")
 
     def command(self, state: str, run_id: str) -> list[str]:
         """Python runs the driver, which starts the JVM."""
@@ -112,15 +106,15 @@ class LocalSpark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPython:
-    """A process of this Python, for jobs that need no Spark."""
+    """Processes of this Python, for jobs that need no Spark, and for the engine `local`."""
 
     def command(self, state: str, run_id: str) -> list[str]:
         """Python runs the job."""
         return [sys.executable, "-m", JOB_MODULE, state, run_id]
 
     def environment(self) -> dict[str, str]:
-        """Nothing is added."""
-        return {}
+        """Say that there is no Spark."""
+        return {LAUNCHED: WITHOUT_SPARK}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,34 +233,42 @@ def default_conf(master: str) -> dict[str, str]:
 
 
 def check_pyspark() -> None:
-    """Find out whether PySpark is there, and whole.
+    """Find out whether PySpark is there, whole, and new enough.
 
     `pyspark-client` overwrites files of `pyspark`, and leaves it broken when it is removed.
 
     Raises:
         RunError: It is missing, or its files are of another version than its metadata.
+        SparkVersionError: It is older than 3.5.
     """
-    folder = spark_home()
-    declared = importlib.metadata.version("pyspark")
-    text = (folder / "version.py").read_text(encoding="utf-8")
-    found = re.search(r"""__version__\s*(?::\s*str\s*)?=\s*["']([^"']+)""", text)
-    actual = found[1] if found else "unknown"
+    spark_home()
+    actual = spark_versions.installed() or "unknown"
+    try:
+        declared = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:  # a cluster's own, on the path of Python
+        declared = actual
     if actual != declared:
         raise RunError(
             f"PySpark is damaged: its metadata says {declared}, its files {actual}. The package "
             "pyspark-client overwrites files of pyspark; reinstall pyspark after it, or install "
             "both in the same version."
         )
+    spark_versions.require_for_jobs(actual)
 
 
 def spark_home() -> Path:
-    """Where PySpark is installed (which is a `SPARK_HOME`), found without importing it."""
+    """Where Spark is, with its `bin` and `jars`, found without importing PySpark.
+
+    The folder of an installed PySpark is that; one of a cluster, in an archive or a folder on the
+    path of Python, has it in `SPARK_HOME`.
+    """
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
         raise RunError(
             "PySpark is not installed. Install airflow-provider-cloudfiles[spark,delta]."
         )
-    return Path(found.origin).parent
+    folder, given = Path(found.origin).parent, os.environ.get("SPARK_HOME")
+    return folder if (folder / "bin").is_dir() or not given else Path(given)
 
 
 def _spark_submit() -> str:

@@ -9,16 +9,20 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
+from airflow_cloudfiles.engine.batches.iceberg_writer import IcebergWriter
 from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.delta.commit import Committed
+from airflow_cloudfiles.engine.delta.lineage import newest_known
 from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.delta.widening import widening_rule
 from airflow_cloudfiles.engine.delta.write.creation import NewTable
 from airflow_cloudfiles.engine.errors import LostBatchesError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.spark.tables.iceberg_sink import IcebergDataSource
-from airflow_cloudfiles.engine.spark.tables.sink import DeltaLakeDataSource
+from airflow_cloudfiles.engine.options.sink import SinkOptions
+from airflow_cloudfiles.engine.state import earlier_life
+from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.position import Position
 from airflow_cloudfiles.engine.state.progress import BatchDone, note
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
@@ -29,6 +33,7 @@ from airflow_cloudfiles.engine.storage.uri import is_iceberg
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_cloudfiles.engine.batches.table_writer import TableWriter
     from airflow_cloudfiles.engine.job.spec import JobSpec
     from airflow_cloudfiles.engine.state.plan_log import PlanLog
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -36,18 +41,38 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def sink_format(target: str) -> str:
-    """The name of the sink that writes to a target."""
-    return IcebergDataSource.name() if is_iceberg(target) else DeltaLakeDataSource.name()
+def new_writer(spec: JobSpec, **stream: Any) -> TableWriter:
+    """Make the writer of one micro-batch of a run.
 
-
-def check_before_run(state: ObjectStore, target: str) -> None:
-    """Refuse to start a run into a table that lacks batches of the stream.
+    Args:
+        spec: The run.
+        stream: What else there is to say of it (`TableWriter`).
 
     Raises:
-        LostBatchesError: It does.
+        OptionError: An option of the sink is not valid.
+    """
+    target = str(spec.target)
+    kind = IcebergWriter if is_iceberg(target) else DeltaWriter
+    options = {key.lower(): value for key, value in spec.sink_options().items()}
+    state = normalize_uri(spec.checkpoint_location)
+    return kind(target, SinkOptions.read(options), state=state, run_id=spec.run_id, **stream)
+
+
+def check_before_run(state: ObjectStore, target: str, source: str | None = None) -> None:
+    """Refuse to start a run into a table that lacks batches of the stream, or has them unknown.
+
+    Args:
+        state: The checkpoint location.
+        target: The table.
+        source: What the state knows, or will know, the files' source by; `None` for none.
+
+    Raises:
+        LostBatchesError: It lacks some.
+        CorruptedStateError: The state is new, and the table has batches of this place and source.
         SinkError: The table cannot be opened, or is something else.
     """
+    if source is not None and read_metadata(state) is None:
+        _refuse_known_origin(state, target, source)
     if not is_iceberg(target):
         sink_state.check_before_run(state, target)
         return
@@ -55,6 +80,16 @@ def check_before_run(state: ObjectStore, target: str) -> None:
     record = None if stream is None else SinkLog(state).must_have()
     if record is not None:
         _iceberg(target).check_expected(target, stream, record, printable_path(state.uri))
+
+
+def _refuse_known_origin(state: ObjectStore, target: str, source: str) -> None:
+    if not is_iceberg(target):
+        sink_state.refuse_known_origin(state, target, source)
+        return
+    newest = _iceberg(target).newest_of_origin(target, earlier_life.origin(state, source))
+    if newest is not None:
+        what = f"{target} has batch {newest} of a stream with this checkpoint location and source"
+        raise earlier_life.without_log(state, what)
 
 
 def record_committed(spec: JobSpec, plans: PlanLog, before: Position) -> Position:
@@ -142,7 +177,7 @@ def lacks_batch(target: str, stream: str, batch: int) -> bool:
             return True
         return False
     table = open_table(target)
-    seen = None if table is None else table.transaction_version(stream)
+    seen = None if table is None else newest_known(table, target, stream)
     return seen is None or seen < batch
 
 

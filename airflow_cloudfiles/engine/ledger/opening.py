@@ -67,6 +67,11 @@ def open_ledger(
     try:
         make_private(folder)
         lock, slot = _take_slot(folder)
+        try:
+            return _open_in(slot, lock, files, identity, oldest_us)
+        except BaseException:
+            lock.release()
+            raise
     except OSError as failure:
         msg = (
             f"No index of seen files can be kept in {folder}: {failure}. Set {CACHE_DIR} to a "
@@ -74,11 +79,6 @@ def open_ledger(
         )
         kind = LedgerError if is_transient(failure) else LedgerAccessError
         raise kind(msg) from failure
-    try:
-        return _open_in(slot, lock, files, identity, oldest_us)
-    except BaseException:
-        lock.release()
-        raise
 
 
 def cache_folder() -> Path:

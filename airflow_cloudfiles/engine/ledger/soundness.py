@@ -24,6 +24,7 @@ from airflow_cloudfiles.engine.ledger import snapshots
 from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import aside
+from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.sealed import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, fields_of
 
@@ -111,7 +112,9 @@ def _known_ends(
 def _marked(state: ObjectStore) -> int:
     name = printable_path(state.child_uri(HEAD))
     try:
-        mark = fields_of(unseal(state.get(HEAD)), name=name, understood=HEAD_VERSION)
+        with reaching_state(state):
+            content = state.get(HEAD)
+        mark = fields_of(unseal(content), name=name, understood=HEAD_VERSION)
         return int(mark["entries"])
     except ObjectNotFoundError:
         return 0

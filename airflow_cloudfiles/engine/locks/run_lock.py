@@ -176,7 +176,7 @@ class RunLock:
             with reaching_state(self._state):
                 self._is_held = self._file.try_acquire()
                 if self._is_held:
-                    self._file.write_note(json.dumps(_note(self._run_id)).encode("ascii") + b"\n")
+                    self._write_note(self._file)
             return self._is_held
         if self._lease is not None:
             with reaching_state(self._state):
@@ -186,6 +186,15 @@ class RunLock:
             self._is_held = self._name not in self._held_in_memory
             self._held_in_memory.add(self._name)
         return self._is_held
+
+    def _write_note(self, file: FileLock) -> None:
+        """Note the holder; without a note, on a full disk, the lock is not kept."""
+        try:
+            file.write_note(json.dumps(_note(self._run_id)).encode("ascii") + b"\n")
+        except OSError:
+            self._is_held = False
+            file.release()
+            raise
 
     def _locked(self) -> StateLockedError:
         place = self._file or self._lease

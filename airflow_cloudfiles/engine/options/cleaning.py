@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.options.values import (
     interval,
     names,
     parse_interval,
-    text,
+    place,
 )
 
 CleanSource = Literal["OFF", "DELETE", "MOVE"]
@@ -49,7 +49,7 @@ class CleaningOptions(OptionGroup):
     """How long after its commit a file stays. More than 7 days with `DELETE`; with `MOVE` it may
     be anything."""
     move_destination: str | None = option(
-        "cloudFiles.cleanSource.moveDestination", text, default=None
+        "cloudFiles.cleanSource.moveDestination", place, default=None
     )
     """The folder that files are moved to with `MOVE`, under their paths below the source. In the
     bucket or container of the source, neither in the source nor above it."""

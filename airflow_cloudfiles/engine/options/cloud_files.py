@@ -43,6 +43,7 @@ from airflow_cloudfiles.engine.options.values import (
     internal_number,
     lines,
     names,
+    place,
     positive,
     size,
     text,
@@ -97,7 +98,7 @@ class CloudFilesOptions(OptionGroup):
     """
 
     path: str = option(
-        "path", text, required="No source: give the folder to load(path) or as the option `path`."
+        "path", place, required="No source: give the folder to load(path) or as the option `path`."
     )
     """The folder the files land in, or a pattern of folders, as a path or URI (`s3://`, `abfss://`,
     `gs://`, `sftp://`); usually the argument of `load`. Folders below it are read too."""
@@ -107,10 +108,10 @@ class CloudFilesOptions(OptionGroup):
         required=f"cloudFiles.format is required: one of {', '.join(FORMATS)}.",
     )
     """The format of the files."""
-    schema_location: str | None = option("cloudFiles.schemaLocation", text, default=None)
+    schema_location: str | None = option("cloudFiles.schemaLocation", place, default=None)
     """Folder of the schema log, `_schemas/`. Without it the checkpoint location serves. One
     location serves one source."""
-    checkpoint_location: str | None = option("checkpointLocation", text, default=None)
+    checkpoint_location: str | None = option("checkpointLocation", place, default=None)
     """The state of the stream. Usually learnt from `writeStream`; needed here over Spark Connect,
     and in a query with several `cloudFiles` sources."""
     schema_hints: str | None = option("cloudFiles.schemaHints", text, default=None)
@@ -189,12 +190,13 @@ class CloudFilesOptions(OptionGroup):
     """Column for records that are not valid; filled when the schema (or a hint) has it."""
     ignore_missing_files: bool = option("ignoreMissingFiles", boolean, default=False)
     """Whether a file deleted between discovery and reading is skipped and counted, rather than an
-    error."""
+    error. Where the source is gone or empty, or a whole micro-batch with all that lay beside it,
+    that is an outage: nothing is skipped."""
     ignore_corrupt_files: bool = option("ignoreCorruptFiles", boolean, default=False)
     """Whether a file that is damaged, or not of this format, is given up with a warning and
     counted, rather than an error; rows read from it before are kept."""
     bad_records_path: str | None = option(
-        "badRecordsPath", text, default=None, formats=_TEXT_FORMATS
+        "badRecordsPath", place, default=None, formats=_TEXT_FORMATS
     )
     """Folder that takes records that are not valid, as JSON with file, record and reason; they are
     left out of the table then, whatever `mode` says. Without a rescued data column, a value that
@@ -225,17 +227,10 @@ class CloudFilesOptions(OptionGroup):
     """Whether the user gave a schema (`.schema(...)`)."""
     token: str | None = option("cloudFiles.internal.token", text, default=None)
     """The token under which `writeStream` hands the source its checkpoint location."""
+    inferred: str | None = option("cloudFiles.internal.inferred", text, default=None)
+    """What was inferred when the DataFrame was defined, for its query (`Inferred.to_json`)."""
     up_to_entry: int | None = option("cloudFiles.internal.upToEntry", internal_number, default=None)
     """Read the file log up to this entry and discover nothing."""
-    after_batch: int | None = option(
-        "cloudFiles.internal.afterBatch", internal_number, default=None
-    )
-    """The last committed batch, behind which a job begins; -1 for none. Spark's checkpoint is empty
-    then. `None`: Spark's checkpoint says where the query begins."""
-    split_token: str | None = option(
-        "cloudFiles.internal.splitToken", text, default=None, secret=True
-    )
-    """The source only emits what to read, in rows signed with this token."""
     parallelism: int = option("cloudFiles.internal.parallelism", internal_number, default=8)
     """How many tasks can run at once (Spark's default parallelism)."""
     is_batch: bool = option("cloudFiles.internal.isBatch", boolean, default=False)
@@ -253,14 +248,6 @@ class CloudFilesOptions(OptionGroup):
 
     client_version: str | None = option("cloudFiles.internal.clientVersion", text, default=None)
     """Over Spark Connect: the version of this package where the stream was defined."""
-    checkpoint_folder: str | None = option(
-        "cloudFiles.internal.checkpointFolder", text, default=None
-    )
-    """Over Spark Connect: where on the server's disk Spark keeps its checkpoint of a job."""
-    opened: str | None = option("cloudFiles.internal.opened", text, default=None)
-    """The file in which the driver of a job hands over what it has read of the state."""
-    query_id: str | None = option("cloudFiles.internal.queryId", text, default=None)
-    """The id of the query with that checkpoint."""
 
     WITHOUT_FIELD: ClassVar[tuple[Option[Any], ...]] = (_VALIDATE,)
 

@@ -18,6 +18,7 @@ from airflow_cloudfiles.engine.options.values import (
     choice,
     interval,
     names,
+    place,
     positive,
     rewrites,
     text,
@@ -151,11 +152,11 @@ class DiscoveryOptions(OptionGroup):
         "cloudFiles.inProgressNames",
         names,
         default=None,
-        shown="on local disks and SFTP `" + ",".join(IN_PROGRESS_NAMES) + "`, else none",
+        shown="`" + ",".join(IN_PROGRESS_NAMES) + "`",
     )
     """Patterns for names of files that are still being written, in any case; such a file is left
-    out until it is renamed. Separated by commas; an empty text for none. Ours, not Auto
-    Loader's."""
+    out until it is renamed, also in object stores, where servers for SFTP write them. Separated by
+    commas; an empty text for none. Ours, not Auto Loader's."""
     notice_changes: NoticeChanges = option(
         "cloudFiles.noticeChanges", choice(NOTICE_CHANGES), default="auto"
     )
@@ -192,21 +193,23 @@ class DiscoveryOptions(OptionGroup):
     """Whether new files are learnt from the event log of the bucket, which one queue fills for all
     streams. In Auto Loader a service of Databricks keeps that log; here it is at
     `cloudFiles.fileEventsLocation`, and whichever stream comes first drains the queue for all."""
-    file_events_location: str | None = option("cloudFiles.fileEventsLocation", text, default=None)
+    file_events_location: str | None = option("cloudFiles.fileEventsLocation", place, default=None)
     """Path or URI of the event log that `cloudFiles.useManagedFileEvents` reads. Ours, not Auto
     Loader's."""
-    queue_url: str | None = option("cloudFiles.queueUrl", text, default=None)
+    queue_url: str | None = option("cloudFiles.queueUrl", place, default=None)
     """The SQS queue that notifications arrive in."""
-    region: str | None = option("cloudFiles.region", text, default=None)
+    region: str | None = option("cloudFiles.region", place, default=None)
     """The AWS region of the queue."""
-    queue_name: str | None = option("cloudFiles.queueName", text, default=None)
+    queue_name: str | None = option("cloudFiles.queueName", place, default=None)
     """The Azure Storage queue that notifications arrive in."""
-    subscription: str | None = option("cloudFiles.subscription", text, default=None)
+    subscription: str | None = option("cloudFiles.subscription", place, default=None)
     """The Pub/Sub subscription that notifications arrive in; its name, or
     `projects/<project>/subscriptions/<name>`."""
-    project_id: str | None = option("cloudFiles.projectId", text, default=None)
+    project_id: str | None = option(
+        "cloudFiles.projectId", place, default=None, also=("cloudFiles.project",)
+    )
     """The Google Cloud project of the subscription."""
-    inventory: str | None = option("cloudFiles.inventory", text, default=None)
+    inventory: str | None = option("cloudFiles.inventory", place, default=None)
     """Where inventory reports of the source lie (S3 Inventory, Azure Blob Inventory, Cloud Storage
     inventory reports): a folder, of which the newest report is taken, or one `manifest.json`. The
     first full listing and those of `backfillInterval` read it instead of listing. What it lacks is

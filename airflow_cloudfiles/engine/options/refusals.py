@@ -87,10 +87,37 @@ PLATFORM: Final = _all(
     "own credential chain.",
     "databricks.serviceCredential",
     "cloudFiles.databricks.serviceCredential",
+    "databricks.connection",
+    "cloudFiles.databricks.connection",
 )
 """Options of Databricks' own platform."""
 
-REFUSED: Final = (*CREDENTIALS, *IN_CONNECTION, *IN_SET_UP, *PLATFORM)
+NOT_READ: Final = (
+    Refused(
+        "cloudFiles.readChangeFeed",
+        "files have no change feed, and that of a Delta table is not read. Remove it; what is "
+        "appended to a Delta table is read with format delta.",
+        ("false",),
+    ),
+    Refused(
+        "archivePathFilter",
+        "archives are not read, so there is nothing in them to choose from. Unpack them before "
+        "they land, and choose by pathGlobFilter.",
+    ),
+    Refused(
+        "ignoredPathSegmentRegex",
+        "which names are ignored is fixed, as in Spark: those that begin with a dot or an "
+        "underscore. Choose files by pathGlobFilter and by a pattern in the path.",
+    ),
+    Refused(
+        "timeFormat",
+        "there is no type TIME here, so no value is read by it. Remove it: a time of day is read "
+        "as a STRING.",
+    ),
+)
+"""Options of what is not read."""
+
+REFUSED: Final = (*CREDENTIALS, *IN_CONNECTION, *IN_SET_UP, *PLATFORM, *NOT_READ)
 """All that are refused for every format."""
 
 _BY_KEY: Final = {each.name.lower(): each for each in REFUSED}

@@ -14,6 +14,7 @@ from airflow_cloudfiles.engine.options.values import (
     boolean,
     choice,
     names,
+    place,
     positive,
     share,
     size,
@@ -230,10 +231,10 @@ class SinkOptions(TaskSinkOptions):
     """The options of `writeStream`."""
 
     checkpoint_location: str | None = option(
-        "checkpointLocation", text, default=None, shown="required"
+        "checkpointLocation", place, default=None, shown="required"
     )
     """The state of the stream."""
-    path: str | None = option("path", text, default=None, shown="the argument of `start`")
+    path: str | None = option("path", place, default=None, shown="the argument of `start`")
     """The folder of the table."""
     txn_app_id: str | None = option("txnAppId", text, default=None, shown="the id of the stream")
     """The name under which the table remembers the batches it has."""
@@ -243,7 +244,7 @@ class SinkOptions(TaskSinkOptions):
 class BatchWriteOptions(TableOptions):
     """The options of `DataFrame.write`."""
 
-    path: str | None = option("path", text, default=None, shown="the argument of `save`")
+    path: str | None = option("path", place, default=None, shown="the argument of `save`")
     """The folder of the table."""
     replace_where: str | None = option("replaceWhere", text, default=None, shown="none: all rows")
     """With `mode("overwrite")`: a predicate such as `day >= '2026-11-01'`; only the rows of the

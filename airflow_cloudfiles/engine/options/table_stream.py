@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
 from airflow_cloudfiles.engine.options.refusals import CREDENTIALS
 from airflow_cloudfiles.engine.options.sink import EXPECT, OF_SINK
-from airflow_cloudfiles.engine.options.values import boolean, positive, size, text
+from airflow_cloudfiles.engine.options.values import boolean, place, positive, size, text
 
 TRACKING: Final = "_schema_tracking"
 """Folder of the schema tracking log of a run, below its checkpoint location."""
@@ -61,7 +61,7 @@ class TableStreamOptions(OptionGroup):
     fail_on_data_loss: bool = option("failOnDataLoss", boolean, default=True)
     """Fail when versions that were not read are gone from the log; otherwise go on behind them."""
     schema_tracking_location: str | None = option(
-        "schemaTrackingLocation", text, default=None, also=("schemaLocation",)
+        "schemaTrackingLocation", place, default=None, also=("schemaLocation",)
     )
     """Folder below the checkpoint location where the stream keeps the schemas of the table; with it
     the stream goes on over renamed, dropped and retyped columns."""
@@ -70,7 +70,7 @@ class TableStreamOptions(OptionGroup):
     )
     """Tells two streams from one table apart that have one `schemaTrackingLocation`."""
     checkpoint_location: str | None = option(
-        "checkpointLocation", text, default=None, shown="that of `writeStream`"
+        "checkpointLocation", place, default=None, shown="that of `writeStream`"
     )
     """The checkpoint of the query. After `airflow_cloudfiles.register(spark)` it is passed on."""
     allow_source_column_rename: str | None = option("allowSourceColumnRename", text, default=None)

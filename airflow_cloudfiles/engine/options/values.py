@@ -85,6 +85,27 @@ class Kind(Generic[Value]):
     """Whether an empty text is taken as if the option were not given."""
 
 
+def check_ends(name: str, text: str) -> str:
+    """Refuse a location or name that a blank or a line end begins or ends.
+
+    A mounted file or a template adds one easily; the location is another one then, where nothing
+    ever is.
+
+    Args:
+        name: What it is of, as its user knows it.
+        text: As it was given.
+
+    Raises:
+        OptionError: It has one.
+    """
+    if text != text.strip():
+        raise OptionError(
+            f"{name}: {text!r} begins or ends with a blank or a line end. Remove it. (A folder "
+            f"whose name does end so is written with a slash behind it.)"
+        )
+    return text
+
+
 def choice(words: tuple[Word, ...]) -> Kind[Word]:
     """One of some words, compared without case."""
 
@@ -220,6 +241,8 @@ time = Kind("time", _time)
 """Microseconds since 1970-01-01 UTC of a time in ISO 8601."""
 text = Kind("text", lambda _, text: text, ignores_empty=True)
 """A text as it is; an empty one is none."""
+place = Kind("text", check_ends, ignores_empty=True)
+"""A location or the name of something, which no blank begins or ends; an empty one is none."""
 any_text = Kind("text", lambda _, text: text)
 """A text as it is, also an empty one."""
 separator = Kind("text", _separator)

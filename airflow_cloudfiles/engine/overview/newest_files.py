@@ -1,4 +1,4 @@
-"""Which files came last, and what became of them?
+"""Give the files that came last, and what became of them.
 
 Entries of the file log are read from the newest backwards until there are enough files, so that
 a page costs the same in a stream of a million files.
@@ -20,6 +20,8 @@ MOST_FILES: Final = 100
 """How many files are shown at once."""
 MOST_ENTRIES: Final = 200
 """So many entries are looked through for files that a query wants."""
+MOST_LOOKED_AT: Final = 200_000
+"""So many files, or those of one entry more: each is compared with a pattern."""
 
 
 def newest_files(
@@ -50,9 +52,13 @@ def newest_files(
     states = FileStates(snapshot, query, access)
     found: list[Mapping[str, Any]] = []
     oldest = max(0, snapshot.entries - MOST_ENTRIES)
+    looked_at = 0
     for number in range(snapshot.entries - 1, oldest - 1, -1):
         of_entry = list(rows(states.groups(range(number, number + 1))))
         found += reversed(of_entry)
         if len(found) >= most:
             return found[:most], number == 0 and len(found) == most
+        looked_at += states.files_of(number)
+        if looked_at >= MOST_LOOKED_AT:
+            return found, number == 0
     return found, oldest == 0

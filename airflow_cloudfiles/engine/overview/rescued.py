@@ -1,21 +1,23 @@
-"""Which fields are rescued at present, with which values, and what would promote them?
+"""Tell which fields are rescued at present, with which values, and what would promote them.
 
-From the newest data files of the table that have rescued data: their rescued data column alone is
-read, until there are enough rows.
+The newest data files of the table that have rescued data say it: their rescued data column alone is
+read, until there are enough rows, or bytes. What a page costs is bounded, whatever the files hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.read.files import DataFileReader, TableColumns
+from airflow_cloudfiles.engine.delta.read.files import DataFileReader
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
+from airflow_cloudfiles.engine.delta.read.table_state import TableColumns
 from airflow_cloudfiles.engine.formats.json.tokens import NotJsonError
+from airflow_cloudfiles.engine.formats.parquet.rows import RecordTooLargeError
 from airflow_cloudfiles.engine.naming import dotted
 from airflow_cloudfiles.engine.promotion.rescued_json import FILE_PATH, key_name, members
 from airflow_cloudfiles.engine.storage import open_store
@@ -28,8 +30,12 @@ RESCUED_DATA: Final = "_rescued_data"
 """The rescued data column, unless an option names another."""
 MOST_DATA_FILES: Final = 20
 """So many of the newest data files are looked through."""
-MOST_FILE_BYTES: Final = 256 << 20
+MOST_FILE_BYTES: Final = 64 << 20
 """Data files that are larger are left out."""
+MOST_RECORD_BYTES: Final = 8 << 20
+"""Data files are left out whose rescued data of a row, with the pages it is in, may take more."""
+MOST_BYTES: Final = 16 << 20
+"""So many bytes of rescued data are read, in all."""
 MOST_ROWS: Final = 500
 """So many rows with rescued data are read."""
 MOST_VALUES: Final = 3
@@ -71,11 +77,14 @@ class Rescued:
         fields: The most frequent first.
         rows: Rows with rescued data that were read.
         has_more: Whether there is more that was not read.
+        left_out: How many data files were left out, of those that were looked at, since they or
+            their rescued values are too large for a page.
     """
 
     fields: list[RescuedField]
     rows: int = 0
     has_more: bool = False
+    left_out: int = 0
 
 
 def rescued_fields(
@@ -101,25 +110,33 @@ def rescued_fields(
     if column not in {each.name for each in columns.schema.fields}:
         return Rescued([])
     newest = sorted(snapshot.files, key=lambda each: each.modification_time, reverse=True)
-    wanted = [each for each in newest if each.size <= MOST_FILE_BYTES][:MOST_DATA_FILES]
-    reader = DataFileReader(columns, [column], store)
+    reader = DataFileReader(columns, [column], store, max_record_bytes=MOST_RECORD_BYTES)
     fields: dict[str, RescuedField] = {}
-    found = Rescued([], has_more=len(wanted) < len(newest))
-    for text in _texts(reader, wanted):
-        if found.rows == MOST_ROWS:
+    found = Rescued([], has_more=len(newest) > MOST_DATA_FILES)
+    size = 0
+    for text in _texts(reader, newest[:MOST_DATA_FILES], found):
+        if found.rows == MOST_ROWS or size > MOST_BYTES:
             found.has_more = True
             break
         found.rows += 1
+        size += len(text)
         _count(text.encode("utf-8", "surrogatepass"), fields)
+    found.has_more |= found.left_out > 0
     found.fields = sorted(fields.values(), key=lambda each: (-each.rows, each.path))
     return found
 
 
-def _texts(reader: DataFileReader, files: list[AddFile]) -> Iterator[str]:
-    """The rescued data of some data files."""
+def _texts(reader: DataFileReader, files: Iterable[AddFile], found: Rescued) -> Iterator[str]:
+    """Give the rescued data of some data files, and count in `found` those that are too large."""
     for file in files:
-        for batch in reader.read(file):
-            yield from (str(each) for each in batch.column(0).drop_null().to_pylist())
+        if file.size > MOST_FILE_BYTES:
+            found.left_out += 1
+            continue
+        try:
+            for batch in reader.read(file):
+                yield from (str(each) for each in batch.column(0).drop_null())
+        except RecordTooLargeError:
+            found.left_out += 1
 
 
 def _count(text: bytes, fields: dict[str, RescuedField]) -> None:

@@ -122,7 +122,7 @@ def promote(promotion: Promotion) -> Promoted:
     fields = _resolved(asked, snapshot, known, stream)
     promoter = stream.promoter(fields)
     wanted = _with_columns(snapshot.columns, fields)
-    found = tried(snapshot, promoter, to_arrow(wanted))
+    found = tried(snapshot, promoter, wanted)
     _grow_table(promotion, fields)
     crash_point("after-promotion-columns")
     version = write_version(stream.log, [(each.column, each.kind) for each in fields])

@@ -145,7 +145,7 @@ def _converters(options: CloudFilesOptions) -> Callable[[DataType], Callable[[st
     """The conversions of a format's own reader."""
     own, numbers = options.format_options, NumberRule.of(options)
     if isinstance(own, CsvOptions):
-        from airflow_cloudfiles.engine.formats.csv.converters import (  # noqa: PLC0415 - of this format
+        from airflow_cloudfiles.engine.formats.csv.columns import (  # noqa: PLC0415 - of this format
             CsvConverters,
         )
 

@@ -16,10 +16,10 @@ from airflow_cloudfiles.engine.promotion.batches import PromotedField, Promoter,
 from airflow_cloudfiles.engine.promotion.columns import path_text
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 
-def tried(snapshot: TableSnapshot, promoter: Promoter, schema: pa.Schema) -> PromotionCounts:
+def tried(snapshot: TableSnapshot, promoter: Promoter, schema: StructType) -> PromotionCounts:
     """Convert all rescued values of a table, and write nothing.
 
     Args:

@@ -30,7 +30,7 @@ from airflow_cloudfiles.engine.promotion.strings import (
 from airflow_cloudfiles.engine.types import canonical
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.formats.csv.types import TypeFinder as CsvTypeFinder
+    from airflow_cloudfiles.engine.formats.csv.infer import TypeFinder as CsvTypeFinder
 
 _KEPT_OPTIONS: Final = (
     "cloudFiles.inferColumnTypes",
@@ -179,7 +179,7 @@ def _csv_finder(stream: CloudFilesOptions) -> CsvTypeFinder | None:
     """What finds the types of CSV, where they are asked for."""
     if not isinstance(stream.format_options, CsvOptions) or not stream.infer_column_types:
         return None
-    from airflow_cloudfiles.engine.formats.csv.types import (  # noqa: PLC0415 - of this format
+    from airflow_cloudfiles.engine.formats.csv.infer import (  # noqa: PLC0415 - of this format
         TypeFinder as CsvTypeFinder,
     )
 

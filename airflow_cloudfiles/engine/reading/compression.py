@@ -37,10 +37,14 @@ _BZIP2: Final = (
     *(b"BZh%d1AY&SY" % level for level in range(1, 10)),
     *(b"BZh%d\x17\x72\x45\x38\x50\x90" % level for level in range(1, 10)),  # of nothing
 )
-MARKS: Final = (_GZIP, _XZ, _ZSTD, _LZ4, _SNAPPY, *_BZIP2)
+_SKIPPABLE: Final = tuple(bytes([number]) + b"\x2a\x4d\x18" for number in range(0x50, 0x60))
+"""Begin a frame of zstd or LZ4 that holds nothing of the content; pzstd begins each file so."""
+MARKS: Final = (_GZIP, _XZ, _ZSTD, _LZ4, _SNAPPY, *_BZIP2, *_SKIPPABLE)
 """First bytes that only compressed files have."""
 _ENDINGS: Final = frozenset({".gz", ".bz2", ".zst", ".xz", ".lz4", ".snappy", ".sz", ".deflate"})
 _CHUNK_BYTES: Final = 2**16
+_FRAME_HEADER: Final = 8
+"""Bytes of the mark and the size of a frame that is skipped."""
 _BUFFER_BYTES: Final = 2**20
 _XZ_MEMORY_BYTES: Final = 512 * 2**20
 """Most memory that a file in xz may ask for; `xz -9` asks for 65 MiB."""
@@ -272,6 +276,17 @@ class _Frames(io.RawIOBase):
         return len(content)
 
 
+def _of_skippable(stream: IO[bytes], uri: str) -> io.RawIOBase:
+    """Open what begins with frames to be skipped, by the first frame behind them."""
+    place, mark = 0, b""
+    while not place or mark.startswith(_SKIPPABLE):
+        stream.seek(place)
+        mark = stream.read(_FRAME_HEADER)
+        place += _FRAME_HEADER + int.from_bytes(mark[4:], "little")
+    stream.seek(0)
+    return _Frames(stream, "lz4" if mark.startswith(_LZ4) else "zstd", uri)
+
+
 class _Watched(io.RawIOBase):
     """A stream that remembers whether it was itself that failed."""
 
@@ -299,5 +314,6 @@ _MARKED: Final[tuple[tuple[bytes | tuple[bytes, ...], Callable[..., io.RawIOBase
     (_XZ, lambda stream, uri: _Members(stream, _new_xz, uri)),
     (_ZSTD, lambda stream, uri: _Frames(stream, "zstd", uri)),
     (_LZ4, lambda stream, uri: _Frames(stream, "lz4", uri)),
+    (_SKIPPABLE, _of_skippable),
     (_SNAPPY, lambda stream, uri: SnappyFrames(stream, _damage_of(uri))),
 )

@@ -1,19 +1,25 @@
 """In which encoding is a text?
 
 What comes out is UTF-8 without a byte order mark. A file that is declared as UTF-8, which is the
-default, is UTF-16 or UTF-32 if it begins with the mark of one of these. Otherwise UTF-8 passes as
-it is: what is invalid in it is the business of the format, record by record. In any other encoding
-a byte that means nothing makes the file unreadable: a sign put in its place would be a silent loss.
+default, is UTF-16 or UTF-32 if it begins with the mark of one of these, or with two characters of
+ASCII that are so written. Otherwise UTF-8 passes as it is: what is invalid in it is the business of
+the format, record by record. In any other encoding a byte that means nothing makes the file
+unreadable: a sign put in its place would be a silent loss.
+
+What is no text at all is refused here, after it was decompressed.
 """
 
 from __future__ import annotations
 
 import codecs
 import io
+import re
 from typing import IO, Final
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
+from airflow_cloudfiles.engine.formats.recognize import MARK_BYTES, refuse_binary
 from airflow_cloudfiles.engine.options.formats.charsets import UTF8
+from airflow_cloudfiles.engine.reading.compression import MARKS as COMPRESSION_MARKS
 
 _MARKS: Final = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),  # begins as the mark of UTF-16 does
@@ -25,6 +31,14 @@ _MARKS: Final = (
 _LONGEST_MARK: Final = 4
 _CHUNK_BYTES: Final = 2**18
 _BUFFER_BYTES: Final = 2**20
+_SILENT: Final = (
+    (re.compile(rb"[\t\n\r -~]\0\0\0"), "utf-32-le"),
+    (re.compile(rb"\0\0\0[\t\n\r -~]"), "utf-32-be"),
+    (re.compile(rb"[\t\n\r -~]\0[\t\n\r -~]\0"), "utf-16-le"),
+    (re.compile(rb"\0[\t\n\r -~]\0[\t\n\r -~]"), "utf-16-be"),
+)
+"""How a text without a mark begins whose first characters are those of ASCII, as JSON's are (RFC
+4627); Jackson, and so Spark, reads it so."""
 _UNMARKED: Final = {"utf-16": "utf-16-be", "utf-32": "utf-32-be"}
 """What a text without a mark is in, as in Java."""
 
@@ -40,8 +54,13 @@ def in_utf8(stream: IO[bytes], encoding: str, uri: str) -> IO[bytes]:
     Returns:
         The text; reading it raises `FileUnreadableError` where it is not in its encoding.
     """
-    head = _read_fully(stream, _LONGEST_MARK)
+    head = _read_fully(stream, MARK_BYTES)
+    if head.startswith(COMPRESSION_MARKS):
+        raise FileUnreadableError(
+            f"{uri} is compressed twice. Decompress it once, or write it compressed once only."
+        )
     codec, mark = _codec_of(head, encoding)
+    refuse_binary(head, uri, is_utf8=codec == UTF8)
     rest = head[mark:]
     if codec == UTF8:
         raw: io.RawIOBase = _Rejoined(rest, stream)
@@ -86,7 +105,9 @@ def _codec_of(head: bytes, encoding: str) -> tuple[str, int]:
         # A mark counts where the name allows for it, and everywhere in what is declared as UTF-8.
         if head.startswith(mark) and (codec == UTF8 or of_mark.startswith(codec)):
             return of_mark, len(mark)
-    return _UNMARKED.get(codec, codec), 0
+    silent = _SILENT if codec == UTF8 else ()
+    found = next((of_text for begins, of_text in silent if begins.match(head)), codec)
+    return _UNMARKED.get(found, found), 0
 
 
 def _read_fully(stream: IO[bytes], size: int) -> bytes:

@@ -33,6 +33,7 @@ from airflow_cloudfiles.engine.reading import opened
 from airflow_cloudfiles.engine.reading.splits import FileRange, pack
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.base import ObjectChangedError
+from airflow_cloudfiles.engine.storage.cloud_errors import ArchivedObjectError
 from airflow_cloudfiles.engine.storage.outage import is_transient
 
 _log = logging.getLogger(__name__)
@@ -135,6 +136,8 @@ def _unread(store: ObjectStore, file: FileEntry, error: OSError) -> CloudFilesEr
             f"{store.child_uri(file.path)} cannot be reached: {error}. Nothing of it was "
             "committed: run again when its storage answers."
         )
+    if isinstance(error, ArchivedObjectError):
+        return FileUnreadableError(str(error))
     reason = error.strerror or str(error)
     return FileUnreadableError(
         f"{store.child_uri(file.path)} cannot be read: {reason}. Correct its permissions "

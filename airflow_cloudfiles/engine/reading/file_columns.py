@@ -12,18 +12,21 @@ import json
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.base import BadRecord, BlockReader, FileReader, ReadCounts
 from airflow_cloudfiles.engine.formats.registry import open_reader
+from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
+from airflow_cloudfiles.engine.formats.scalars.partition_values import PartitionConverters
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME
 from airflow_cloudfiles.engine.reading.file_metadata import metadata_arrays
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange
 from airflow_cloudfiles.engine.schema.file_metadata import with_metadata
 from airflow_cloudfiles.engine.schema.log import full_schema, in_order
-from airflow_cloudfiles.engine.schema.partitions import misfits, partition_arrays, path_partitions
+from airflow_cloudfiles.engine.schema.partitions import partition_values, path_partitions
+from airflow_cloudfiles.engine.spark_types import VariantType
 from airflow_cloudfiles.engine.types import to_arrow
 
 
@@ -91,6 +94,12 @@ class ColumnSources:
             if found_in_paths and _may_be_in_path(column, options)
         }
         self._known: dict[frozenset[str], FileColumns] = {}
+        self._rescued_for_paths = 0
+        self._converters = PartitionConverters(
+            getattr(options.format_options, "time_zone", None),
+            NumberRule.of(options),
+            exact=options.rescued_data_column is not None,
+        )
         natural = full_schema(self._data, self._partitions, options.rescued_data_column)
         whole = with_metadata(natural, options.metadata_columns)
         self.arrow_schema: pa.Schema = to_arrow(in_order(whole, context.column_order))
@@ -126,26 +135,41 @@ class ColumnSources:
         if not partitions.fields and batch.schema.names == self.arrow_schema.names:
             return batch
         found = dict(zip(batch.schema.names, batch.columns, strict=True))
-        values = partition_arrays(path, partitions, batch.num_rows, self._matcher)
-        found |= dict(zip(partitions.names, values, strict=True))
+        values, lost = self._path_values(path, partitions)
+        found |= {name: pa.repeat(value, batch.num_rows) for name, value in values.items()}
         if made := self._options.metadata_columns:
             sheet = (batch.schema.metadata or {}).get(SHEET_NAME.encode())
             name = None if sheet is None else sheet.decode()
             found |= metadata_arrays(made, self._source_uri, part, batch.num_rows, name)
-        lost = misfits(path, partitions, self._matcher)
         rescued = self._options.rescued_data_column
         if lost and rescued is None:
             raise _misfit(lost, partitions, file_uri)
         if lost:
+            self._rescued_for_paths += found[rescued].null_count  # readers have counted the others
             found[rescued] = _rescued(found[rescued], lost, file_uri)
         arrays = [found[name] for name in self.arrow_schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
+
+    def _path_values(
+        self, path: str, partitions: StructType
+    ) -> tuple[dict[str, pa.Scalar], dict[str, str]]:
+        """Convert the values of a path; texts that do not fit are null, and named."""
+        texts = partition_values(path, partitions.names, self._matcher)
+        values, lost = {}, {}
+        for field in to_arrow(partitions):
+            text = texts[field.name]
+            value = None if text is None else self._converters.scalar(text, field.type)
+            values[field.name] = pa.scalar(None, field.type) if value is None else value
+            if text is not None and value is None:
+                lost[field.name] = text
+        return values, lost
 
     def counts(self) -> ReadCounts:
         """What all readers have read so far."""
         total = ReadCounts()
         for each in self._known.values():
             total.add(each.reader.counts)
+        total.rescued_rows += self._rescued_for_paths
         return total
 
     def totals(self) -> FileCounts:
@@ -153,7 +177,7 @@ class ColumnSources:
         readers = [each.reader.counts for each in self._known.values()]
         return FileCounts(
             sum(each.rows for each in readers),
-            sum(each.rescued_rows for each in readers),
+            sum(each.rescued_rows for each in readers) + self._rescued_for_paths,
             sum(each.corrupt_records for each in readers),
             sum(each.dropped_records for each in readers),
         )

@@ -66,9 +66,7 @@ class StoreFile:
 
     def text_stream(self, encoding: str = "utf-8") -> IO[bytes]:
         """`stream()` in UTF-8 without a byte order mark."""
-        stream = self.stream()
-        refuse_binary(self._beginning(), self.uri)
-        return in_utf8(stream, encoding, self.uri)
+        return in_utf8(self.stream(), encoding, self.uri)
 
     def random_access(self) -> IO[bytes]:
         """The file's own bytes, seekable."""

@@ -9,7 +9,7 @@ schema does not have is raised as `UnknownFields`; what follows is decided in `s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +17,7 @@ from typing import TypeVar, cast
 
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.errors import FileChangedError
+from airflow_cloudfiles.engine.errors import FileChangedError, FileMissingError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.base import (
     BlockReader,
@@ -38,11 +38,14 @@ from airflow_cloudfiles.engine.reading.fetch import (
     first_range,
 )
 from airflow_cloudfiles.engine.reading.file_columns import ColumnSources, FileCounts
+from airflow_cloudfiles.engine.reading.in_hand import in_hand
 from airflow_cloudfiles.engine.reading.opened import BLOCK_BYTES, TEXT_BYTES
 from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
+from airflow_cloudfiles.engine.reading.presence import check_deleted, check_root
 from airflow_cloudfiles.engine.reading.same_content import SameContent
 from airflow_cloudfiles.engine.reading.splits import FileRange, Split
 from airflow_cloudfiles.engine.state import refused
+from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 
 SMALL_BATCH_BYTES = 4 * 2**20
@@ -96,6 +99,7 @@ class SplitReader:
         self.by_file: dict[str, FileCounts] = {}
         self._told = FileCounts()
         self.missing: list[str] = []
+        self._given_up: list[FileEntry] = []
         self._split = split
         self._store: ObjectStore = open_store(context.source_uri)
         self._options = context.options
@@ -123,9 +127,12 @@ class SplitReader:
             UnknownFields: A record has a new field, in the modes that fail on it.
             ReadError: A file cannot be read (see `fetch`), or a record is not valid (`FAILFAST`).
         """
-        for batch in _together(self._batches()):
-            self._put_bad_records_apart()
-            yield batch
+        with in_hand(self._split):
+            for batch in _together(self._batches()):
+                self._put_bad_records_apart()
+                yield batch
+        if self._given_up:
+            check_deleted(self._store, self._given_up, self._files_of_batch)
         self._put_bad_records_apart()
         self._bad_records.finish()
         counted = self._columns.counts()
@@ -267,14 +274,34 @@ class SplitReader:
             )
 
         before = self.counts.fetched.missing_files
-        if same_content is None:
-            yield from fetch_part(part, first)
-        else:
-            yield from same_content.fetch(
-                part, first, fetch_part, self.counts.fetched, ignore_missing=ignore_missing
-            )
-        if self.counts.fetched.missing_files > before and len(self.missing) < MOST_MISSING:
-            self.missing.append(self._store.child_uri(part.file.path))
+        try:
+            if same_content is None:
+                yield from fetch_part(part, first)
+            else:
+                yield from same_content.fetch(
+                    part, first, fetch_part, self.counts.fetched, ignore_missing=ignore_missing
+                )
+        except FileMissingError:
+            check_root(self._store)
+            raise
+        if self.counts.fetched.missing_files > before:
+            self._give_up(part.file)
+
+    def _give_up(self, file: FileEntry) -> None:
+        """Note a file that was skipped because it is gone."""
+        if len(self.missing) < MOST_MISSING:
+            self.missing.append(self._store.child_uri(file.path))
+        if not self._was_refused(file):
+            self._given_up.append(file)
+
+    def _files_of_batch(self) -> Iterable[FileEntry]:
+        """Give the files of the micro-batch; of a batch read, those of the split."""
+        context = self._split.context
+        if not context.state_uri:
+            return [part.file for part in self._split.ranges]
+        files = FileLog(open_store(context.state_uri))
+        files.meet_packs()
+        return files.slice(context.start, context.end)
 
     def _was_refused(self, file: FileEntry) -> bool:
         state = self._split.context.state_uri

@@ -105,7 +105,7 @@ def pack(
     """
     batch = list(files)
     cost = sum(file.size + OPEN_COST_BYTES for file in batch)
-    target = max(MIN_SPLIT_BYTES, cost // _wanted_splits(cost, max(1, parallelism)) + 1)
+    target = split_bytes(cost, parallelism)
     splits: dict[int, list[FileRange]] = {}
     before = 0
     sizes = ((file, target if can_cut and file not in whole else 0) for file in batch)
@@ -117,9 +117,16 @@ def pack(
     return [tuple(split) for split in splits.values()]
 
 
-def _wanted_splits(cost: int, parallelism: int) -> int:
-    """How many splits keep all tasks busy until the end: as many for each that runs at once."""
-    return parallelism * max(1, -(-cost // (parallelism * MAX_SPLIT_BYTES * 5 // 4)))
+def split_bytes(cost: int, parallelism: int) -> int:
+    """About how many bytes each split gets, to keep all tasks busy until the end.
+
+    Args:
+        cost: Bytes of all files, with `OPEN_COST_BYTES` for each.
+        parallelism: How many tasks can run at once; each gets as many splits.
+    """
+    at_once = max(1, parallelism)
+    wanted = at_once * max(1, -(-cost // (at_once * MAX_SPLIT_BYTES * 5 // 4)))
+    return max(MIN_SPLIT_BYTES, cost // wanted + 1)
 
 
 def _cut(file: FileEntry, target: int) -> Iterator[FileRange]:

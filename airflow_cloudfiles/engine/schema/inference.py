@@ -10,13 +10,14 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition, parse_columns
+from airflow_cloudfiles.engine.schema.depth import refuse_too_deep_hints
 from airflow_cloudfiles.engine.schema.hints import apply_hints
 from airflow_cloudfiles.engine.schema.partitions import beside, partition_schema
-from airflow_cloudfiles.engine.types import canonical_struct, short_type
+from airflow_cloudfiles.engine.types import canonical_struct, short_type, too_deep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,6 +71,7 @@ def resolve(
     matcher = options.matcher
     hints = parse_columns(options.schema_hints, matcher) if options.schema_hints else []
     check_reserved(hints, options)
+    refuse_too_deep_hints(hints)
     observed = _without_reserved(observed, options)
     found = partition_schema(
         paths,
@@ -81,10 +83,17 @@ def resolve(
     keys = matcher.keys(partitions.names)
     for_paths = [hint for hint in hints if matcher.key(hint.path[0]) in keys]
     for_records = [hint for hint in hints if matcher.key(hint.path[0]) not in keys]
+    data = canonical_struct(apply_hints(observed, for_records, matcher))
     return (
-        canonical_struct(apply_hints(observed, for_records, matcher)),
+        data if data.fields else _texts_of_deep(observed),
         hinted_partitions(partitions, for_paths, matcher),
     )
+
+
+def _texts_of_deep(observed: StructType) -> StructType:
+    """Make strings of columns that are nested too deep, where there is no other to start with."""
+    deep = [each.name for each in observed.fields if too_deep(StructType([each]))]
+    return StructType([StructField(name, StringType()) for name in deep])
 
 
 def hinted_partitions(

@@ -17,7 +17,6 @@ from datetime import date
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
-import pyarrow as pa
 from pyspark.sql.types import (
     DataType,
     DateType,
@@ -31,7 +30,7 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.types import to_arrow
+from airflow_cloudfiles.engine.types import is_column_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -79,7 +78,7 @@ def partition_schema(
     kinds: dict[str, DataType] = {key(name): NullType() for name in columns or ()}
     names = None if columns is None else list({key(name): name for name in columns}.values())
     for path in paths:
-        pairs = path_partitions(path)
+        pairs = [pair for pair in path_partitions(path) if is_column_name(pair[0])]
         if names is None:
             names = [name for name, _ in pairs]
             kinds = {key(name): NullType() for name in names}
@@ -102,32 +101,6 @@ def partition_values(
     key = matcher.key
     found = {key(name): value for name, value in path_partitions(path)}
     return {name: found.get(key(name)) for name in columns}
-
-
-def partition_arrays(
-    path: str, partitions: StructType, rows: int, matcher: NameMatcher = CASE_INSENSITIVE
-) -> list[pa.Array]:
-    """Make the partition columns of the rows of one file.
-
-    A value that does not fit its column's type is null; `misfits` names it.
-    """
-    values = partition_values(path, partitions.names, matcher)
-    return [
-        pa.repeat(_scalar(values[field.name], field.type) or pa.scalar(None, field.type), rows)
-        for field in to_arrow(partitions)
-    ]
-
-
-def misfits(
-    path: str, partitions: StructType, matcher: NameMatcher = CASE_INSENSITIVE
-) -> dict[str, str]:
-    """The partition values of a path that do not fit the type of their column, as text."""
-    values = partition_values(path, partitions.names, matcher)
-    return {
-        field.name: text
-        for field in to_arrow(partitions)
-        if (text := values[field.name]) is not None and _scalar(text, field.type) is None
-    }
 
 
 def beside(
@@ -187,18 +160,4 @@ def _as_date(value: str) -> date | None:
     try:
         return date.fromisoformat(value)
     except ValueError:
-        return None
-
-
-def _scalar(value: str | None, kind: pa.DataType) -> pa.Scalar | None:
-    """The value in an Arrow type; `None` when there is none, or it does not fit."""
-    if value is None:
-        return None
-    text = value.removeprefix("+") if pa.types.is_integer(kind) else value
-    try:
-        if pa.types.is_timestamp(kind):
-            moment = pa.scalar(text).cast(pa.timestamp("us"))
-            return moment.cast(pa.int64()).cast(kind)
-        return pa.scalar(text).cast(kind)
-    except pa.ArrowInvalid:
         return None

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-
-from airflow_cloudfiles.engine.spark.error_marks import marking_errors
+from airflow_cloudfiles.engine.batches.error_marks import marking_errors
+from airflow_cloudfiles.engine.spark.data_source_api import (
+    DataSourceReader,
+    InputPartition,
+)
 from airflow_cloudfiles.engine.stream import batch_read
 
 if TYPE_CHECKING:

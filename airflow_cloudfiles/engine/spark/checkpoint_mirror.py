@@ -35,6 +35,7 @@ from airflow_cloudfiles.engine.locks import run_lock
 from airflow_cloudfiles.engine.locks.file_lock import FileLock
 from airflow_cloudfiles.engine.locks.lease import free_left_behind
 from airflow_cloudfiles.engine.private_folders import make_private, path_below
+from airflow_cloudfiles.engine.state.spark_checkpoint import KEPT_BATCHES
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.outage import is_transient
@@ -51,8 +52,6 @@ _log = logging.getLogger(__name__)
 LOGS = ("offsets", "commits")
 """Spark's logs: one file a micro-batch."""
 OTHERS = ("metadata", "state", "sources")
-KEPT_BATCHES = 100
-"""How many micro-batches Spark keeps in its logs (`spark.sql.streaming.minBatchesToRetain`)."""
 
 _RESTORED_BATCHES = 3
 _WATCH_SECONDS = 1.0

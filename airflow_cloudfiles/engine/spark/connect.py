@@ -20,7 +20,6 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +29,13 @@ from pyspark.sql.types import StructType
 
 from airflow_cloudfiles import __version__
 from airflow_cloudfiles.engine import errors
+from airflow_cloudfiles.engine.batches.client_version import CLIENT_VERSION, explained
+from airflow_cloudfiles.engine.batches.connect_tasks import parallelism_of
+from airflow_cloudfiles.engine.batches.error_marks import marking
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
-from airflow_cloudfiles.engine.spark import split_rows
-from airflow_cloudfiles.engine.spark.client_version import CLIENT_VERSION, explained
-from airflow_cloudfiles.engine.spark.error_marks import marking
 from airflow_cloudfiles.engine.spark.given_schema import completed
 from airflow_cloudfiles.engine.spark.query_errors import as_query_exception
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
@@ -53,7 +52,6 @@ _EXCLUDE = "cloudFiles.internal.exclude"
 _CASE_SENSITIVE = "cloudFiles.internal.caseSensitive"
 _IS_BATCH = "cloudFiles.internal.isBatch"
 _IN_A_PIPELINE = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
-_LOCAL = re.compile(r"local\[(\d+)")
 _log = logging.getLogger(__name__)
 
 
@@ -129,7 +127,7 @@ def _load(  # noqa: PLR0913, PLR0917 - Spark's arguments
     confs: Mapping[str, str] = self._client.conf.getAll
     more = {
         **{option: confs.get(conf) for conf, option in sample_confs.items()},
-        _PARALLELISM: _parallelism(confs),
+        _PARALLELISM: parallelism_of(confs),
         _CASE_SENSITIVE: confs.get("spark.sql.caseSensitive"),
         CLIENT_VERSION: __version__,
         **of_kind,
@@ -138,8 +136,7 @@ def _load(  # noqa: PLR0913, PLR0917 - Spark's arguments
         if value is not None and option.lower() not in in_lower:
             self.option(option, value)
     frame = original(self, path, format)
-    if parsed.split_token is None:
-        _check(frame, self._client, parsed, is_batch=bool(of_kind))
+    _check(frame, self._client, parsed, is_batch=bool(of_kind))
     return frame
 
 
@@ -157,16 +154,6 @@ def _given(reader: Any) -> StructType:
     if not isinstance(found, StructType):
         raise OptionError(f"The schema of a stream must be columns, got {text!r}.")
     return found
-
-
-def _parallelism(confs: Mapping[str, str]) -> str | None:
-    """How many tasks the server runs at once, as far as its configuration tells."""
-    if given := confs.get("spark.default.parallelism"):
-        return given
-    if local := _LOCAL.match(confs.get("spark.master", "")):
-        return local[1]
-    executors, cores = confs.get("spark.executor.instances"), confs.get("spark.executor.cores")
-    return str(int(executors) * int(cores)) if executors and cores else None
 
 
 def _check(frame: Any, session: Any, options: CloudFilesOptions, *, is_batch: bool) -> None:
@@ -244,8 +231,7 @@ def _inform(query: Any, sources: list[Any]) -> None:
     for source in without:
         source.options[_CHECKPOINT] = checkpoint
     for source in sources if query.path else ():
-        if split_rows.SPLIT_TOKEN not in source.options:
-            source.options[_EXCLUDE] = query.path
+        source.options[_EXCLUDE] = query.path
 
 
 def _find(options: Mapping[str, str], name: str) -> str | None:

@@ -5,8 +5,6 @@ it, nor where its rows go. So `load()` gives the source the name of a file to lo
 writes the locations there before Spark starts the query. The planning process takes the file away
 when it has read it; `start()` waits for that, so that one DataFrame may be started several times.
 
-In the other direction, the source tells a job how many files each micro-batch has (`add_line`).
-
 The file lies in a directory that only this user can enter, and holds locations, nothing secret.
 """
 
@@ -84,18 +82,3 @@ def is_received(token: str) -> bool:
 def withdraw(token: str) -> None:
     """Take back what was handed over, if it is still there."""
     Path(token).unlink(missing_ok=True)
-
-
-def add_line(file: str, value: Mapping[str, Any]) -> None:
-    """Append a JSON object to a file of lines."""
-    with Path(file).open("a", encoding="utf-8") as lines:
-        lines.write(f"{json.dumps(value)}\n")
-
-
-def lines_of(file: str) -> list[dict[str, Any]]:
-    """What was appended to a file of lines; one that is cut off is left out."""
-    try:
-        text = Path(file).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return []
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

@@ -16,41 +16,34 @@ from pathlib import Path
 
 DAEMON = "pyspark.daemon"
 """The module that Spark runs to have workers forked; its argument is the workers' module."""
-WORKERS = (
-    "pyspark.worker",
-    "pyspark.sql.streaming.python_streaming_source_runner",
-    "pyspark.sql.worker.commit_data_source_write",
-    "pyspark.sql.worker.create_data_source",
-    "pyspark.sql.worker.data_source_pushdown_filters",
-    "pyspark.sql.worker.lookup_data_sources",
-    "pyspark.sql.worker.plan_data_source_read",
-    "pyspark.sql.worker.python_streaming_sink_runner",
-    "pyspark.sql.worker.write_into_data_source",
-)
-"""What Spark runs for a Python data source: in the daemon, or as the module of a process."""
 PRELOADED = (
     DAEMON,
-    *WORKERS,
+    "pyspark.worker",
     "deltalake.transaction",
     "pyarrow.compute",
     "pyarrow.parquet",
+    "airflow_cloudfiles.engine.batches.delta_writer",
+    "airflow_cloudfiles.engine.batches.file_source",
     "airflow_cloudfiles.engine.delta.commit",
     "airflow_cloudfiles.engine.formats.registry",
     "airflow_cloudfiles.engine.reading.fetch",
-    "airflow_cloudfiles.engine.spark.tables.sink",
-    "airflow_cloudfiles.engine.spark.source",
     "airflow_cloudfiles.engine.stream.definition",
     "airflow_cloudfiles.engine.stream.task_reader",
 )
-"""What planning, reading, writing and committing import."""
+"""What tasks import."""
 ICEBERG = (
     "airflow_cloudfiles.engine.iceberg.catalog",
     "airflow_cloudfiles.engine.iceberg.commit",
     "airflow_cloudfiles.engine.iceberg.data_files",
 )
 """What writing and committing import besides where the target is a table of an Iceberg catalog."""
-OPTIONAL = ("pandas", "rocksdict")
-"""Imported where they are installed and not hidden: PyArrow imports pandas with its first array."""
+OPTIONAL = (
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.write_into_data_source",
+    "pandas",
+)
+"""Imported where they are installed and not hidden: what tasks of queries import, which an older
+Spark lacks; PyArrow imports pandas with its first array."""
 NO_THREADS = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
     "_RJEM_MALLOC_CONF": "background_thread:false",

@@ -27,15 +27,17 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.base import PySparkException
 
 from airflow_cloudfiles.engine import errors
+from airflow_cloudfiles.engine.batches.error_marks import marking
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
+from airflow_cloudfiles.engine.options.sink import PARTITION_BY
 from airflow_cloudfiles.engine.spark import (
     checkpoint_healing,
     checkpoint_mirror,
@@ -43,14 +45,27 @@ from airflow_cloudfiles.engine.spark import (
     handoff,
 )
 from airflow_cloudfiles.engine.spark.checkpoint_after_jobs import go_on_after_jobs
-from airflow_cloudfiles.engine.spark.error_marks import marking
 from airflow_cloudfiles.engine.spark.given_schema import completed, parsed
-from airflow_cloudfiles.engine.spark.plan_leaves import (
+from airflow_cloudfiles.engine.spark.progress_metrics import show_metrics
+from airflow_cloudfiles.engine.spark.query.calls import (
+    as_typed,
+    calls_of,
+    last_argument,
+    options_of,
+    partition_of,
+    query_options,
+    sink_of,
+)
+from airflow_cloudfiles.engine.spark.query.direct_start import DirectQueries
+from airflow_cloudfiles.engine.spark.query.direct_write import DirectDataSource
+from airflow_cloudfiles.engine.spark.query.one_line import warn_of_no_replacement
+from airflow_cloudfiles.engine.spark.query.plan import (
     STATE_HANDOFF,
     streaming_leaves,
     streaming_options,
     tokens_of,
 )
+from airflow_cloudfiles.engine.spark.query.warnings import warn
 from airflow_cloudfiles.engine.spark.query_errors import as_query_exception
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import zone_warning
@@ -61,6 +76,7 @@ from airflow_cloudfiles.engine.spark.tables.iceberg_sink import IcebergDataSourc
 from airflow_cloudfiles.engine.spark.tables.save import wrap_save
 from airflow_cloudfiles.engine.spark.tables.sink import DeltaDataSource, DeltaLakeDataSource
 from airflow_cloudfiles.engine.spark.tables.stream_writer import STATE as SINK_STATE
+from airflow_cloudfiles.engine.spark_versions import require_for_queries
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
 
@@ -72,6 +88,7 @@ if TYPE_CHECKING:
 RECEIVE_SECONDS = 60.0
 """How long `start()` waits for the planning process to take the checkpoint location."""
 _CHECKPOINT = "checkpointlocation"
+_INFERRED = "cloudFiles.internal.inferred"
 CASE_SENSITIVE = "cloudFiles.internal.caseSensitive"
 SAMPLE_CONFS = {
     f"spark.databricks.{option}": option
@@ -84,6 +101,7 @@ _LOAD = ("path", "format", "schema")
 """The first arguments of `load`."""
 _OUR_SINKS = {DeltaLakeDataSource.name(), IcebergDataSource.name()}
 _DELTA_JAR_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
+_DIRECT = DirectQueries()
 _log = logging.getLogger(__name__)
 
 
@@ -94,13 +112,18 @@ def register(spark: SparkSession) -> None:
 
     Args:
         spark: A session of Spark 4.2 or later, also one of Spark Connect, whose server needs this
-            package on its Python.
+            package on its Python. Of an older one `SparkVersionError` says so.
     """
+    require_for_queries(spark.version)
+    show_metrics()
     remote = connect.is_connect(spark)
     if not remote:
         _use_this_python(spark)
+    if not remote:
+        warn_of_no_replacement(spark)
     spark.dataSource.register(CloudFilesDataSource)
     spark.dataSource.register(CloudFilesStateDataSource)
+    spark.dataSource.register(DirectDataSource)
     spark.dataSource.register(DeltaLakeDataSource)
     spark.dataSource.register(IcebergDataSource)
     if not remote and not _has_delta_jar(spark):
@@ -190,17 +213,9 @@ def _wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
     setattr(owner, name, wrapped)
 
 
-def _calls(builder: Any) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:
-    """The calls made so far on a reader or writer, kept on the object itself."""
-    calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = builder.__dict__.setdefault(
-        "_cloudfiles_calls", []
-    )
-    return calls
-
-
 def _remember(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:
     result = original(self, *args, **kwargs)
-    _calls(self).append((name, args, kwargs))
+    calls_of(self).append((name, args, kwargs))
     return result
 
 
@@ -212,66 +227,37 @@ def _foreach_batch(
     return _remember(original, name, self, (marking(function),), {})
 
 
-def _options_of(builder: Any, extra: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The options set so far, keyed in lower case (Spark's rule), the last one winning."""
-    found: dict[str, Any] = {}
-    for name, args, kwargs in _calls(builder):
-        if name == "option":
-            pair = dict(zip(("key", "value"), args, strict=False)) | kwargs
-            found[str(pair["key"]).lower()] = pair["value"]
-        elif name == "options":
-            found.update({key.lower(): value for key, value in kwargs.items()})
-    found.update({key.lower(): value for key, value in (extra or {}).items()})
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def _as_typed(builder: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Options under the names that the user typed, for messages."""
-    typed: dict[str, str] = {}
-    for name, args, kwargs in _calls(builder):
-        keys = [*args[:1], *([kwargs["key"]] if "key" in kwargs else [])]
-        names = kwargs if name == "options" else keys if name == "option" else ()
-        typed.update({str(key).lower(): str(key) for key in names})
-    return {typed.get(key, key): value for key, value in options.items()}
-
-
-def _last(builder: Any, name: str) -> Any:
-    """The argument of the last call of a one-argument method; `None` when never called."""
-    values = [[*args, *kwargs.values()][0] for n, args, kwargs in _calls(builder) if n == name]
-    return values[-1] if values else None
-
-
 def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs: Any) -> Any:
     """`DataStreamReader.load` for `cloudFiles`; other formats pass through."""
     call = dict(zip(_LOAD, args, strict=False)) | kwargs
-    source = call.get("format") or _last(self, "format")
+    source = call.get("format") or last_argument(self, "format")
     if isinstance(source, str) and source.lower() in _OUR_SINKS:
         return queries.load_stream(original, self, call)
     if not isinstance(source, str) or source.lower() != "cloudfiles":
         return original(self, *args, **kwargs)
     options = _completed(self, call)
-    is_job = options.split_token is not None  # which has resolved the schema
     location = options.schema_location or options.checkpoint_location
-    if not options.has_schema and location is not None and not is_job:
+    if not options.has_schema:
         given = {key: value for key, value in call.items() if key not in _LOAD}
-        _resolve_first(self, given, options.path)
-    self.option(STATE_HANDOFF, handoff.new_token())
+        _infer_first(self, given, options.path, has_log=location is not None)
+    token = handoff.new_token()
+    self.option(STATE_HANDOFF, token)
     frame = _defined(original, self, call, options)
     if location is None and not options.has_schema:
         # Only this very frame, not one derived from it, can be defined again in `_start`.
         frame._cloudfiles_reader = (self, call)  # noqa: SLF001
+    else:
+        _DIRECT.defined(token, is_given=options.has_schema)
     return frame
 
 
 def _completed(reader: Any, call: dict[str, Any]) -> CloudFilesOptions:
     """Give a reader of files what only its session knows; a schema goes from the call to it."""
-    schema = call.pop("schema", None) or _last(reader, "schema")
-    set_before = _options_of(
-        reader, {key: value for key, value in call.items() if key not in _LOAD}
-    )
+    schema = call.pop("schema", None) or last_argument(reader, "schema")
+    set_before = options_of(reader, {key: value for key, value in call.items() if key not in _LOAD})
     path = call.get("path") or set_before.get("path")
     options = CloudFilesOptions.parse(
-        _as_typed(reader, set_before), has_schema=schema is not None, path=path and str(path)
+        as_typed(reader, set_before), has_schema=schema is not None, path=path and str(path)
     )
     if schema is not None:
         reader.schema(completed(parsed(schema), options))
@@ -289,7 +275,7 @@ def _completed(reader: Any, call: dict[str, Any]) -> CloudFilesOptions:
 def _load_batch(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs: Any) -> Any:
     """`DataFrameReader.load`; formats that are not ours pass through."""
     call = dict(zip(_LOAD, args, strict=False)) | kwargs
-    source = call.get("format") or _last(self, "format")
+    source = call.get("format") or last_argument(self, "format")
     if isinstance(source, str) and source.lower() in _OUR_SINKS:
         return queries.load_batch(original, self, args, kwargs)
     if not isinstance(source, str) or source.lower() != "cloudfiles":
@@ -317,22 +303,37 @@ def _defined(
     return frame
 
 
-def _resolve_first(reader: Any, given: dict[str, Any], path: str) -> None:
-    """Write the first schema version from here, where Spark can help to read a large sample.
+def _infer_first(reader: Any, given: dict[str, Any], path: str, *, has_log: bool) -> None:
+    """Infer the schema here, where Spark can help to read a large sample.
 
-    The source, which runs in a process of its own without a session, then finds it in the log.
+    The source, which runs in a process of its own without a session, then finds it in the schema
+    log; where there is none yet, in an option, as the query does that writes the log.
     """
     from airflow_cloudfiles.engine.inference.workers import spark_workers  # noqa: PLC0415
     from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
-    options = CloudFilesOptions.parse(_options_of(reader, given), path=path)
-    definition.resolve_schema(options, workers=spark_workers(reader._spark))  # noqa: SLF001
+    options = CloudFilesOptions.parse(options_of(reader, given), path=path)
+    workers = spark_workers(reader._spark)  # noqa: SLF001
+    if has_log:
+        definition.resolve_schema(options, workers=workers)
+    else:
+        reader.option(
+            _INFERRED, definition.infer(replace(options, inferred=None), workers).to_json()
+        )
 
 
 def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:
     """`DataStreamWriter.start` and `toTable`: hand the checkpoint location over to the sources."""
-    _hand_partitions_over(self, name, kwargs)
-    checkpoint = _options_of(self, kwargs).get(_CHECKPOINT)
+    is_ours = sink_of(self, kwargs) in _OUR_SINKS
+    partition_by = partition_of(self, name, kwargs) if is_ours else None
+    direct = _direct(self, args, kwargs, partition_by) if is_ours else None
+    if direct is not None:
+        own = {"format", "partitionBy"}
+        given = {key: value for key, value in kwargs.items() if key not in own}
+        return direct.start(*args, **given)
+    if partition_by is not None:
+        self._jwrite = self._jwrite.option(PARTITION_BY, partition_by)
+    checkpoint = options_of(self, kwargs).get(_CHECKPOINT)
 
     def start(mirrored: str | None) -> Any:
         given = kwargs if mirrored is None else _instead(self, kwargs, str(checkpoint), mirrored)
@@ -358,9 +359,9 @@ def _start_query(original: Callable[..., Any], name: str, self: Any, args: Any, 
     tokens, located = tokens_of(self._df)
     if not tokens and not located:
         return original(self, *args, **kwargs)
-    named = ("path", "tableName", "format", "outputMode", "partitionBy", "queryName")
-    extra = {key: value for key, value in kwargs.items() if key not in named}
-    checkpoint = _options_of(self, extra).get(_CHECKPOINT)
+    options = query_options(self, kwargs)
+    warn(self, sink_of(self, kwargs), options)
+    checkpoint = options.get(_CHECKPOINT)
     if not tokens and not checkpoint:
         return original(self, *args, **kwargs)
     if not checkpoint:
@@ -414,36 +415,21 @@ def _heal_checkpoint(frame: DataFrame, checkpoint: str, mirror: CheckpointMirror
         raise
 
 
-def _hand_partitions_over(writer: Any, name: str, kwargs: dict[str, Any]) -> None:
-    """Spark does not tell a Python sink of partition columns: they become an option of it.
-
-    Raises:
-        OptionError: The table is to be clustered, or is given by its name in a catalog.
-    """
-    sink = str(kwargs.get("format") or _last(writer, "format") or "").lower()
-    if sink not in _OUR_SINKS:
-        return
-    if name == "toTable":
-        raise OptionError(
-            f"The {sink} sink has no catalog, so it knows no table by name. Give the path of the "
-            "table: .start('s3://bucket/tables/name')."
-        )
-    if any(call == "clusterBy" for call, _, _ in _calls(writer)):
-        raise OptionError(
-            f"The {sink} sink cannot write clustered tables. Leave out clusterBy, use partitionBy, "
-            "or use Delta's own jars."
-        )
-    columns = kwargs.get("partitionBy") or _partition_columns(writer)
-    if columns:
-        given = [columns] if isinstance(columns, str) else columns
-        writer._jwrite = writer._jwrite.option(PARTITION_BY, partition_option(given))  # noqa: SLF001
-
-
-def _partition_columns(writer: Any) -> list[str]:
-    """What the last `partitionBy` names; Spark takes names and lists of names."""
-    calls = [args for name, args, _ in _calls(writer) if name == "partitionBy"]
-    given = calls[-1] if calls else ()
-    return [name for each in given for name in (each if isinstance(each, list | tuple) else [each])]
+def _direct(writer: Any, args: Any, kwargs: dict[str, Any], partition_by: str | None) -> Any:
+    """The writer of a query whose tasks write what they read, where this may be one."""
+    mode = str(kwargs.get("outputMode") or last_argument(writer, "outputMode") or "append")
+    is_defined_later = hasattr(writer._df, "_cloudfiles_reader")  # noqa: SLF001
+    if mode.lower() != "append" or is_defined_later or len(args) > 1:
+        return None
+    options = query_options(writer, kwargs)
+    target = (args[0] if args else kwargs.get("path")) or options.get("path")
+    if partition_by is not None:
+        options[PARTITION_BY.lower()] = partition_by
+    return (
+        None
+        if target is None
+        else _DIRECT.instead_of(writer, sink_of(writer, kwargs), str(target), options)
+    )
 
 
 def _handed_over(
@@ -480,7 +466,7 @@ def _defined_again(reader: Any, writer: Any, checkpoint: str) -> Any:
     defining, call = reader
     defining.option("cloudFiles.schemaLocation", checkpoint)
     again = defining.load(**call).writeStream
-    for call, call_args, call_kwargs in _calls(writer):
+    for call, call_args, call_kwargs in calls_of(writer):
         getattr(again, call)(*call_args, **call_kwargs)
     return again
 

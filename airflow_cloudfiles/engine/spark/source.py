@@ -16,45 +16,40 @@ learns of it, so a batch id means the same files for ever.
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadMaxFiles,
-    SupportsTriggerAvailableNow,
-)
-from pyspark.sql.streaming.datasource import ReadLimit as SparkReadLimit
 from pyspark.sql.types import StructType  # noqa: TC002 - as in the sink, beside Spark's others
 
+from airflow_cloudfiles.engine.batches.client_version import check_client
+from airflow_cloudfiles.engine.batches.error_marks import marking_errors
+from airflow_cloudfiles.engine.batches.file_source import LOCK_PATIENCE_SECONDS
+from airflow_cloudfiles.engine.batches.task_log import PACKAGE, log_to_stderr
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
     OptionError,
-    StateLockedError,
 )
-from airflow_cloudfiles.engine.files import START, Offset, ReadLimit, printable_path
+from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
-from airflow_cloudfiles.engine.spark import handoff, split_rows
+from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.spark.checkpoint_mirror import CheckpointMirror
-from airflow_cloudfiles.engine.spark.client_version import check_client
-from airflow_cloudfiles.engine.spark.error_marks import marking_errors
-from airflow_cloudfiles.engine.spark.server_checkpoint import HeldCheckpoint, prepare
+from airflow_cloudfiles.engine.spark.data_source_api import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+    ReadAllAvailable,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from airflow_cloudfiles.engine.spark.data_source_api import (
+    ReadLimit as SparkReadLimit,
+)
 from airflow_cloudfiles.engine.state import progress
-from airflow_cloudfiles.engine.state.position import position_of_a_job
-from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
 
 if TYPE_CHECKING:
@@ -64,12 +59,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.locks.run_lock import RunLock
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
 
-AFTER_BATCH = "cloudFiles.internal.afterBatch"
-"""Option of the source: the last committed batch, behind which a job begins; -1 for none."""
-OPENED = "cloudFiles.internal.opened"
-"""Option of the source: where the driver of a job hands over what it has read of the state."""
-LOCK_PATIENCE_SECONDS = 20.0
-"""How long a query waits for the planning process of its predecessor to go away."""
 _NOT_CLEANED = (
     "cloudFiles.cleanSource: a query of your own does not clean its source by itself. Run "
     "`cloudfiles clean` with its checkpoint location (docs/how-to/clean-the-source.md)."
@@ -109,11 +98,6 @@ class CloudFilesDataSource(DataSource):
         log_to_stderr()
         check_client(self.options)
         options = CloudFilesOptions.parse(self.options)
-        if options.checkpoint_folder is not None:
-            prepare(options.checkpoint_folder, options.query_id or "")
-        if options.split_token is not None:
-            # The driver has resolved the schema. The planning process reads it with all else.
-            return split_rows.SPLIT_SCHEMA
         # Spark does not say which it is; only a stream that `register` knows is sure to be one.
         is_stream = bool(options.token or options.client_version) and not options.is_batch
         workers = None if is_stream else local_workers()
@@ -139,25 +123,22 @@ class CloudFilesDataSource(DataSource):
         )
 
         options, resolved = self._defined(schema)
-        if resolved is None:
-            raise OptionError(f"{split_rows.SPLIT_TOKEN} is set by this package itself; remove it.")
         return CloudFilesBatchReader(options, resolved)
 
     def streamReader(self, schema: StructType) -> CloudFilesStreamReader:  # noqa: N802
         """The reader of one query; cheap, since Spark builds one for every micro-batch."""
         return CloudFilesStreamReader(*self._defined(schema))
 
-    def _defined(self, schema: StructType) -> tuple[CloudFilesOptions, ResolvedSchema | None]:
-        """Options and schema of a query; in a job, the planning process resolves the schema."""
+    def _defined(self, schema: StructType) -> tuple[CloudFilesOptions, ResolvedSchema]:
+        """Options and schema of a query."""
         from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
         from airflow_cloudfiles.engine.stream.own_locations import check_cleaning  # noqa: PLC0415
 
         check_client(self.options)
-        is_split = split_rows.SPLIT_TOKEN.lower() in {name.lower() for name in self.options}
-        has_schema = self._resolved is None and not is_split
+        has_schema = self._resolved is None
         options = CloudFilesOptions.parse(self.options, has_schema=has_schema)
-        resolved = self._resolved
-        if has_schema:
+        resolved: ResolvedSchema | None = self._resolved
+        if resolved is None:
             check_cleaning(options)
             column = options.rescued_data_column
             if column is not None and column not in schema.names:
@@ -186,40 +167,33 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     the schema.
     """
 
-    def __init__(self, options: CloudFilesOptions, resolved: ResolvedSchema | None) -> None:
+    def __init__(self, options: CloudFilesOptions, resolved: ResolvedSchema) -> None:
         self._options = options
         self._resolved = resolved
         self._intake: Intake | None = None
         self._lock: RunLock | None = None
         self._mirror: CheckpointMirror | None = None
-        self._checkpoint: HeldCheckpoint | None = None
-        self._start = START
         self._end: Offset | None = None
+        self._is_idle = False
         # Only over Spark Connect: else the checkpoint was brought to where the jobs are.
-        self._may_be_behind = options.client_version is not None and options.after_batch is None
+        self._may_be_behind = options.client_version is not None
         self._target: Offset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what only the planning process may hold."""
-        own = ("_intake", "_lock", "_mirror", "_checkpoint")
+        own = ("_intake", "_lock", "_mirror")
         return {**self.__dict__, **dict.fromkeys(own)}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        """Before the first file; of a job, behind the last committed batch."""
-        if self._options.after_batch is None:
-            return START.to_json()
-        self._opened()
-        return self._start.to_json()
+        """Before the first file."""
+        return START.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Discover once; files that arrive later wait for the next run (B113)."""
         intake = self._opened()
-        if self._options.up_to_entry is None:
-            found = intake.discover()
-            self._target = intake.head()
-            progress.note_discovery(intake.state, found.to_json())
-        else:
-            self._target = Offset(self._options.up_to_entry + 1, 0)
+        found = intake.discover()
+        self._target = intake.head()
+        progress.note_discovery(intake.state, found.to_json())
 
     def getDefaultReadLimit(self) -> SparkReadLimit:  # noqa: N802
         """`cloudFiles.maxFilesPerTrigger`; bytes are limited beside it in `latestOffset`."""
@@ -230,7 +204,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         intake = self._opened()
         self._check_start(start)
         if self._target is None:
-            intake.discover()
+            self._look(intake)
         target = self._target or intake.head()
         unlimited = isinstance(limit, ReadAllAvailable)
         read_limit = ReadLimit() if unlimited else self._options.read_limit
@@ -238,18 +212,30 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._end = end
         return end.to_json()
 
+    def _look(self, intake: Intake) -> None:
+        """Discover, as an endless trigger does each time; silently where the last look was idle."""
+        package = logging.getLogger(PACKAGE)
+        level = package.level
+        if self._is_idle:
+            package.setLevel(logging.WARNING)
+        try:
+            found = intake.discover()
+        finally:
+            package.setLevel(level)
+        if self._is_idle and found.files:
+            _log.info("%s new, %s bytes", counted(found.files, "file"), found.bytes)
+        self._is_idle = not found.files
+
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Where the file log ends, and what of it the planned batches leave outstanding (B116).
 
         Spark shows it in the progress of the query. It has no other way for metrics of a source in
         Python, and no use for this one but to show it.
         """
-        intake, is_of_job = self._opened(), self._options.after_batch is not None
+        intake = self._opened()
         after = intake.committed() if self._end is None else self._end
-        # A job has looked where the file log ends, and asks nobody again.
-        head = self._target if is_of_job and self._target else intake.head()
-        metrics = intake.metrics(after, head, with_queue=not is_of_job)
-        return {**head.to_json(), **metrics.to_json()}
+        head = intake.head()
+        return {**head.to_json(), **intake.metrics(after, head, with_queue=True).to_json()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Cut the planned files into splits."""
@@ -274,11 +260,9 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return [SplitPartition(Split(context, ranges)) for ranges in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one split in a task; in a job only pass it on, for the sink to read."""
+        """Read one split in a task."""
         split: Split = partition.value
         crash_point("before-read")
-        if self._options.split_token is not None:
-            return _emit(split, split_rows.check_token(self._options.split_token))
         from airflow_cloudfiles.engine.stream.task_reader import TaskReader  # noqa: PLC0415
 
         return TaskReader(split).read()
@@ -291,18 +275,12 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def stop(self) -> None:
         """Free what the planning process holds; the OS does it when the process is killed."""
-        if self._checkpoint is not None:
-            # Spark closes the connection before it sends the signal, which may come only now.
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self._intake is not None:
             self._intake.close()
             self._intake = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-        if self._checkpoint is not None:
-            self._checkpoint.remove()
-            self._checkpoint = None
 
     def _check_start(self, start: dict[str, int]) -> None:
         """Refuse to read once more what jobs have read; once a query."""
@@ -327,39 +305,22 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
             log_to_stderr()
-            if self._options.checkpoint_folder is not None:
-                # Spark ends this process by that signal.
-                signal.signal(signal.SIGTERM, _end)
-                self._checkpoint = HeldCheckpoint(self._options.checkpoint_folder)
             locations = self._locations()
             if locations.mirror is not None:
                 self._mirror = CheckpointMirror(Path(locations.mirror))
-            opened = handoff.take(self._options.opened) if self._options.opened else None
-            with opened_at_once(locations.checkpoint, opened):
-                self._resolved = self._bound(locations.checkpoint)
+            with opened_at_once(locations.checkpoint):
+                self._resolved = definition.bind(
+                    self._resolved, self._options, locations.checkpoint
+                )
                 self._intake, self._lock = definition.open_intake(
                     self._options, locations, LOCK_PATIENCE_SECONDS
                 )
-                if self._options.after_batch is None and self._options.cleaning.is_on:
+                if self._options.cleaning.is_on:
                     _log.warning("%s", _NOT_CLEANED)
-                if self._options.after_batch is None:
-                    self._intake.files.operations.meet()  # under the lock, as in `_start_of_a_job`
-                else:
-                    self._start = _start_of_a_job(self._intake, self._options.after_batch)
+                self._intake.files.operations.meet()  # under the lock, as in `FileBatches`
                 self._intake.check()
-                if self._options.after_batch is None:
-                    tell_if_large(self._intake.plans, self._intake.state.uri)
+                tell_if_large(self._intake.plans, self._intake.state.uri)
         return self._intake
-
-    def _bound(self, checkpoint: str) -> ResolvedSchema:
-        """The schema to read with: that of the definition, or in a job the newest."""
-        from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
-
-        if self._resolved is not None:
-            return definition.bind(self._resolved, self._options, checkpoint)
-        resolved = definition.resolve_schema(self._options)
-        definition.check_readable(resolved, self._options)
-        return resolved
 
     def _locations(self) -> QueryLocations:
         """Where the state is: given to the reader, or handed over by `writeStream`."""
@@ -379,61 +340,10 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def _context(self, intake: Intake, start: Offset, end: Offset) -> BatchContext:
         from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
-        assert self._resolved is not None  # noqa: S101 - `_opened` sets it
         return definition.batch_context(
             self._options,
             self._resolved,
-            source=intake.source,
-            name=intake.name,
-            state=intake.state,
+            intake,
             start=start,
             end=end,
         )
-
-
-def _start_of_a_job(intake: Intake, batch: int) -> Offset:
-    """Where a job begins, whose driver has looked before it had the run lock.
-
-    Raises:
-        StateLockedError: A query has committed batches meanwhile. The sink would number the
-            batches of this one from the wrong start.
-    """
-    found, _ = side_by_side(
-        intake.state,
-        lambda: position_of_a_job(intake.state, intake.plans),
-        intake.files.operations.meet,  # none is added while this process has the lock
-    )
-    if found.batch != batch:
-        raise StateLockedError(
-            f"Another query has committed up to batch {found.batch} of "
-            f"{printable_path(intake.state.uri)}, while this run started behind batch {batch}. "
-            "Run again."
-        )
-    intake.begin_at(found)
-    return found.end
-
-
-def _end(_number: int, _frame: object) -> None:
-    """End as if Spark had asked: then what this process holds is freed."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it comes twice
-    sys.exit(0)
-
-
-def _emit(split: Split, token: str) -> Iterator[pa.RecordBatch]:
-    """One row: the split itself, for a sink that reads the files in its own tasks."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    from airflow_cloudfiles.engine.types import to_arrow  # noqa: PLC0415
-
-    row = pa.array([split_rows.encode(split, token)], type=pa.binary())
-    yield pa.RecordBatch.from_arrays([row], schema=to_arrow(split_rows.SPLIT_SCHEMA))
-
-
-def log_to_stderr() -> None:
-    """Show this package's progress: Spark passes on what its Python processes print to stderr."""
-    logger = logging.getLogger("airflow_cloudfiles")
-    if not logger.handlers and not logging.getLogger().handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        logger.addHandler(handler)
-        logger.setLevel(os.environ.get("CLOUDFILES_LOG_LEVEL", "INFO"))

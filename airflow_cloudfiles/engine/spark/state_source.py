@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-
+from airflow_cloudfiles.engine.batches.error_marks import marking_errors
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.intake.file_state_columns import DDL, record_batches
 from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot
-from airflow_cloudfiles.engine.spark.error_marks import marking_errors
+from airflow_cloudfiles.engine.spark.data_source_api import (
+    DataSource,
+    DataSourceReader,
+    InputPartition,
+)
 from airflow_cloudfiles.engine.state.file_log import PREFIX
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state

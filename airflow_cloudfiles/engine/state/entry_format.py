@@ -17,7 +17,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError
-from airflow_cloudfiles.engine.versions import require_version
+from airflow_cloudfiles.engine.versions import older, require_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,11 +46,14 @@ def decode_entry(content: bytes, *, name: str, format_version: int) -> tuple[dic
 
     Raises:
         CorruptedStateError: Not an entry, or damaged.
-        IncompatibleStateError: A newer version of this package wrote it.
+        IncompatibleStateError: A newer version of this package wrote it, or a much older one.
     """
     line, body = split_entry(content, name=name, format_version=format_version)
     found = _CHECKSUM.search(line)
     if found is None:
+        header = json_object(line)
+        if "crc32" not in header and isinstance(header.get("id"), str):
+            raise older(name)
         raise _corrupted(name, "its header has no checksum")
     signed = line[: found.start()] + b"}"
     if zlib.crc32(body, zlib.crc32(signed)) != int(found.group(1), 16):
@@ -74,6 +77,15 @@ def split_entry(content: bytes, *, name: str, format_version: int) -> tuple[byte
     if not newline:
         raise _corrupted(name, "it ends before the end of its header")
     return line, body
+
+
+def json_object(text: bytes) -> dict[str, Any]:
+    """Read a JSON object; an empty one for anything else."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {}
 
 
 def parse_header(line: bytes, *, name: str) -> dict[str, Any]:

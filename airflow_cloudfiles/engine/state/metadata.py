@@ -21,6 +21,7 @@ from airflow_cloudfiles.engine.errors import (
     StateError,
 )
 from airflow_cloudfiles.engine.files import FileIdentity, printable_path
+from airflow_cloudfiles.engine.state.earlier_life import remains_of
 from airflow_cloudfiles.engine.state.entry_format import parse_header, split_entry
 from airflow_cloudfiles.engine.state.metadata_format import (
     BY_CONTENT,
@@ -96,11 +97,11 @@ def open_metadata(  # noqa: PLR0913 - what a first start decides
         is_bound=False,
     )
     found = read_metadata(state)
-    if found is None and _has_log(state):
+    if found is None and (remains := remains_of(state)) is not None:
         # Another first discovery may just have begun; it writes its metadata before anything else.
         found = read_metadata(state)
         if found is None:
-            raise damaged(state.child_uri(KEY))
+            raise remains
     if found is None:
         found = _take(state, _started(mine, clock_us))
     if isinstance(state, LocalStore) and not found.is_new:
@@ -243,11 +244,6 @@ def _check_identity(state: ObjectStore, found: StreamMetadata, wanted: FileIdent
         "now. Set cloudFiles.fileIdentity=content, or give a new checkpointLocation, which ingests "
         "everything anew."
     )
-
-
-def _has_log(state: ObjectStore) -> bool:
-    with reaching_state(state):
-        return next(state.list("_source/files/"), None) is not None
 
 
 def read_metadata(state: ObjectStore) -> StreamMetadata | None:

@@ -5,13 +5,15 @@ No input or output: `metadata` reads and writes them.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateMovedError
 from airflow_cloudfiles.engine.files import FILE_IDENTITIES, FileIdentity, printable_path
-from airflow_cloudfiles.engine.state.entry_format import check_version
+from airflow_cloudfiles.engine.state.entry_format import check_version, json_object
 from airflow_cloudfiles.engine.storage.sealed import seal, unseal
+from airflow_cloudfiles.engine.versions import older
 
 FORMAT_VERSION = 4
 """The newest that is understood: the file log may have operations on single files."""
@@ -151,11 +153,13 @@ def decode_standing(
         Why it is not in use, `None` if it is; the place that belongs to that; whose the state is.
     """
     line, newline, _ = content.partition(b"\n")
+    _refuse_older(content, name)
     if line != _NOT_IN_USE:
         check_version(line, name=name, format_version=FORMAT_VERSION)
     try:
         value = unseal(content, head=line + newline)
     except ValueError as failure:
+        _refuse_older(content[len(line + newline) :], name)
         raise damaged(name) from failure
     if line != _NOT_IN_USE:
         return None, "", replace(from_json(value, name=name), format_version=int(line[1:]))
@@ -174,6 +178,16 @@ def decode_standing(
             found = from_json(value, name=name)
             return "unbound", "", replace(found, format_version=version, is_bound=False)
     raise damaged(name)
+
+
+def _refuse_older(text: bytes, name: str) -> None:
+    """Refuse metadata that are whole but for a checksum, as they had none once."""
+    value = json_object(text)
+    if "crc32" in value or "standing" in value:
+        return
+    with suppress(CorruptedStateError):
+        from_json(value, name=name)
+        raise older(name)
 
 
 def from_json(value: Any, *, name: str) -> StreamMetadata:

@@ -33,6 +33,7 @@ _SHOWN = {
     "files": "{file}",
     "rows": "{row}",
     "rescued_rows": "rescued",
+    "corrupt_records": "corrupt",
     "inserted_rows": "inserted",
     "updated_rows": "updated",
     "deleted_rows": "deleted",
@@ -68,7 +69,9 @@ class BatchDone:
     def line(self) -> str:
         """The batch in one line of a log."""
         counts = (
-            sentence(self.counts[key], what) for key, what in _SHOWN.items() if key in self.counts
+            sentence(self.counts[key], what)
+            for key, what in _SHOWN.items()
+            if key in self.counts and (key != "corrupt_records" or self.counts[key])
         )
         before = "" if self.is_new else " (was there already)"
         version = f"table version {self.table_version}{before}"

@@ -13,20 +13,32 @@ import json
 import re
 import time
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
+from airflow_cloudfiles.engine.storage.local import LocalStore
 
 OFFSETS = "offsets"
 COMMITS = "commits"
 METADATA = "metadata"
 COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
 """An entry of the commit log of a query without state."""
+KEPT_BATCHES = 100
+"""How many micro-batches Spark keeps in its logs (`spark.sql.streaming.minBatchesToRetain`)."""
 _VERSION = re.compile(r"v[1-9][0-9]{0,3}")
 _CHECKSUM_HEADER = b"crc\0"
 _ID = re.compile(rb'"id"\s*:\s*"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"')
+
+
+class Position(Protocol):
+    """Where a source is; its JSON is its line in the offset log."""
+
+    def to_json(self) -> Mapping[str, Any]:
+        """As Spark's offset log has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +79,43 @@ def read_offsets(spark: ObjectStore, batch: int) -> SparkOffsets | None:
     return SparkOffsets(lines[1], len(sources), ours)
 
 
+def require_offsets(spark: ObjectStore, batch: int) -> tuple[str, list[str]]:
+    """Read the offsets of a batch, which must be there, and whole.
+
+    Returns:
+        The line of settings, and a line for each source.
+
+    Raises:
+        CorruptedStateError: They are gone, or not as they were written.
+        IncompatibleStateError: A newer version of Spark wrote them.
+    """
+    key = f"{OFFSETS}/{batch}"
+    name = spark.child_uri(key)
+    try:
+        content = spark.get(key)
+    except ObjectNotFoundError as failure:
+        msg = (
+            f"Spark's checkpoint has committed a batch whose offsets are missing: {name}. Restore "
+            f"the checkpoint location as a whole from a backup."
+        )
+        raise CorruptedStateError(msg) from failure
+    if isinstance(spark, LocalStore) and not is_as_written(spark, key, content):
+        # Elsewhere Hadoop writes no checksums.
+        msg = f"{name} does not match its checksum. Restore it from a backup."
+        raise CorruptedStateError(msg)
+    first, *rest = content.decode("utf-8", "replace").splitlines() or [""]
+    if not _VERSION.fullmatch(first):
+        msg = f"{name} is cut off or damaged. Restore it from a backup."
+        raise CorruptedStateError(msg)
+    if first != "v1":
+        msg = (
+            f"{name} has the version {first!r} of Spark's log, and this version of "
+            "the package understands v1. Upgrade the package here."
+        )
+        raise IncompatibleStateError(msg)
+    return (rest[0] if rest else ""), rest[1:]
+
+
 def is_committed(spark: ObjectStore, batch: int) -> bool:
     """Whether its entry of the commit log is there, and whole."""
     lines = _lines(spark, f"{COMMITS}/{batch}")
@@ -100,16 +149,29 @@ def remove(spark: ObjectStore, key: str) -> None:
     spark.delete(_checksum_key(key))
 
 
-def encode_offsets(settings: str, offset: Offset) -> bytes:
+def create(spark: ObjectStore, key: str, content: bytes) -> bool:
+    """Write a file of the checkpoint unless it is there (`ObjectStore.put_if_absent`)."""
+    if isinstance(spark, LocalStore):  # of a file that a power failure took, and its checksum not
+        spark.delete(_checksum_key(key))
+    return spark.put_if_absent(key, content)
+
+
+def encode_offsets(settings: str, offset: Position) -> bytes:
     """Build an entry of the offset log of a query whose only source is ours."""
     return f"v1\n{settings}\n{json.dumps(offset.to_json())}".encode()
 
 
-def new_settings() -> str:
-    """Settings for a query without state: none; Spark takes those of its session."""
+def new_settings(before: str = "") -> str:
+    """Settings of a batch of a query without state.
+
+    Args:
+        before: Those of the batch before, from which what must not change is taken over. Where
+            there is none, Spark takes it from its session.
+    """
     now_ms = time.time_ns() // 10**6
-    value = {"batchWatermarkMs": 0, "batchTimestampMs": now_ms, "conf": {}}
-    return json.dumps(value, separators=(",", ":"))
+    known = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}, **(_object(before) or {})}
+    value = {**known, "batchTimestampMs": now_ms}
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def encode_query_id(query_id: str) -> bytes:

@@ -7,6 +7,9 @@ environment variables, a developer's login), as every other tool of that cloud d
 A Spark driver is another process than the task that starts it. It gets the access in its
 environment (`ENVIRONMENT`), never on a command line, in a file or in the state. Executors of a
 cluster have an identity of their own.
+
+A secret that was read from a file often ends in a line end. HTTP clients quote what they are given
+when it is no header; so an access takes line ends off, and refuses others unseen.
 """
 
 from __future__ import annotations
@@ -14,20 +17,89 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final
 
 from airflow_cloudfiles.engine.errors import OptionError
 
 ENVIRONMENT = "CLOUDFILES_ACCESS"
 """Environment variable of a child process: the access as JSON. It holds secrets."""
 
+REQUEST_ARGUMENTS = {
+    "RequestPayer": "AWS_REQUEST_PAYER",
+    "ServerSideEncryption": "AWS_SERVER_SIDE_ENCRYPTION",
+    "SSEKMSKeyId": "AWS_SSE_KMS_KEY_ID",
+    "BucketKeyEnabled": "AWS_SSE_BUCKET_KEY_ENABLED",
+}
+"""What requests to S3 may say: who pays, and how is encrypted what is written. With the variables
+that say it where no access does, which are also the options of `deltalake`."""
+
 MAX_CONNECTIONS = 2
 """Connections to one SFTP server that a process keeps where nothing else is said."""
 
 
+_LINES: Final = frozenset({"keyfile_json", "private_key"})
+"""Secrets that have lines."""
+_TYPED: Final = frozenset({"password", "passphrase"})
+"""Secrets that a person may have chosen to begin or end with a blank."""
+
+
+class _Trimmed:
+    """Base of the accesses: takes off what a file or a form has put around a value."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for each in fields(self):  # type: ignore[arg-type]  # of a dataclass below
+            value = getattr(self, each.name)
+            if not isinstance(value, str) or each.name in _LINES:
+                continue
+            trimmed = value.strip("\r\n") if each.name in _TYPED else value.strip()
+            if each.name == "connection_string":  # which is long, and may be written in lines
+                trimmed = "".join(line.strip() for line in trimmed.splitlines())
+            object.__setattr__(self, each.name, trimmed)
+            if not each.repr:
+                check_secret(f"The credential {each.name}", trimmed)
+
+
+def check_secret(what: str, text: str) -> None:
+    """Refuse a secret that no client can send, without showing it.
+
+    Args:
+        what: What it is, for the message.
+        text: The secret.
+
+    Raises:
+        OptionError: There is a line end or another control character in it.
+    """
+    if any(ord(char) < ord(" ") or char == "\x7f" for char in text):
+        raise OptionError(
+            f"{what} has a line end or another control character in it, which is no part of a "
+            f"secret. Correct it where it is kept."
+        )
+
+
+def check_environment(*names: str) -> None:
+    """Refuse secrets of the environment that clients would quote in their errors.
+
+    Args:
+        names: Of the variables.
+
+    Raises:
+        OptionError: One of them begins or ends with a blank or a line end, or has one in it.
+    """
+    for name in names:
+        value = os.environ.get(name, "")
+        if value != value.strip():
+            raise OptionError(
+                f"The environment variable {name} begins or ends with a blank or a line end, which "
+                f"is no part of it. Remove it where the variable is set."
+            )
+        check_secret(f"The environment variable {name}", value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AwsAccess:
+class AwsAccess(_Trimmed):
     """How AWS, or a compatible server, is reached.
 
     Attributes:
@@ -42,6 +114,10 @@ class AwsAccess:
         endpoint_urls: Addresses by service (`s3`, `sqs`, `sns`, `sts`, `events`); the key `""`
             serves all services without one of their own.
         path_style: Whether the bucket is in the path of a request, as most emulators want it.
+        checksums: When S3 is sent and asked for checksums, as botocore's
+            `request_checksum_calculation` and `response_checksum_validation` say it.
+        request_arguments: What each request to S3 says that has a place for it, in boto3's words
+            (`REQUEST_ARGUMENTS`).
         verify: Whether certificates are checked, or the path of a bundle to check them with.
     """
 
@@ -55,6 +131,8 @@ class AwsAccess:
     role_session_name: str | None = None
     endpoint_urls: Mapping[str, str] = field(default_factory=dict)
     path_style: bool = False
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    request_arguments: Mapping[str, str | bool] = field(default_factory=dict)
     verify: bool | str = True
 
     def endpoint_url(self, service: str) -> str | None:
@@ -63,7 +141,7 @@ class AwsAccess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AzureAccess:
+class AzureAccess(_Trimmed):
     """How Azure Storage is reached: one of the ways, else the environment's own chain.
 
     Attributes:
@@ -92,7 +170,7 @@ class AzureAccess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GcpAccess:
+class GcpAccess(_Trimmed):
     """How Google Cloud is reached: one of the ways, else application default credentials.
 
     Attributes:
@@ -113,7 +191,7 @@ class GcpAccess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SftpAccess:
+class SftpAccess(_Trimmed):
     """How an SFTP server is reached.
 
     Without password and key, the agent and the keys in `~/.ssh` are tried.
@@ -146,6 +224,22 @@ class SftpAccess:
     known_hosts: str | None = None
     checks_host_key: bool = True
     max_connections: int = MAX_CONNECTIONS
+
+
+def version_of_file(path: str | None) -> str:
+    """Tell a file from the one that was there before; something may renew the keys in it.
+
+    Args:
+        path: Of the file; may begin with `~`.
+
+    Returns:
+        An empty text where there is none.
+    """
+    try:
+        found = os.stat(os.path.expanduser(path or ""))  # noqa: PTH111, PTH116 - as clients do
+    except OSError:
+        return ""
+    return f"{found.st_mtime_ns}:{found.st_size}:{found.st_ino}"
 
 
 Access = AwsAccess | AzureAccess | GcpAccess | SftpAccess

@@ -60,8 +60,6 @@ class ObjectStore(Protocol):
     A store may have further attributes. `key_order` gives what two keys are compared by, `None`
     where it has no order or does not report it; without it, keys are compared by their bytes.
     `is_order_promised` is false where a server may list in another order than it should.
-    `has_partial_objects` is true where an object can be seen before all of it is written, as on a
-    disk; without it, objects appear whole (`may_be_partial`).
     `is_tree` is true where a root is a folder that has to be there, read folder by folder in one
     go, as on a disk. `tells_time` is false where the server cannot be asked for its time.
     `move_version`, with the arguments of `copy_version`, moves where nothing can be copied.
@@ -285,11 +283,6 @@ class RequestCounter:
         """Give the counts; they do not change any more."""
         with self._lock:
             return self._counts.copy()
-
-
-def may_be_partial(store: ObjectStore) -> bool:
-    """Whether a store shows objects that are still being written."""
-    return bool(getattr(store, "has_partial_objects", False))
 
 
 def is_tree(store: ObjectStore) -> bool:

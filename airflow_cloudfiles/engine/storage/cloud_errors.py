@@ -35,11 +35,39 @@ _LATE = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.GATEWAY_TIMEOUT}
 Reason = tuple[type[OSError], str]
 """Why a request failed and what to do, with the class that programs react to."""
 
+NO_IDENTITY_NOW = (
+    "where credentials come from, such as the metadata service of this machine, did not answer. "
+    "Try again. If this machine has no identity, name a connection or give it one."
+)
+"""Why a request could not be signed, and may be the next time."""
+
 NO_ANSWER_IN_TIME: Reason = (TimeoutError, "the server did not answer in time. Try again.")
+
+
+class ArchivedObjectError(OSError):
+    """The object is in a storage class from which it has to be restored before it can be read."""
 
 
 class BrokenOffError(Exception):
     """An answer ended before it was complete. The client does not repeat such a request."""
+
+
+class IncompleteError(OSError):
+    """An answer lacks what a file is known by; it is not repeated."""
+
+
+def archived(what: str, storage_class: str) -> ArchivedObjectError:
+    """Give the error of an object that is archived.
+
+    Args:
+        what: What could not be done, to what.
+        storage_class: As the service calls it.
+    """
+    return ArchivedObjectError(
+        f"{what}: it is archived (storage class {storage_class}), which no permission changes. "
+        "Restore it in its store and run again when that is done, or leave it out with cloudfiles "
+        "file skip. Let lifecycle rules archive files only after they were ingested."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ def sync_folder(folder: bytes) -> None:
     except OSError as failure:
         if failure.errno not in _CANNOT:
             raise
-        _say_once(os.fstat(descriptor).st_dev, os.fsdecode(folder), str(failure.strerror))
+        name = folder.decode("utf-8", "backslashreplace")
+        _say_once(os.fstat(descriptor).st_dev, name, str(failure.strerror))
     finally:
         os.close(descriptor)
 

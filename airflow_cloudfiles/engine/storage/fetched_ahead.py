@@ -10,7 +10,7 @@ by piece, finds the answers here:
 
 Numbered logs are listed once and then asked for their next number, and a number that another
 process took meanwhile is refused by put-if-absent, so an answer that is a moment old is harmless.
-That is why another process of the same run may be given these answers, too (`to_hand_over`).
+That is why a later part of the same run may be given these answers, too (`seed`).
 
 What is written and orders against nothing else is written aside: nobody waits for it before the
 end (`aside`).
@@ -33,7 +33,7 @@ from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
     from airflow_cloudfiles.engine.storage.base import ObjectStore
@@ -140,49 +140,37 @@ class FetchedAhead:
             within = [each for each in self._folders[parent] if each.path.startswith(folder)]
             self._folders[folder] = within
 
-    def seed(self, given: Mapping[str, Any]) -> None:
-        """Take what another process has fetched and written (`to_hand_over`)."""
-        found = {key: text.encode("latin-1") for key, text in given["objects"].items()}
-        marks = {key: text.encode("latin-1") for key, text in given["once"].items()}
-        self._objects |= {**found, **marks}
-        self._once |= set(marks)
-        for folder, names in given["folders"].items():
-            self._folders[folder] = [FileEntry(folder + name, 0, 0) for name in names]
-            self._names[folder] = [folder + name for name in names]
-        self.fetched_at = Moment(*given["at"])
-
-    def to_hand_over(self, folders: Sequence[str]) -> dict[str, Any]:
-        """What another process of this run need not ask for again, as JSON.
+    def seed(self, other: FetchedAhead, folders: Sequence[str]) -> None:
+        """Take what another one has fetched and written, which need not be asked for again.
 
         Args:
+            other: Of the same state.
             folders: Of numbered logs, which grow at their end and nowhere else.
         """
-        texts = {
-            key: content.decode("latin-1")
-            for key, content in dict(self._objects).items()
-            if content is not None and key not in self._once
-        }
-        at = self.fetched_at or Moment.now()
-        return {
-            "at": [at.wall, at.running],
-            "objects": texts,
-            "once": {key: text.decode("latin-1") for key, text in dict(self._marks).items()},
-            "folders": {
-                folder: [name.removeprefix(folder) for name in self._names[folder]]
-                for folder in folders
-                if folder in self._names
-            },
-        }
+        self._objects |= other._created()
+        marks = dict(other._marks)
+        self._objects |= marks
+        self._once |= set(marks)
+        for folder in folders:
+            if folder in other._names:
+                names = list(other._names[folder])
+                self._names[folder] = names
+                self._folders[folder] = [FileEntry(name, 0, 0) for name in names]
+        self.fetched_at = other.fetched_at or Moment.now()
 
     def forget(self) -> None:
         """Answer nothing any more but objects that are there, which are created once."""
-        self._objects = {
+        self._objects = self._created()
+        self._folders.clear()
+        self.fetched_at = None
+
+    def _created(self) -> dict[str, bytes | None]:
+        """Objects that are there, and are created once."""
+        return {
             key: content
             for key, content in dict(self._objects).items()
             if content is not None and key not in self._once
         }
-        self._folders.clear()
-        self.fetched_at = None
 
     def forget_object(self, key: str) -> None:
         """Answer nothing any more of an object, because it is known to have changed."""

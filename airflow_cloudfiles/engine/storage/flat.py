@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.base import ListRequest, SkipRule
 
 
+UNKNOWN = -1
+"""Size of an object whose listing lacks something; nothing gives it to `list_flat`."""
+
+
 class Listed(NamedTuple):
     """One object on a page.
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.storage.access import version_of_file
 from airflow_cloudfiles.engine.storage.base import (
     Fingerprint,
     ListRequest,
@@ -29,10 +30,17 @@ from airflow_cloudfiles.engine.storage.base import (
     refuse_version,
 )
 from airflow_cloudfiles.engine.storage.clock import http_now_us
-from airflow_cloudfiles.engine.storage.cloud_errors import BrokenOffError, Call, broken_off
+from airflow_cloudfiles.engine.storage.cloud_errors import (
+    BrokenOffError,
+    Call,
+    IncompleteError,
+    broken_off,
+)
 from airflow_cloudfiles.engine.storage.flat import (
+    UNKNOWN,
     UTF8,
     Fetch,
+    Listed,
     Order,
     Page,
     first_key,
@@ -308,6 +316,40 @@ class CloudStore(FlatStore):
     def _translated(self, failure: Any, kind: Call, where: str) -> Exception:
         """Give the error of a store for an error of the client."""
 
+    def _listed(
+        self, key: str, size: int | None, time_us: int | None, etag: str, *, is_folder: bool = False
+    ) -> Listed:
+        """Give an object of a page, whatever a server tells of it.
+
+        Some list marks of folders without size and time, or objects before they know.
+        """
+        if size is not None and time_us is not None:
+            return Listed(key, size, time_us, etag, is_folder)
+        is_mark = is_folder or (key.endswith("/") and not size)
+        return Listed(key, 0 if is_mark else UNKNOWN, 0, etag, is_mark)
+
+    def _completed(self, listed: Listed) -> Listed:
+        """Ask an object itself for what its listing lacks; one that is gone is none."""
+        entry = self.head(listed.key[len(self._root) :])
+        if entry is None:
+            return listed._replace(is_folder=True)
+        return Listed(listed.key, entry.size, entry.modification_time_us, entry.etag)
+
+    def _entry(self, key: str, size: int | None, time_us: int | None, etag: str) -> FileEntry:
+        """Give the entry of an object that was inspected.
+
+        Raises:
+            IncompleteError: The server does not tell what a file is known by.
+        """
+        if size is None or time_us is None:
+            lacks = "size" if size is None else "modification time"
+            raise IncompleteError(
+                f"{self.child_uri(key)} could not be inspected: the server gives no {lacks} of it, "
+                f"by which a file differs from its next version. Correct the server, or what is "
+                f"between here and it."
+            )
+        return FileEntry(key, size, time_us, etag)
+
     def _takes(self, full_key: str) -> bool:
         """Whether an object can have a name."""
         return bool(full_key) and is_utf8(full_key)
@@ -322,6 +364,11 @@ class CloudStore(FlatStore):
 
     def _page(self, asked: PageRequest) -> Page:
         """Fetch one page; an answer that breaks off is asked for again."""
+        page = self._page_as_it_is(asked)
+        objects = (self._completed(one) if one.size == UNKNOWN else one for one in page.objects)
+        return Page(objects, page.mark)
+
+    def _page_as_it_is(self, asked: PageRequest) -> Page:
         with self._request("list", asked.prefix):
             for _ in range(TRIES):
                 with suppress(BrokenOffError):
@@ -346,6 +393,8 @@ class CloudStore(FlatStore):
         self._requests.add(kind)
         try:
             yield
+        except IncompleteError:
+            raise
         except self._failures as failure:
             raise self._translated(failure, kind, self._where(full_key)) from failure
 
@@ -359,18 +408,24 @@ class ClientPerProcess:
 
     Args:
         open_client: Opens one; nothing is contacted.
+        key_file: Gives the path of the file that its credentials are in, if they are in one: with
+            another file there, the client is another one.
     """
 
-    def __init__(self, open_client: Callable[[], Any]) -> None:
+    def __init__(
+        self, open_client: Callable[[], Any], key_file: Callable[[], str | None] = lambda: None
+    ) -> None:
         self._open = open_client
+        self._key_file = key_file
         self._lock = threading.Lock()
-        self._opened: tuple[int, Any] | None = None
+        self._opened: tuple[tuple[int, str], Any] | None = None
 
     def get(self) -> Any:
         """Give the client of this process."""
+        key = os.getpid(), version_of_file(self._key_file())
         with self._lock:
-            if self._opened is None or self._opened[0] != os.getpid():
-                self._opened = os.getpid(), self._open()
+            if self._opened is None or self._opened[0] != key:
+                self._opened = key, self._open()
             return self._opened[1]
 
 

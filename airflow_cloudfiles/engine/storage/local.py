@@ -64,8 +64,6 @@ class LocalStore:
         uri: Path or `file:` URI of the root. It need not exist; writing creates it.
     """
 
-    has_partial_objects = True
-    """A file is seen as soon as it is created, and grows."""
     is_tree = True
     """A folder that is not there does not look like an empty one."""
 
@@ -344,8 +342,8 @@ class LocalStore:
         return key_text(path[len(folder) :]) if path.startswith(folder) else None
 
     def local_path(self, key: str) -> str:
-        """Give the local path of an object, for locks and for readers that need a real file."""
-        return key_text(self._path(key))
+        """Give the local path of an object as Python names it, for locks."""
+        return os.fsdecode(self._path(key))
 
     def make_folder(self, key: str) -> None:
         """Create the folder in which an object will be, and put it on the disk."""

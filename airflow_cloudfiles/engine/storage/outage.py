@@ -9,12 +9,17 @@ renewed by themselves never expire.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.errors import StateError, StateUnreachableError
+from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
+    RunFailedError,
+    StateError,
+    StateUnreachableError,
+    is_panic,
+)
 from airflow_cloudfiles.engine.files import printable_path
 
 if TYPE_CHECKING:
@@ -52,14 +57,41 @@ def is_transient(failure: OSError) -> bool:
     Clouds' stores raise `ConnectionError` or `TimeoutError` for what passes; what they raise else
     has no `errno` and stays.
     """
-    return isinstance(failure, ConnectionError | TimeoutError) or failure.errno in _PASSING
+    return isinstance(failure, ConnectionError | TimeoutError) or is_passing(failure.errno)
+
+
+def is_passing(number: int | None) -> bool:
+    """Whether a failure of the operating system, by its number, may be over the next time."""
+    return number in _PASSING
+
+
+def unexpected(failure: BaseException) -> CloudFilesError | None:
+    """Give the error of ours for what the system or a library raised, and nobody has put in words.
+
+    Returns:
+        `None` for what is neither a failure of the system nor a panic of a library in Rust.
+    """
+    if is_panic(failure):
+        return RunFailedError(f"A library has panicked: {failure}. Nothing is lost. Run again.")
+    if not isinstance(failure, OSError):
+        return None
+    where = "A file or a store"
+    if isinstance(failure.filename, str | bytes):
+        where = _named(failure.filename)
+    reason = (failure.strerror or str(failure)).rstrip(".")
+    if is_transient(failure):
+        return StateUnreachableError(f"{where} failed: {reason}. Nothing is lost. Run again.")
+    return StateError(
+        f"{where} cannot be used: {reason}. Correct its permissions, or what is there, and run "
+        "again. Nothing is lost."
+    )
 
 
 def state_error(uri: str, failure: OSError) -> StateError:
     """Give the error of a state, or a log in it, that cannot be read or written."""
     reason = str(failure)
     if failure.filename is not None:
-        reason = f"{failure.strerror} ({printable_path(os.fsdecode(failure.filename))})"
+        reason = f"{failure.strerror} ({_named(failure.filename)})"
     place = printable_path(uri)
     if is_transient(failure):
         return StateUnreachableError(
@@ -71,6 +103,12 @@ def state_error(uri: str, failure: OSError) -> StateError:
         "a folder that this user or identity may list, read, write and delete in, or choose "
         "another."
     )
+
+
+def _named(path: str | bytes) -> str:
+    """A path for people; names on a disk are UTF-8, whatever the locale."""
+    text = path if isinstance(path, str) else path.decode("utf-8", "surrogateescape")
+    return printable_path(text)
 
 
 @contextmanager

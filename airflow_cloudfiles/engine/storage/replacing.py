@@ -16,7 +16,6 @@ from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.storage.base import (
     ObjectChangedError,
     ObjectNotFoundError,
-    key_bytes,
 )
 from airflow_cloudfiles.engine.storage.local import LocalStore
 
@@ -62,7 +61,7 @@ def replace_if_same(store: ObjectStore, key: str, before: bytes, after: bytes) -
 
 
 def _replace_file(store: LocalStore, key: str, before: bytes, after: bytes) -> bool:
-    path = key_bytes(store.local_path(key))
+    path = os.fsencode(store.local_path(key))
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

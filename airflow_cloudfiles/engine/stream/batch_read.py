@@ -33,7 +33,6 @@ from airflow_cloudfiles.engine.reading.fetch import packed
 from airflow_cloudfiles.engine.reading.split_reader import SplitReader
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.base import may_be_partial
 from airflow_cloudfiles.engine.stream.own_locations import own_locations
 
 if TYPE_CHECKING:
@@ -60,9 +59,7 @@ def plan(options: CloudFilesOptions, resolved: ResolvedSchema) -> list[Split]:
     place = locate(options.path)
     store = open_store(place.root)
     keys = [store.key_of(location) for location in own_locations(options)]
-    wanted = FileFilter(
-        store.uri, place.pattern, options.discovery, keys, may_be_partial=may_be_partial(store)
-    )
+    wanted = FileFilter(store.uri, place.pattern, options.discovery, keys)
     whole = WholeFiles(store, wanted, discovery)
     files = sorted(whole.discover(), key=lambda file: file.path)
     left_out = whole.left_out()

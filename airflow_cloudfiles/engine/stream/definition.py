@@ -1,7 +1,6 @@
 """What is this stream: which schema, which state?
 
-Resolves the schema when a DataFrame is defined, and ties the definition to a checkpoint location
-when a query starts. A definition older than the schema log is refused, not silently read.
+A definition that is older than the schema log is refused, not silently read.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from airflow_cloudfiles.engine.options.cloud_files import (
     EvolutionMode,
 )
 from airflow_cloudfiles.engine.reading.splits import BatchContext
+from airflow_cloudfiles.engine.schema.depth import refuse_too_deep
 from airflow_cloudfiles.engine.schema.diff import diff_json, in_words
 from airflow_cloudfiles.engine.schema.file_metadata import (
     check_names,
@@ -55,11 +55,12 @@ from airflow_cloudfiles.engine.schema.restart import (
     restarted,
 )
 from airflow_cloudfiles.engine.shortened import few
+from airflow_cloudfiles.engine.spark_types import has_variant
 from airflow_cloudfiles.engine.state.metadata import read_metadata
-from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri, open_store
-from airflow_cloudfiles.engine.stream.locations import QueryLocations
+from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.stream.locations import QueryLocations, StreamPlaces
 from airflow_cloudfiles.engine.stream.own_locations import own_locations, place_of
-from airflow_cloudfiles.engine.types import as_nullable, has_variant, short_type
+from airflow_cloudfiles.engine.types import as_nullable, short_type
 
 GIVEN = -1
 """Schema version of a schema that the user gave."""
@@ -137,8 +138,8 @@ def resolve_schema(
         StateConflictError: The schema location belongs to another source (B22), or the schema is
             pinned and is to be inferred again.
     """
-    infer = partial(_infer, options, workers, on_found)
-    resolved = _resolved(options, infer, again=again, writes=writes)
+    found = partial(infer, options, workers, on_found)
+    resolved = _resolved(options, found, again=again, writes=writes)
     if warning := hinted_not_null(options):
         resolved = replace(resolved, warnings=(*resolved.warnings, warning))
     for warning in resolved.warnings:
@@ -230,6 +231,7 @@ def check_readable(resolved: ResolvedSchema, options: CloudFilesOptions) -> None
             f"record of {options.format} is read as a VARIANT. Declare it as string; or, with JSON "
             "or XML, leave the schema out and set singleVariantColumn, which takes whole records."
         )
+    refuse_too_deep(resolved.data_schema, None if resolved.version == GIVEN else resolved.version)
     open_reader(resolved.data_schema, options)
 
 
@@ -415,13 +417,11 @@ def obeying_pin(options: CloudFilesOptions, resolved: ResolvedSchema) -> CloudFi
     return replace(options, schema_evolution_mode=mode)
 
 
-def batch_context(  # noqa: PLR0913 - what a batch is read with
+def batch_context(
     options: CloudFilesOptions,
     resolved: ResolvedSchema,
+    places: StreamPlaces,
     *,
-    source: ObjectStore,
-    name: str,
-    state: ObjectStore,
     start: Offset,
     end: Offset,
 ) -> BatchContext:
@@ -430,16 +430,14 @@ def batch_context(  # noqa: PLR0913 - what a batch is read with
     Args:
         options: Those of the source.
         resolved: The schema to read with.
-        source: The folder the files land in.
-        name: What the state knows the source by.
-        state: The checkpoint location.
+        places: Those of the stream.
         start: Position of the first file.
         end: Position behind the last one.
     """
     return BatchContext(
-        source_uri=source.uri,
-        source_name=name,
-        state_uri=state.uri,
+        source_uri=places.source.uri,
+        source_name=places.name,
+        state_uri=places.state.uri,
         schema_uri=resolved.schema_uri,
         schema_version=resolved.version,
         data_schema=resolved.data_schema.json(),
@@ -472,9 +470,12 @@ def open_intake(
     return intake, lock
 
 
-def _infer(
-    options: CloudFilesOptions, workers: Workers | None, on_found: Callable[[], None] | None
+def infer(
+    options: CloudFilesOptions, workers: Workers | None, on_found: Callable[[], None] | None = None
 ) -> Inferred:
+    """Infer a schema as `resolve_schema` does, unless that was done for its DataFrame."""
+    if options.inferred is not None:
+        return Inferred.from_json(options.inferred)
     place = place_of(options, options.checkpoint_location)
     found = infer_source(options, place, own_locations(options), workers, on_found)
     check_names(found.data_schema, found.partition_schema, options)

@@ -131,9 +131,7 @@ def _context(options: CloudFilesOptions, intake: Intake, resolved: ResolvedSchem
     return batch_context(
         options,
         resolved,
-        source=intake.source,
-        name=intake.name,
-        state=intake.state,
+        intake,
         start=START,
         end=START,
     )

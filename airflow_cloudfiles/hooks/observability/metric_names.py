@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+COUNTERS: Final = ("files", "bytes", "rows", "rescued_rows", "corrupt_records")
+"""Counts of a report, under its names."""
 KINDS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("files", "bytes", "rows", "rescued_rows"), "counter"),
+    **dict.fromkeys(COUNTERS, "counter"),
     **dict.fromkeys(("schema_changes", "lost_files"), "counter"),
     **dict.fromkeys(("outstanding_files", "outstanding_bytes"), "gauge"),
     "oldest_outstanding_seconds": "gauge",
@@ -18,5 +20,3 @@ KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("waiting_files", "waiting_bytes", "oldest_waiting_seconds"), "gauge"),
 }
 """Every metric, and what it is; the pages and their alerts are checked against this."""
-COUNTERS: Final = ("files", "bytes", "rows", "rescued_rows")
-"""Of these, counts of a report, under its names."""

@@ -14,6 +14,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
+from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
+from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
 from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.commit import BatchId
@@ -27,9 +29,8 @@ from airflow_cloudfiles.engine.errors import (
     TargetNotDeltaError,
 )
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, launch
-from airflow_cloudfiles.engine.spark.tables.delta_writer import DeltaStreamWriter
+from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
-from airflow_cloudfiles.engine.spark.tables.stream_writer import TaskWritten
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import AzureAccess, to_environment
 
@@ -175,7 +176,12 @@ def test_a_commit_whose_answer_is_lost_keeps_its_files(
 def test_a_batch_given_up_at_its_commit_keeps_its_files_and_one_with_a_failed_task_does_not(
     on_s3: str,
 ) -> None:
-    writer = DeltaStreamWriter(on_s3, {"txnappid": "x"}, StructType().add("a", "long"))
+    writer = DeltaWriter(
+        on_s3,
+        SinkOptions.read({"txnappid": "x"}),
+        state=None,
+        schema=StructType().add("a", "long"),
+    )
     written = TaskWritten(_files(on_s3, A, [{"a": 1}]), A)
     writer.commit([written], 0)
     writer.abort([written], 0)  # as Spark does when what follows the commit fails

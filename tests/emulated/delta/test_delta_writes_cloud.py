@@ -66,3 +66,19 @@ def test_a_mapped_table_is_changed_by_commits_that_are_there_once(target: str) -
     sink.write(pa.table({"a": pa.array([2**40], pa.int64()), "new": [True]}))
     assert _values(read(target), "key", "new") == [(1, None), (2**40, True)]
     assert not sink.repeat(pa.table({"a": [0]})).is_new
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 100])
+def test_a_damaged_checkpoint_is_put_aside(target: str, content: bytes) -> None:
+    sink, location = Sink(target), DeltaLocation.of(target)
+    for number in range(3):
+        sink.write(pa.table({"a": [number]}))
+    table = DeltaTable(location.table_uri, storage_options=location.storage_options())
+    table.create_checkpoint()
+    [path] = [
+        each.path for each in location.store().list("_delta_log/") if each.path.endswith(".parquet")
+    ]
+    location.store().put(path, content)
+    assert _values(read(target), "a") == [(0,), (1,), (2,)]
+    sink.write(pa.table({"a": [3]}))
+    assert _values(_scanned(target), "a") == _values(read(target), "a") == [(0,), (1,), (2,), (3,)]

@@ -135,7 +135,7 @@ def test_a_queue_that_never_rests_is_left_after_what_was_there(place):
     def trickle():
         number = 0
         while not stop.wait(0.05):
-            place.send(place.event(f"in/late{number}"))
+            place.put(f"late{number}")
             number += 1
 
     sender = threading.Thread(target=trickle)

@@ -29,13 +29,18 @@ KEYS = [f"{number:02}" for number in range(25)]
 )
 def test_a_kill_while_draining_loses_and_repeats_nothing(aws, tmp_path, point, passage):  # B93
     place = SqsPlace(aws)
+    bucket = aws.bucket()
+    source = open_store(f"{bucket}/in", aws.access)
+    place.bucket = bucket.partition("://")[2]
+    for key in KEYS:
+        source.put(key, b"x")
     place.send(*(place.event(f"in/{key}") for key in KEYS))
     state = str(tmp_path / "state")
 
     def drain(crash_at: str) -> int:
         search = os.pathsep.join(filter(None, [PACKAGE_FOLDER, os.environ.get("PYTHONPATH")]))
         environment = {CRASH_AT: crash_at, "PYTHONPATH": search, **to_environment(aws.access)}
-        arguments = ["s3://bucket/in", state, place.url, "2"]
+        arguments = [source.uri, state, place.url, "2"]
         done = subprocess.run(
             [sys.executable, SCRIPT, *arguments],
             env={**os.environ, **environment},

@@ -21,10 +21,10 @@ from airflow_cloudfiles.engine.errors import (
     QueueError,
     UnsupportedOptionError,
 )
-from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
+from tests.support.discovery.places import SqsPlace
 from tests.support.emulators.azure import KEY
 
 AWS = AwsAccess(access_key_id="k", secret_access_key="the-secret", region="us-west-1")
@@ -77,6 +77,19 @@ def test_what_is_no_url_of_a_queue_is_refused(url):
         ("https://sqs-fips.us-gov-west-1.amazonaws.com/1/q", None, "us-gov-west-1"),
         ("https://sqs.cn-north-1.amazonaws.com.cn/1/q", None, "cn-north-1"),
         ("https://eu-west-1.queue.amazonaws.com/1/q", None, "eu-west-1"),
+        ("https://queue.amazonaws.com/1/q", None, "us-east-1"),
+        ("https://cn-north-1.queue.amazonaws.com.cn/1/q", None, "cn-north-1"),
+        ("https://sqs.eu-west-1.api.aws/1/q", None, "eu-west-1"),
+        ("https://sqs-fips.us-gov-east-1.api.aws/1/q", None, "us-gov-east-1"),
+        ("https://sqs.cn-northwest-1.api.amazonwebservices.com.cn/1/q", None, "cn-northwest-1"),
+        ("https://sqs.us-iso-east-1.c2s.ic.gov/1/q", None, "us-iso-east-1"),
+        ("https://sqs.eusc-de-east-1.amazonaws.eu/1/q", None, "eusc-de-east-1"),
+        ("https://vpce-0a-1b.sqs.eu-west-2.vpce.amazonaws.com/1/q", None, "eu-west-2"),
+        (
+            "https://vpce-0a-1b-us-gov-west-1a.sqs.us-gov-west-1.vpce.amazonaws.com/1/q",
+            None,
+            "us-gov-west-1",
+        ),
         ("https://sqs.eu-central-1.amazonaws.com/1/q", "eu-west-3", "eu-west-3"),
         ("https://vpce-0.sqs.example/1/q", None, "us-west-1"),
     ],
@@ -285,8 +298,21 @@ def test_a_file_is_recorded_with_a_version_that_can_be_read():
     source.put("x", b"abc")
     event = FileEvent(location="s3://bucket/in/x", spellings=(), size=3, time_us=1)
     assert _entry_of(source, event) == [source.head("x")]  # some servers send no etag
-    event = replace(event, etag="e")
-    assert _entry_of(source, event) == [FileEntry("x", 3, 1, "e")]
-    mount = MemoryStore(f"memory://{uuid.uuid4().hex}/in")
-    event = replace(event, location=f"{mount.uri}/late")  # the bucket's etag is none of a mount's
-    assert _entry_of(mount, event) == [FileEntry("late", 3, 1)]
+    event = replace(event, etag="e", size=4)
+    assert _entry_of(source, event) == [source.head("x")]
+    assert _entry_of(source, replace(event, location="s3://bucket/in/never")) == []
+
+
+def test_a_message_of_a_file_that_a_mount_does_not_show_yet_stays_in_the_queue(aws):
+    place = SqsPlace(aws)
+    place.source.put("there", b"x")
+    place.send(place.event("in/there"), place.event("in/late"))
+    report = place.run(hidden=1)
+    assert (report.new, report.deleted, report.ignored) == (1, 1, {"no such file": 1})
+    assert report.not_there == (f"{place.source.uri}/late",)
+    place.source.put("late", b"x")
+    end = time.monotonic() + 60
+    while place.recorded() != ["late", "there"] and time.monotonic() < end:
+        place.run()
+    assert place.recorded() == ["late", "there"]
+    assert place.left() == []

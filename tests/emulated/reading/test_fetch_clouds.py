@@ -8,13 +8,20 @@ import threading
 import uuid
 
 import pytest
+from azure.storage.blob import ContentSettings
 
-from airflow_cloudfiles.engine.errors import FileChangedError, FileMissingError
+from airflow_cloudfiles.engine.errors import (
+    FileChangedError,
+    FileMissingError,
+    FileUnreachableError,
+    FileUnreadableError,
+)
 from airflow_cloudfiles.engine.reading import encodings
 from airflow_cloudfiles.engine.reading import opened as fetching
 from airflow_cloudfiles.engine.reading import prefetch as ahead
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts
 from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
+from airflow_cloudfiles.engine.reading.presence import check_deleted, check_root
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.lines import fetch
@@ -89,6 +96,31 @@ def test_a_large_file_that_is_deleted_meanwhile_is_not_kept_in_part(store, monke
     assert counts.missing_files == 1
 
 
+def test_a_source_that_is_empty_or_gone_has_deleted_no_file(store):
+    store.put("a.json", b"1\n")
+    store.put("b.json", b"2\n")
+    gone, kept = listed(store)
+    store.delete("a.json")
+    check_deleted(store, [gone], lambda: [gone, kept])
+    store.put("a.json", b"3\n")
+    with pytest.raises(FileUnreachableError, match="gone for a moment"):
+        check_deleted(store, [gone], lambda: [gone, kept])
+    store.delete("a.json")
+    store.delete("b.json")
+    with pytest.raises(FileUnreachableError, match=r"is empty|does not exist any more"):
+        check_deleted(store, [gone], lambda: [gone, kept])
+
+
+@pytest.mark.parametrize("cloud", ["s3", "azure", "gcs"])
+def test_a_bucket_that_is_gone_has_deleted_no_file(request, cloud):
+    emulator = request.getfixturevalue({"s3": "aws", "azure": "azurite", "gcs": "gcs"}[cloud])
+    root = emulator.container() if cloud == "azure" else emulator.bucket()
+    name = root.partition("://")[2].partition("@")[0].partition("/")[0]
+    store = open_store(f"{root.replace(name, 'gone' + uuid.uuid4().hex[:8])}/in", emulator.access)
+    with pytest.raises(FileUnreachableError, match="there is no such"):
+        check_root(store)
+
+
 def test_what_changed_since_it_was_discovered_is_read_as_it_is_now(store):
     store.put("a.json", b"old\n")
     store.put("b.json", b"same\n")
@@ -146,3 +178,45 @@ def test_an_overwritten_file_is_left_to_its_newer_version(store):
     assert (counts.superseded_files, counts.changed_files) == (1, 0)
     # What is told is what a listing sees: else its version would be recorded twice.
     assert told == [file for file in listed(store) if file.path == "a.json"]
+
+
+@pytest.mark.parametrize("cloud", ["s3", "azure", "gcs"])
+def test_content_encoding_is_what_a_file_is_and_not_how_it_is_sent(request, cloud):
+    store = _stored_as_gzip(request, cloud, gzip.compress(b"1\n2\n"))
+    (file,) = listed(store)
+    assert gzip.decompress(store.get("a.json.gz")) == b"1\n2\n"
+    assert store.get_range("a.json.gz", 0, file.size, etag=file.etag)[:2] == b"\x1f\x8b"
+    assert read(store, [FileRange(file)]) == b"1\n2\n"
+
+
+def _stored_as_gzip(request, cloud, content):
+    name = {"s3": "aws", "azure": "azurite", "gcs": "gcs"}[cloud]
+    emulator = request.getfixturevalue(name)
+    root = emulator.container() if cloud == "azure" else emulator.bucket()
+    store = open_store(root, emulator.access)
+    if cloud == "s3":
+        bucket = root.removeprefix("s3://")
+        given = {"Bucket": bucket, "Key": "a.json.gz", "ContentEncoding": "gzip"}
+        emulator.client("s3").put_object(Body=content, **given)
+    elif cloud == "azure":
+        settings = ContentSettings(content_encoding="gzip")
+        store._blob("a.json.gz").upload_blob(content, content_settings=settings)
+    else:
+        blob = store._blob("a.json.gz", None)
+        blob.content_encoding = "gzip"
+        blob.upload_from_string(content)
+    return store
+
+
+def test_an_archived_object_is_to_be_restored(aws):
+    root = aws.bucket()
+    bucket = root.removeprefix("s3://")
+    for kind in ("GLACIER", "DEEP_ARCHIVE"):
+        key = f"{kind}.json"
+        aws.client("s3").put_object(Bucket=bucket, Key=key, Body=b"1\n", StorageClass=kind)
+        store = open_store(root, aws.access)
+        file = store.head(key)
+        with pytest.raises(FileUnreadableError, match=rf"{key}.*archived.*{kind}.*Restore") as told:
+            read(store, [FileRange(file)])
+        assert "ermission to" not in told.value.message
+        assert not told.value.is_retryable

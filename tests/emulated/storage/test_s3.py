@@ -8,6 +8,7 @@ import sys
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -17,13 +18,19 @@ from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.access import AwsAccess, to_environment
+from airflow_cloudfiles.engine.storage.access import (
+    ENVIRONMENT,
+    REQUEST_ARGUMENTS,
+    AwsAccess,
+    to_environment,
+)
 from airflow_cloudfiles.engine.storage.aws import session as aws_session
 from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
 from airflow_cloudfiles.engine.storage.aws.session import aws_client
 from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
+from tests.support.serving import serving
 
 ROLE = "arn:aws:iam::000000000000:role/reader"
 
@@ -358,3 +365,77 @@ def test_without_credentials_the_error_says_so(aws, monkeypatch, tmp_path):
 
 def test_pages_hold_at_most_a_thousand_objects():
     assert S3Store("s3://bucket")._page_size == 1000
+
+
+class _Asked(BaseHTTPRequestHandler):
+    """Answers every request, and keeps its headers."""
+
+    protocol_version = "HTTP/1.1"
+
+    def _answer(self):
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.asked[self.command] = dict(self.headers)
+        body = b""
+        if self.command == "GET":
+            body = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"e"')
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_PUT = _answer  # noqa: N815 - the server's
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("is_of_environment", [False, True])
+def test_requests_say_who_pays_and_how_is_encrypted(monkeypatch, is_of_environment):
+    said = {
+        "RequestPayer": "requester",
+        "ServerSideEncryption": "aws:kms",
+        "SSEKMSKeyId": "the-key",
+        "BucketKeyEnabled": True,
+    }
+    if is_of_environment:
+        for name, value in said.items():
+            monkeypatch.setenv(REQUEST_ARGUMENTS[name], str(value))
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), _Asked)) as server:
+        server.asked = {}
+        access = AwsAccess(
+            access_key_id="k",
+            secret_access_key="s",
+            region="us-east-1",
+            endpoint_urls={"": f"http://127.0.0.1:{server.server_port}"},
+            path_style=True,
+            checksums={"request_checksum_calculation": "when_required"},
+            request_arguments={} if is_of_environment else said,
+        )
+        store = open_store("s3://bucket", access)
+        store.put("a", b"1")
+        assert list(store.list()) == []
+    asked = server.asked
+    assert {method: headers.get("x-amz-request-payer") for method, headers in asked.items()} == {
+        "PUT": "requester",
+        "GET": "requester",
+    }
+    assert asked["PUT"]["x-amz-server-side-encryption"] == "aws:kms"
+    assert asked["PUT"]["x-amz-server-side-encryption-aws-kms-key-id"] == "the-key"
+    assert asked["PUT"]["x-amz-server-side-encryption-bucket-key-enabled"] == "true"
+    assert not any("checksum" in name.lower() for name in asked["PUT"])
+
+
+def test_a_table_says_the_same(aws, monkeypatch):
+    said = {"RequestPayer": "requester", "ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "key"}
+    access = replace(aws.access, request_arguments={**said, "BucketKeyEnabled": True})
+    monkeypatch.setenv(ENVIRONMENT, to_environment(access)[ENVIRONMENT])
+    options = DeltaLocation.of("s3://bucket/table").storage_options()
+    named = {name: options[name] for name in options if name.startswith(("aws_s", "aws_request"))}
+    named.pop("aws_secret_access_key")
+    assert named == {
+        "aws_request_payer": "true",
+        "aws_server_side_encryption": "aws:kms",
+        "aws_sse_kms_key_id": "key",
+        "aws_sse_bucket_key_enabled": "true",
+    }

@@ -415,6 +415,24 @@ def test_a_denied_folder_and_a_denied_file_are_named(server):
     assert not denied.value.is_retryable
 
 
+@pytest.mark.parametrize("kinds", ["line", "nothing", "no mode"])
+def test_a_server_that_sends_no_kinds_of_files_lists_the_same(server, kinds):
+    """Permissions without type bits, as servers that are no Unix send them, hid every file."""
+    (server.folder / "deep/er").mkdir(parents=True)
+    (server.folder / "a.json").write_bytes(b"{}\n")
+    (server.folder / "deep/er/data.json").write_bytes(b"{}\n")
+    (server.folder / "link.json").symlink_to(server.folder / "a.json")
+    store = open_store(server.served.location, server.served.access)
+    usual = list(store.list())
+    server.faults.kinds = kinds
+    assert list(store.list()) == usual
+    assert [each.path for each in usual] == ["a.json", "deep/er/data.json"]
+    assert store.is_folder()
+    assert [store.head(key) for key in ("a.json", "deep", "link.json")] == [usual[0], None, None]
+    assert store.get("deep/er/data.json") == b"{}\n"
+    assert _discovered(store).files == len(usual)
+
+
 def test_a_source_that_is_not_there_is_said_to_be(server):
     store = open_store(f"{server.served.location}none", server.served.access)
     with pytest.raises(SourceNotFoundError, match="does not exist"):

@@ -150,7 +150,8 @@ def test_a_message_names_a_file_below_the_source_or_nothing(rewrites, event, key
     access = AzureAccess(sas_token="SECRET", blob_endpoint=f"http://127.0.0.1:{foreign.port}/acct")
     source = AzureStore("abfss://c@acct.dfs.core.windows.net/in", access)
     options = DiscoveryOptions(path_rewrites=rewrites)
-    candidates = Candidates(source, FileFilter(source.uri, None, options, []), options)
+    wanted = FileFilter(source.uri, None, options, [])
+    candidates = Candidates(source, wanted, options, looks=False)
     with ThreadPoolExecutor(1) as pool:
         found = [entry.path for entry in candidates.of([event], pool)]
     assert found == ([key] if key else [])

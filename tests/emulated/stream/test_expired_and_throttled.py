@@ -20,10 +20,9 @@ from airflow_cloudfiles.engine.errors import (
     SourceError,
     StateError,
 )
-from airflow_cloudfiles.engine.spark import split_rows
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
-from tests.support.answering_proxy import AnsweringProxy, answering_proxy
+from tests.support.answering_proxy import CUT, AnsweringProxy, answering_proxy
 from tests.support.emulators.aws import Aws
 from tests.support.ingested import Ingested
 from tests.support.laws import some
@@ -58,7 +57,6 @@ class FarIngested(Ingested):
         )
         self.sink = {}
         self.iceberg = ""
-        self._token = split_rows.new_token()
         self.given = {"cloudFiles.maxFilesPerTrigger": "1"}
 
     def add(self, *names: str, **fields: Any) -> None:
@@ -114,3 +112,50 @@ def test_a_store_that_throttles_any_request_for_a_while_fails_no_run(
         stream.run()
         assert proxy.pass_all() == 2, place
     assert stream.rows() == sorted(["0", *places])
+
+
+_REQUESTS_OF_A_RUN = 40
+"""So many has a run at least."""
+
+
+def _outcome(stream: FarIngested) -> CloudFilesError | None:
+    try:
+        stream.run()
+    except CloudFilesError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(
+    "number", some(range(_REQUESTS_OF_A_RUN), 6, name="requests that are cut off")
+)
+def test_any_answer_that_breaks_off_is_asked_for_again_or_can_be(
+    far: tuple[FarIngested, AnsweringProxy], number: int
+) -> None:
+    stream, proxy = far
+    stream.add("new")
+    proxy.answer(".", CUT, b"", 1, after=number)
+    failed = _outcome(stream)
+    assert proxy.pass_all() == 1
+    assert failed is None or failed.is_retryable, failed
+    stream.run()
+    assert stream.rows() == ["0", "new"]
+
+
+@pytest.mark.parametrize("what", ["cut", "busy"])
+def test_a_listing_of_a_log_that_fails_for_a_moment_is_an_outage(
+    far: tuple[FarIngested, AnsweringProxy], what: str
+) -> None:
+    stream, proxy = far
+    stream.add("new")
+    where = "GET .*list-type=2.*_delta_log"
+    for after in range(4 if what == "cut" else 1):
+        if what == "cut":
+            proxy.answer(where, CUT, b"", 1, after=after)
+        else:
+            proxy.answer(where, 503, SLOW_DOWN, 1000, after=after)
+        failed = _outcome(stream)
+        proxy.pass_all()
+        assert failed is None or (isinstance(failed, SinkError) and failed.is_retryable), failed
+    stream.run()
+    assert stream.rows() == ["0", "new"]

@@ -151,14 +151,13 @@ for name, stream in streams_from_file(Path(__file__).with_name("marked.yaml")).i
     where = {"source": "s3://nowhere", "lake": "s3://nowhere", "queue": ""}
     with DAG(name, schedule=None, params=where):
         function = CloudFilesTaskGroup(name, **stream, prefix_group_id=False)
-        warm = CloudFilesIngestOperator(  # a run with a function has a Spark of its own
-            task_id="keeps_warm",
+        local = CloudFilesIngestOperator(
+            task_id="has_no_spark",
             source=stream["source"],
             format=stream["format"],
-            checkpoint_location="{{ params.lake }}/warm/state",
-            target="{{ params.lake }}/warm/table",
+            checkpoint_location="{{ params.lake }}/local/state",
+            target="{{ params.lake }}/local/table",
             conn_id=stream["conn_id"],
-            master="local[1]",
-            keep_warm="2 minutes",
+            engine="local",
         )
-        function >> warm
+        function >> local

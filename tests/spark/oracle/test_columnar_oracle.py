@@ -292,3 +292,34 @@ def test_a_stream_of_variants_goes_through_a_sink_of_spark(
         tuple(row)
         for row in found.selectExpr("to_json(v)", "to_json(s.v)", "_rescued_data").collect()
     ] == [(f"[{each}]", f"[{each}]", None) for each in range(3)]
+
+
+@pytest.mark.parametrize("codec", ["none", "zlib", "snappy", "lz4", "zstd"])
+def test_old_dates_and_fractions_near_1970_of_orc_are_those_that_spark_wrote(
+    spark: SparkSession, tmp_path: Path, codec: str
+) -> None:
+    rows_of_table = ", ".join(
+        f"(date'{day}', timestamp'{clock}')"
+        for day, clock in [
+            ("0001-01-01", "1970-01-01 00:00:00.5"),
+            ("1500-01-01", "1969-12-31 23:59:58.5"),
+            ("1582-10-15", "1970-01-01 05:00:00.25"),
+            ("1969-12-31", "1969-12-31 12:00:00.75"),
+        ]
+    )
+    query = f"SELECT * FROM VALUES {rows_of_table} AS t(d, t)"
+    zones = spark._jvm.java.util.TimeZone  # type: ignore[union-attr]
+    before = zones.getDefault()
+    zones.setDefault(zones.getTimeZone("Europe/Berlin"))
+    try:
+        spark.sql(query).coalesce(1).write.option("compression", codec).orc(str(tmp_path / "t"))
+    finally:
+        zones.setDefault(before)
+    [path] = (tmp_path / "t").glob("*.orc")
+    file = MemoryFile(path.read_bytes())
+    given = options("orc")
+    found = rows(file, infer([file], given), given)
+    wanted = spark.sql(query).selectExpr("d", "unix_millis(t) AS t").toArrow().to_pylist()
+    assert [row["d"] for row in found] == [row["d"] for row in wanted]
+    # The clock of the writer is taken for UTC, an hour later.
+    assert [row["t"].timestamp() for row in found] == [row["t"] / 1000 + 3600 for row in wanted]

@@ -16,10 +16,10 @@ from pyspark.sql.types import (
     DataType,
     StructField,
     StructType,
-    VariantType,
     VariantVal,
 )
 
+from airflow_cloudfiles.engine.spark_types import VariantType
 from airflow_cloudfiles.engine.types import canonical_struct
 from tests.support.formats.numbers_law import OPTION
 from tests.support.formats.xml_files import columns, inferred, numbers, reader, table_of, written

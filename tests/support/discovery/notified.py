@@ -76,6 +76,25 @@ def eventbridge_event(bucket: str, key: str, size: Any) -> dict[str, Any]:
     }
 
 
+def logged_call(call: str, key: str = "in/x", **fields: Any) -> dict[str, Any]:
+    """A call to S3 that CloudTrail has logged, as EventBridge sends it."""
+    detail = {
+        "eventVersion": "1.10",
+        "userIdentity": {"type": "AWSService", "invokedBy": "firehose.amazonaws.com"},
+        "eventTime": "2025-11-21T06:11:29Z",
+        "eventSource": "s3.amazonaws.com",
+        "eventName": call,
+        "requestParameters": {"bucketName": "b", "Host": "b.s3.amazonaws.com", "key": key},
+        "responseElements": {"x-amz-version-id": "096fKKXTRTtl3on89fVO.nfljtsv6qko"},
+        "additionalEventData": {"bytesTransferredIn": 7, "SignatureVersion": "SigV4"},
+        "readOnly": False,
+        "managementEvent": False,
+        **fields,
+    }
+    event = eventbridge_event("b", key, 7)
+    return {**event, "detail-type": "AWS API Call via CloudTrail", "detail": detail}
+
+
 def azure_event(
     container: str,
     name: str,

@@ -16,8 +16,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.formats.avro.infer import AvroInference
-from airflow_cloudfiles.engine.formats.avro.reader import AvroReader
+from airflow_cloudfiles.engine.formats.avro.reader import AvroInference, AvroReader
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.types import canonical_struct
 

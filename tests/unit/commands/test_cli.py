@@ -236,3 +236,12 @@ def test_a_value_is_written_for_people():
     assert as_text({**value, "empty": {}}) == (
         "files: 1,234,567\nnone: none\nis: yes\nmore:\n  a: 1\nlist:\n  x\n  y\nempty: none"
     )
+
+
+@pytest.mark.parametrize("end", ["\n", " "])
+def test_a_location_with_a_blank_end_is_no_other_state(tmp_path, capsys, end):
+    assert cli.main(["state", "--checkpoint-location", f"{tmp_path}{end}"]) == cli.ASKED_WRONGLY
+    assert "begins or ends with a blank or a line end" in capsys.readouterr().err
+    arguments = ["--source", f"{tmp_path}{end}", "--checkpoint-location", f"{tmp_path}/state"]
+    assert cli.main(["discover", *arguments]) != 0
+    assert "begins or ends with a blank or a line end" in capsys.readouterr().err

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from pyspark.sql.types import StructField, StructType, VariantType
+from pyspark.sql.types import StructField, StructType
 from pyspark.sql.variant_utils import VariantUtils
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
@@ -32,6 +32,7 @@ from airflow_cloudfiles.engine.errors import (
     SinkError,
 )
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
+from airflow_cloudfiles.engine.spark_types import VariantType
 from airflow_cloudfiles.engine.types import VARIANT
 from tests.support.formats.columnar_files import parquet
 from tests.support.formats.variant_files import NOTHING, annotated, plain, variant

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
-from airflow_cloudfiles.engine.delta.dictionaries import SAMPLE_ROWS, dictionary_columns
+from airflow_cloudfiles.engine.delta.statistics import SAMPLE_ROWS, dictionary_columns
 
 ROWS = 10_000
 

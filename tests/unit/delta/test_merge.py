@@ -28,7 +28,7 @@ from airflow_cloudfiles.engine.delta.data_files import (
 )
 from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
 from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
-from airflow_cloudfiles.engine.delta.staged import STAGED
+from airflow_cloudfiles.engine.delta.read.log import STAGED
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
 from tests.support.delta_tables import read_by_duckdb, sorted_rows
 from tests.support.laws import examples

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.optimize import auto_compact, optimize
 from airflow_cloudfiles.engine.delta.read.actions import AddFile
-from airflow_cloudfiles.engine.delta.read.paths import decoded
+from airflow_cloudfiles.engine.delta.read.log import decoded
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.delta.write.alter import add_column, drop_column, rename_column
 from airflow_cloudfiles.engine.options.sink import TableOptions

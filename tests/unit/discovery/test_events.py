@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.discovery.events.base import (
     sample,
 )
 from airflow_cloudfiles.engine.discovery.queues.base import Message
-from tests.support.discovery.notified import azure_event, eventbridge_event, s3_event
+from tests.support.discovery.notified import azure_event, eventbridge_event, logged_call, s3_event
 from tests.support.laws import examples
 
 PARSERS = [events_aws.parse, events_azure.parse, events_gcp.parse]
@@ -86,6 +86,7 @@ def damaged(value, path, replacement):
         [
             s3_event("b", "in/x", 1),
             eventbridge_event("b", "in/x", 1),
+            logged_call("PutObject"),
             {"Type": "Notification", "Message": json.dumps(s3_event("b", "in/x", 1))},
             azure_event("c", "in/x", 1),
             [azure_event("c", "in/x", 1, cloud_event=True)],
@@ -176,6 +177,71 @@ def test_an_s3_event_tells_version_and_time():
     assert event.etag == "b1946ac92492d2347c6235b4d2611184"
 
 
+@pytest.mark.parametrize("call", ["PutObject", "CompleteMultipartUpload", "CopyObject"])
+@pytest.mark.parametrize("through_sns", [False, True])
+def test_a_call_that_cloudtrail_has_logged_announces_a_file(call, through_sns):
+    body = logged_call(call, "in/a b+%2B.json")
+    if through_sns:
+        body = {"Type": "Notification", "Message": json.dumps(body)}
+    [event] = events_aws.parse(message(body))
+    assert (event.location, event.size, event.etag) == ("s3://b/in/a b+%2B.json", None, "")
+    logged = {"Records": [logged_call(call, "in/a b+%2B.json")["detail"]]}  # as in its files
+    assert events_aws.parse(message(logged)) == [event]
+    assert event.doubtful  # the object may be gone, or another one since
+
+
+def test_an_object_that_ceph_has_synced_is_a_new_file():
+    [event] = events_aws.parse(message(s3_event("b", "x", 1, name="s3:ObjectSynced:Create")))
+    assert event.location == "s3://b/x"
+
+
+def in_records(*events):
+    return {"Records": [record for event in events for record in event["Records"]]}
+
+
+@pytest.mark.parametrize(
+    ("parse", "body", "attributes", "named", "announced"),
+    [
+        (events_aws.parse, s3_event("b", "x", 1, name="ObjectMade:Put"), {}, "ObjectMade:Put", 0),
+        (
+            events_aws.parse,
+            in_records(s3_event("b", "x", 1, name="New:Kind"), s3_event("b", "y", 1)),
+            {},
+            "New:Kind",
+            1,
+        ),
+        (events_aws.parse, in_records(s3_event("b", "x", -1), s3_event("b", "y", 1)), {}, "-1", 1),
+        (
+            events_aws.parse,
+            {**eventbridge_event("b", "x", 1), "detail-type": "Object Restored From Trash"},
+            {},
+            "Object Restored From Trash",
+            0,
+        ),
+        (events_aws.parse, logged_call("PutObjectFromElsewhere"), {}, "PutObjectFromElsewhere", 0),
+        (events_aws.parse, logged_call("PutObject", eventSource="x.amazonaws.com"), {}, "x.ama", 0),
+        (events_aws.parse, {**logged_call("PutObject"), "detail": {}}, {}, "eventSource", 0),
+        (events_azure.parse, azure_event("c", "x", 1, kind="BlobUndeleted"), {}, "BlobUndel", 0),
+        (
+            events_azure.parse,
+            [azure_event("c", "x", 1, kind="Later"), azure_event("c", "y", 1)],
+            {},
+            "Later",
+            1,
+        ),
+        (events_azure.parse, {"eventType": "Microsoft.EventGrid.Other"}, {}, "not an event", 0),
+        (events_gcp.parse, b"", {**FINALIZE, "eventType": "OBJECT_RESTORE"}, "OBJECT_RESTORE", 0),
+    ],
+)
+def test_what_may_announce_a_file_is_kept_and_named_and_hides_no_other(
+    parse, body, attributes, named, announced
+):
+    found = parse(message(body, **attributes))
+    assert isinstance(found, Poison)
+    assert named in found.reason
+    assert len(found.events) == announced
+
+
 def test_a_message_may_hold_several_records():
     body = s3_event("b", "x", 1)
     removed = s3_event("b", "y", 2, name="ObjectRemoved:Delete")
@@ -204,7 +270,13 @@ def test_a_message_may_hold_several_records():
         ({"Type": "SubscriptionConfirmation", "Token": "t"}, "subscription of a topic"),
         (s3_event("b", "x", 1, name="ObjectRemoved:Delete"), "ObjectRemoved"),
         (s3_event("b", "x", 1, name="s3:ObjectTagging:Put"), "ObjectTagging"),
-        (s3_event("b", "x", 1, name="Something:Else"), "another kind of event"),
+        (s3_event("b", "x", 1, name="s3:ObjectAccessed:Get"), "ObjectAccessed"),
+        (s3_event("b", "x", 1, name="ObjectSynced:Delete"), "ObjectSynced"),
+        (s3_event("b", "x", 1, name="s3:BucketCreated"), "BucketCreated"),
+        (logged_call("GetObject"), "call that makes no object"),
+        (logged_call("UploadPart"), "call that makes no object"),
+        (logged_call("PutBucketPolicy"), "call that makes no object"),
+        (logged_call("PutObject", errorCode="AccessDenied"), "call that failed"),
         (
             {**eventbridge_event("b", "x", 1), "detail-type": "Object Deleted"},
             "Object Deleted",
@@ -334,7 +406,7 @@ def test_the_host_is_that_of_the_account(url, host):
     [
         (azure_event("c", "x", 1, kind="BlobDeleted", api="DeleteBlob"), "BlobDeleted"),
         (azure_event("c", "x", None, kind="DirectoryCreated"), "DirectoryCreated"),
-        (azure_event("c", "x", None, kind="Later"), "another kind of event"),
+        (azure_event("c", "x", None, kind="AsyncOperationInitiated"), "AsyncOperationInitiated"),
         (
             {"eventType": "Microsoft.EventGrid.SubscriptionValidationEvent", "subject": ""},
             "validation of a subscription",

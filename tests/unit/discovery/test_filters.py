@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 
 import pytest
@@ -70,11 +71,44 @@ def test_the_table_of_globbers(path, key, default, strict):  # B90
         (r"\*\{\\", ["*{\\"], ["x{\\"]),
         ("a.b(c)+|$^", ["a.b(c)+|$^"], ["axb(c)+|$^"]),
         ("*.png", ["x.png", ".png"], ["x.PNG", "x.png.gz"]),
+        ("*{abc,b}*c", ["abc", "abcc", "bc"], ["ab", "cb"]),
+        ("{a,}{,b}", ["", "a", "b", "ab"], ["ba"]),
+        ("?\udcff*", ["x\udcff", "\n\udcff\n"], ["\udcff"]),
+        ("[+-0]x", ["0x", "+x"], ["/x", "1x"]),
     ],
 )
 def test_patterns_are_hadoop_s(pattern, matching, others):
     found = compile_name(pattern)
-    assert [name for name in [*matching, *others] if found.fullmatch(name)] == matching
+    assert [name for name in [*matching, *others] if found.matches(name)] == matching
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("*a" * 45 + "*b", "a" * 1024),
+        ("{/,a}" * 200 + "b", "a" * 1024),
+        ("{*,a}" * 100 + "b", "a" * 1024),
+        ("*{a,a}" * 100 + "b", "a" * 1024),
+        ("{" * 150 + "a" + ",a}" * 150 + "b", "a" * 1024),
+        ("?*" * 100 + "[^a]", "a" * 1024),
+        ("{a,aa}" * 200 + "b", "a" * 1024),
+    ],
+)
+def test_no_pattern_makes_matching_slow(pattern, name):
+    """With a regular expression each of these takes longer than the universe is old."""
+    assert not compile_name(pattern).matches(name)
+    assert not SourcePattern(pattern).matches(name)
+    strict = SourcePattern(pattern, strict=True)
+    assert not strict.matches(f"{name}/{name}")
+    assert not strict.may_hold(f"c/{name}")
+
+
+def test_what_a_pattern_keeps_of_names_is_bounded():
+    glob = compile_name("*[^x]*a*")
+    for start in range(0x100, 0x100 + 150_000, 50):
+        name = "".join(map(chr, range(start, start + 50)))
+        assert not glob.matches(name)
+        assert glob.matches(name + "a")
 
 
 @pytest.mark.parametrize("pattern", ["[a", "x[", "{a,b", "a\\", "[]", "[z-a]", "[^]"])
@@ -136,6 +170,8 @@ def test_a_pattern_tells_how_keys_begin():
         ("a._COPYING_.json", False),
         ("a_b", False),
         ("", False),
+        ("2026_$folder$", True),
+        ("a_$folder$.json", False),
     ],
 )
 def test_the_hidden_rule_is_spark_s(name, hidden):  # B91
@@ -208,6 +244,17 @@ PATTERNS = st.lists(
     min_size=1,
     max_size=7,
 ).map("".join)
+
+
+TOKENS = {"*": "[^/]*", "?": "[^/]", "a": "a", "b": "b", "[a-b]": "[a-b]", "[^a]": "[^a/]"}
+GROUPS = {"{a,b/a}": "(?:a|b/a)", "{b*,a}": "(?:b[^/]*|a)", "{a,ab}": "(?:a|ab)", "{,b}": "(?:|b)"}
+
+
+@given(st.lists(st.sampled_from(sorted(TOKENS | GROUPS)), max_size=7), st.text("ab/", max_size=8))
+def test_a_pattern_matches_what_its_regular_expression_does(tokens, name):
+    expression = "".join({**TOKENS, **GROUPS, "/": "/"}[token] for token in tokens)
+    expected = re.fullmatch(expression, name) is not None
+    assert compile_name("".join(tokens)).matches(name) is expected
 
 
 @given(KEYS, PATTERNS, st.booleans(), st.sampled_from([None, "a*", "*b"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ from airflow_cloudfiles.engine.iceberg.commit import (
     ready_table,
 )
 from airflow_cloudfiles.engine.iceberg.data_files import IcebergDataFile, IcebergFileWriter
+from airflow_cloudfiles.engine.iceberg.lineage import PROPERTY
 from airflow_cloudfiles.engine.state.sink_log import SinkRecord
 from tests.support.iceberg_tables import LocalCatalog
 
@@ -294,6 +296,36 @@ def test_expired_snapshots_are_no_loss(lake: LocalCatalog) -> None:
     assert not commit(lake, 1, plan="p1").is_new
     assert commit(lake, 3).is_new
     assert values(lake) == [0, 1, 2, 3, 100]
+
+
+def test_a_table_that_shows_nothing_more_of_a_stream_is_told_by_the_record(
+    lake: LocalCatalog,
+) -> None:
+    for number in range(3):
+        version = commit(lake, number, plan=f"p{number}").sequence
+    had = replace(record(lake, 2), version=version)
+    others_append(lake)
+    table = lake.table("t")
+    table.transaction().remove_properties(PROPERTY + "stream").commit_transaction()
+    check_expected(lake.uri("t"), "stream", had, "/state")
+    old = [each.snapshot_id for each in table.snapshots() if (each.sequence_number or 0) < 4]
+    table.refresh().maintenance.expire_snapshots().by_ids(old).commit()
+    check_expected(lake.uri("t"), "stream", had, "/state")
+    for number in (1, 2):
+        assert not commit(lake, number, plan=f"p{number}", expected=had).is_new
+    assert commit(lake, 3, plan="p3", expected=had).is_new
+    assert values(lake) == [0, 1, 2, 3, 100]
+
+
+def test_a_rolled_back_table_without_the_property_lacks_its_batches(lake: LocalCatalog) -> None:
+    for number in range(3):
+        version = commit(lake, number).sequence
+    had = replace(record(lake, 2), version=version)
+    lake.table("t").transaction().remove_properties(PROPERTY + "stream").commit_transaction()
+    roll_back(lake, 1)
+    others_append(lake)
+    with pytest.raises(LostBatchesError, match=r"lacks batch 2.*rolled back"):
+        check_expected(lake.uri("t"), "stream", had, "/state")
 
 
 def test_another_table_of_the_same_name_lacks_its_batches(lake: LocalCatalog) -> None:

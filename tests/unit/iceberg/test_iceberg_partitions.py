@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions import EqualTo, IsNull
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
@@ -28,7 +28,7 @@ from airflow_cloudfiles.engine.iceberg.commit import (
 from airflow_cloudfiles.engine.iceberg.data_files import IcebergFileWriter
 from airflow_cloudfiles.engine.iceberg.partitions import Partitioner, new_spec, parse
 from airflow_cloudfiles.engine.iceberg.schema import new_schema
-from tests.support.iceberg_tables import LocalCatalog
+from tests.support.iceberg_tables import LocalCatalog, read_with_duckdb
 from tests.support.laws import examples
 
 COLUMNS = pa.schema(
@@ -123,6 +123,67 @@ def test_partitioned_rows_are_found_by_filters_of_both_readers(lake: LocalCatalo
         expected = {row["id"] for row in rows if row["name"] == name}
         assert set(scan.to_arrow()["id"].to_pylist()) == expected
         assert len(list(scan.plan_files())) < len(files), "the others are skipped"
+
+
+@pytest.mark.parametrize(
+    ("option", "kind", "values"),
+    [
+        (
+            "p",
+            pa.string(),
+            ["null", "", "None", "NULL", "__HIVE_DEFAULT_PARTITION__", "𠮷/=%", "nul"],
+        ),
+        ("truncate(4, p)", pa.string(), ["null", "nullable", "", "𠮷𠮷", "abcde"]),
+        ("p", pa.bool_(), [True, False]),
+        ("p", pa.decimal128(10, 8), [Decimal("0E-8"), Decimal("1E-8")]),
+        ("p", pa.date32(), [dt.date(1, 1, 1), dt.date(1970, 1, 1), dt.date(9999, 12, 31)]),
+        ("day(p)", pa.date32(), [dt.date(1969, 12, 31), dt.date(1970, 1, 1)]),
+        ("bucket(4, p)", pa.string(), ["null", "", "a"]),
+        ("p", pa.int32(), [0, -1]),
+    ],
+)
+def test_null_is_a_partition_of_its_own(
+    lake: LocalCatalog, option: str, kind: pa.DataType, values: list[Any]
+) -> None:
+    columns = pa.schema([("id", pa.int64()), ("p", kind)])
+    target, rules = IcebergTarget.of(lake.uri("t")), TableRules(partition_by=option)
+    rows = [{"id": n, "p": value} for n, value in enumerate([None, *values, None])]
+    writer = IcebergFileWriter(target, ready_table(target, columns, rules))
+    files = writer.write([pa.RecordBatch.from_pylist([row], columns) for row in rows])
+    commit_batch(
+        lake.uri("t"), batch=IcebergBatch("s", 0), files=files, columns=columns, rules=rules
+    )
+    for value in {None, *values}:
+        chosen = IsNull("p") if value is None else EqualTo("p", value)
+        want = {row["id"] for row in rows if row["p"] == value}
+        assert set(lake.table("t").scan(row_filter=chosen).to_arrow()["id"].to_pylist()) == want
+        where = "p IS NULL" if value is None else "p = ?"
+        found = read_with_duckdb(lake.table("t"), where, [] if value is None else [value])
+        assert {row["id"] for row in found} == want
+    [nulls] = [file for file in files if file.partition == (None,)]
+    assert nulls.rows == 2
+
+
+@pytest.mark.parametrize("option", [None, "k", "truncate(1, k)"])
+def test_characters_of_every_plane_are_the_same_to_both_readers(
+    lake: LocalCatalog, option: str | None
+) -> None:
+    texts = [f"{chr(plane * 0x10000 + 0xBB7)}野家" for plane in range(17)]
+    columns, rules = (
+        pa.schema([("k", pa.string()), ("𠮷", pa.string())]),
+        TableRules(partition_by=option),
+    )
+    target = IcebergTarget.of(lake.uri("t"))
+    writer = IcebergFileWriter(target, ready_table(target, columns, rules))
+    rows = [{"k": text, "𠮷": text} for text in texts]
+    files = writer.write([pa.RecordBatch.from_pylist([row], columns) for row in rows])
+    commit_batch(
+        lake.uri("t"), batch=IcebergBatch("s", 0), files=files, columns=columns, rules=rules
+    )
+    for row in rows:
+        scan = lake.table("t").scan(row_filter=EqualTo("k", row["k"]))
+        assert scan.to_arrow().to_pylist() == [row]
+        assert read_with_duckdb(lake.table("t"), "k = ?", [row["k"]]) == [row]
 
 
 def test_many_partitions_keep_few_files_open(

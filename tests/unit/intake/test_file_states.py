@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cloudfiles import cloud_files_metrics, cloud_files_state
+from airflow_cloudfiles.cli import main
 from airflow_cloudfiles.engine import storage
 from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError, StateError
-from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.intake.file_state_columns import COLUMNS
+from airflow_cloudfiles.engine.files import FileEntry, Offset, iso_time
+from airflow_cloudfiles.engine.intake.file_state_columns import COLUMNS, rows
 from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
@@ -92,6 +93,7 @@ def test_a_file_is_discovered_then_planned_then_committed(written):  # B117
     assert (done["ingestion_state"], done["batch_id"], done["run_id"]) == ("INGESTED", 0, "run-1")
     assert (done["table_version"], done["schema_version"]) == (10, 2)
     assert (done["batch_files"], done["batch_rows"], done["batch_rescued_rows"]) == (1, 10, 1)
+    assert done["batch_corrupt_records"] is None  # which that report does not count
     assert (done["entry"], done["index"], rows[1]["index"]) == (0, 0, 1)
     assert done["source_id"] == "0"
 
@@ -490,3 +492,32 @@ def test_entries_are_read_when_their_rows_are_asked_for(written):
 def test_names_of_the_source_are_accepted_for_its_state(written):
     written.discover("a")
     assert cloud_files_state(f"{written.uri}/sources/0").read_all().num_rows == 1
+
+
+DAY_US = 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("days", "written_as"),
+    [
+        (-134_774, "1601-01-01T00:00:00+00:00"),
+        (-719_162, "0001-01-01T00:00:00+00:00"),
+        (-719_163, "+00000-12-31T00:00:00+00:00"),
+        (-1_000_000, "-00768-02-04T00:00:00+00:00"),
+        (2_932_896, "9999-12-31T00:00:00+00:00"),
+        (2_932_897, "+10000-01-01T00:00:00+00:00"),
+        (100_000_000, "+275760-09-13T00:00:00+00:00"),
+    ],
+)
+def test_a_file_of_any_year_is_in_the_table(written, days, written_as, capsys):
+    """The dates are those of `java.time` and of JavaScript's `Date`."""
+    written.append(FileEntry("a.json", 1, days * DAY_US))
+    [time] = cloud_files_state(written.uri).read_all()["create_time"].cast("int64").to_pylist()
+    assert time == days * DAY_US
+    [row] = rows(FileStates(StateSnapshot.take(written.uri)).groups())
+    shown = row["create_time"]
+    assert (shown if isinstance(shown, str) else shown.isoformat()) == written_as
+    assert iso_time(days * DAY_US) == written_as
+    for how in ([], ["--json"]):
+        assert main(["state", "files", "--checkpoint-location", written.uri, *how]) == 0
+    assert written_as in capsys.readouterr().out

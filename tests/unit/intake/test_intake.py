@@ -298,7 +298,7 @@ def test_the_source_is_found_among_others(opened):
     ("content", "error"),
     [
         (b"v2\n{}\n{}", IncompatibleStateError),
-        (b"", IncompatibleStateError),
+        (b"", CorruptedStateError),
         (b'v1\n{}\n{"topic":{}}', CorruptedStateError),
         (b"v1\n{}\ntorn", CorruptedStateError),
         (None, CorruptedStateError),

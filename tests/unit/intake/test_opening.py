@@ -6,7 +6,6 @@ The stores are in memory; each process of a run has one of its own, which counts
 from __future__ import annotations
 
 import contextlib
-import json
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -108,16 +107,15 @@ def test_a_run_that_records_files_only_writes(stream: Stream) -> None:
         assert store.requests - asked == Counter(put=3)
 
 
-def test_the_planning_process_asks_only_what_is_committed(stream: Stream) -> None:
+def test_planning_asks_only_what_is_committed(stream: Stream) -> None:
     stream.drop()
     with driver(stream) as (intake, before, ahead, _):
         intake.check()
         intake.discover()
         head = intake.known_head()
-        given = json.loads(json.dumps(ahead.to_hand_over(opening._LOGS)))
     store = MemoryStore(stream.state)
     other = FetchedAhead(store)
-    other.seed(given)
+    other.seed(ahead, opening._LOGS)
     with given_to_all(other), stream.intake(open_store(stream.state)) as intake:
         assert position_of_a_job(intake.state, intake.plans) == before
         intake.begin_at(before)
@@ -170,7 +168,7 @@ def test_a_state_that_is_near_is_opened_under_its_lock(stream: Stream) -> None:
     lock = RunLock(MemoryStore(stream.state))
     with opening.opened_under(lock, stream.state, timeout_seconds=0.0) as opened:
         assert lock.is_held
-        assert opened.to_hand_over() is None
+        assert opened.ahead is None
         opened.end_reads()
     end_releases()
     assert not lock.is_held

@@ -233,7 +233,11 @@ def test_a_stream_is_not_defined_that_would_move_files_into_its_source(  # B121
 def test_a_query_of_ones_own_says_that_it_does_not_clean(
     stream: Source, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stream.batch_again(0)
+    options = {**stream.spec().source_options(), "path": str(stream.source)}
+    query = CloudFilesDataSource(options)
+    reader = query.streamReader(query.schema())
+    reader.prepareForTriggerAvailableNow()
+    reader.stop()
     assert "a query of your own does not clean its source" in caplog.text
     caplog.clear()
     stream.add("late")

@@ -4,35 +4,50 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from airflow_cloudfiles.engine.job import jvm, jvm_archive
 from airflow_cloudfiles.engine.job.jvm_archive import Archive
+from tests.support.waiting import until
 
 COMMAND = ["/usr/bin/java", "-cp", "jars/*", "Main"]
 KEY = "abc"
+_JAVA = """#!/bin/sh
+# Makes an archive as Java does, or says why not.
+echo "$@" > {folder}/asked
+for word in "$@"; do
+    case "$word" in -XX:SharedArchiveFile=*) made="${{word#*=}}" ;; esac
+done
+{does}
+"""
 
 
-def _jvm(folder: Path, options: list[str], *, writes: int | None = 100) -> None:
-    """End as a JVM does: it writes the archive that it was asked for."""
-    made = [each.partition("=")[2] for each in options if "ArchiveClassesAtExit" in each]
-    if made and writes is not None:
-        Path(made[0]).write_bytes(b"c" * writes)
+def _java(folder: Path, does: str) -> str:
+    """A Java that makes archives of 100 bytes, or does something else."""
+    java = folder / "java"
+    java.write_text(_JAVA.format(folder=folder, does=does))
+    java.chmod(0o755)
+    return str(java)
 
 
-def _run(folder: Path, *, writes: int | None = 100, **conf: str) -> list[str]:
-    """One run: what its JVM is started with."""
+def _run(folder: Path, *, does: str = 'printf "%100s" > "$made"', **conf: str) -> list[str]:
+    """One run: what its JVM is started with. Its end makes what is to be made, and waits for it."""
     archive = Archive(folder, KEY, conf)
-    options = archive.options(COMMAND)
-    _jvm(folder, options, writes=writes)
-    if archive.is_wanted:
-        with subprocess.Popen([sys.executable, "-c", ""]) as process:
-            archive.keep(process)
+    java = _java(folder, does)
+    options = archive.options([java, *COMMAND[1:]], COMMAND[1:3])
+    for each in options:
+        if each.startswith(_LISTS):
+            classes = Path(each.removeprefix(_LISTS))
+            classes.write_text("java/lang/Object\njava/lang/Str")  # it was ended there
+            archive.make(classes, [java, *COMMAND[1:3]])
+            assert not classes.exists()
     return options
+
+
+_LISTS = "-XX:DumpLoadedClassList="
 
 
 def _uses(options: list[str]) -> bool:
@@ -40,15 +55,20 @@ def _uses(options: list[str]) -> bool:
 
 
 def _makes(options: list[str]) -> bool:
-    return any(each.startswith("-XX:ArchiveClassesAtExit=") for each in options)
+    return any(each.startswith(_LISTS) for each in options)
 
 
-def test_the_second_run_makes_it_and_the_third_uses_it(tmp_path: Path) -> None:
+def test_the_second_run_lists_its_classes_and_the_third_uses_them(tmp_path: Path) -> None:
     assert _run(tmp_path) == []
-    assert _makes(_run(tmp_path))
+    assert _makes(_run(tmp_path, does='cp "${3#*=}" "$made"; cp "${2#*=}" "$made"'))
     third = _run(tmp_path)
     assert f"-XX:SharedArchiveFile={tmp_path / KEY}.jsa" in third
     assert "-Xshare:auto" in third
+    assert (tmp_path / f"{KEY}.jsa").read_text() == "java/lang/Object\n"
+    asked = (tmp_path / "asked").read_text().split()
+    assert asked[0] == "-Xshare:dump"
+    assert asked[3:5] == COMMAND[1:3]
+    assert not list(tmp_path.glob("*.classes"))
 
 
 @pytest.mark.parametrize("damage", ["shorter", "longer", "another", "missing", "note"])
@@ -74,30 +94,70 @@ def test_a_damaged_foreign_or_missing_archive_is_not_used_and_made_again(
     assert _uses(_run(tmp_path))
 
 
-def test_one_run_at_a_time_makes_it(tmp_path: Path) -> None:
+def test_one_process_at_a_time_makes_it(tmp_path: Path) -> None:
     _run(tmp_path)
     first, second = (Archive(tmp_path, KEY, {}) for _ in range(2))
-    assert _makes(first.options(COMMAND))
+    lists = tmp_path / "1.classes"
+    lists.write_text("java/lang/Object\n")
+    assert first._lock.try_acquire()  # as while it is made
+    second.make(lists, [_java(tmp_path, "exit 1")])
+    assert not (tmp_path / "asked").exists()
     assert second.options(COMMAND) == []
     assert not second.is_wanted
+    first._lock.release()
+    assert _uses([each for _ in range(2) for each in _run(tmp_path)])
 
 
-def test_a_jvm_that_never_writes_one_is_asked_twice_only(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("INFO"):
-        made = [_makes(_run(tmp_path, writes=None)) for _ in range(6)]
+def test_a_java_that_never_makes_one_is_asked_twice_only(tmp_path: Path) -> None:
+    made = [_makes(_run(tmp_path, does="echo 'no such class'; exit 3")) for _ in range(6)]
     assert made == [False, True, True, False, False, False]
-    assert "The archive of classes was not made: " in caplog.text
+    note = json.loads((tmp_path / f"{KEY}.archive.json").read_text())
+    assert note["failures"] == 2
+    assert note["reason"] == "Java ended with exit code 3: no such class"
 
 
-def test_a_run_that_is_killed_while_it_makes_one_counts(tmp_path: Path) -> None:
+def test_one_that_is_cut_short_counts(tmp_path: Path) -> None:
     _run(tmp_path)
     for _ in range(2):
-        killed = Archive(tmp_path, KEY, {})
-        assert _makes(killed.options(COMMAND))
-        killed._lock.release()  # as the kernel does
+        _kill_while_it_makes(tmp_path)
     assert _run(tmp_path) == []
+
+
+def _kill_while_it_makes(folder: Path) -> None:
+    """The process in the background is killed with the Java that it has started."""
+    archive = Archive(folder, KEY, {})
+    options = archive.options([_java(folder, "exec sleep 600")], [])
+    lists = next(each.removeprefix(_LISTS) for each in options if each.startswith(_LISTS))
+    Path(lists).write_text("java/lang/Object\n")
+    (folder / "asked").unlink(missing_ok=True)
+    archive.make_in_background()
+    until((folder / "asked").exists)
+    [maker] = [each for each in psutil.Process().children() if _command(each).count(lists)]
+    assert maker.nice() == 19
+    assert os.getsid(maker.pid) != os.getsid(0)
+    for each in (*maker.children(), maker):
+        each.kill()
+    maker.wait()
+
+
+def _command(process: psutil.Process) -> list[str]:
+    return [] if process.status() == psutil.STATUS_ZOMBIE else process.cmdline()
+
+
+def test_what_outlives_a_run_has_no_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("CLOUDFILES_ACCESS", "secret")
+    _run(tmp_path)
+    archive = Archive(tmp_path, KEY, {})
+    options = archive.options([_java(tmp_path, f'env > {tmp_path}/env; printf 1 > "$made"')], [])
+    lists = next(each.removeprefix(_LISTS) for each in options if each.startswith(_LISTS))
+    Path(lists).write_text("java/lang/Object\n")
+    archive.make_in_background()
+    until(lambda: _uses(Archive(tmp_path, KEY, {}).options(COMMAND)))
+    assert "PATH=" in (tmp_path / "env").read_text()
+    assert "secret" not in (tmp_path / "env").read_text()
 
 
 def test_a_jvm_that_no_run_has_used_leaves_the_archive_to_the_next(tmp_path: Path) -> None:
@@ -112,14 +172,14 @@ def test_a_jvm_that_no_run_has_used_leaves_the_archive_to_the_next(tmp_path: Pat
 
 
 def test_an_archive_that_is_too_large_is_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jvm_archive, "MAX_BYTES", 99)
-    with caplog.at_level("INFO"):
-        for _ in range(4):
-            assert not _uses(_run(tmp_path))
+    for _ in range(4):
+        assert not _uses(_run(tmp_path))
     assert list(tmp_path.glob("*.jsa")) == []
-    assert "The archive of 100 bytes is larger than 99: not kept" in caplog.text
+    note = json.loads((tmp_path / f"{KEY}.archive.json").read_text())
+    assert note["reason"] == "the archive of 100 bytes is larger than 99"
 
 
 def test_the_newest_archives_are_kept(tmp_path: Path) -> None:

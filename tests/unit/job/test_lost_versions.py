@@ -13,11 +13,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.types import LongType, StructField, StructType
 
+from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
 from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.errors import LostBatchesError
 from airflow_cloudfiles.engine.job.replay import replay
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.spark.tables.delta_writer import DeltaStreamWriter
+from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.table_streams import GrowingTable, Query
 
@@ -42,12 +43,12 @@ class Silver:
             self.query.execute()
             lines = ("v1", "{}", json.dumps(self.query.offsets[batch]))
             (self.state / "offsets" / str(batch)).write_text("\n".join(lines))
-            options = {"checkpointlocation": str(self.state)}
-            writer = DeltaStreamWriter(str(self.target), options, A)
+            options, state = SinkOptions.read({}), str(self.state)
+            writer = DeltaWriter(str(self.target), options, state=state, schema=A)
             rows = pa.RecordBatch.from_pylist(
                 self.query.batches[batch], pa.schema({"a": pa.int64()})
             )
-            writer.commit([writer.write(iter([rows]))], batch)
+            writer.commit([writer.write_rows(iter([rows]))], batch)
             (self.state / "commits" / str(batch)).write_text("v1\n{}")
 
     def check(self) -> None:

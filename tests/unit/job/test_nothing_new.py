@@ -52,15 +52,7 @@ def stream(tmp_path: Path) -> Ingested:
 
 
 @pytest.fixture
-def one_batch() -> list[bool]:
-    """Of each session that `starts` has asked for, whether it was for one micro-batch."""
-    return []
-
-
-@pytest.fixture
-def starts(
-    monkeypatch: pytest.MonkeyPatch, one_batch: list[bool]
-) -> Callable[[Ingested], list[str]]:
+def starts(monkeypatch: pytest.MonkeyPatch) -> Callable[[Ingested], list[str]]:
     """Run, and give what was done up to the start of Spark, in order."""
 
     def starts(stream: Ingested, **more: Any) -> list[str]:
@@ -69,9 +61,8 @@ def starts(
         def begin(_: SparkStart) -> None:
             seen.append("begin")
 
-        def session(_: SparkStart, *, is_one_batch: bool) -> None:
-            seen.append("session")
-            one_batch.append(is_one_batch)
+        def context(_: SparkStart) -> None:
+            seen.append("context")
             raise _WouldStartSparkError
 
         discover = Intake.discover
@@ -81,7 +72,7 @@ def starts(
             return discover(intake, **given)
 
         monkeypatch.setattr(SparkStart, "begin", begin)
-        monkeypatch.setattr(SparkStart, "session", session)
+        monkeypatch.setattr(SparkStart, "context", context)
         monkeypatch.setattr(Intake, "discover", discovered)
         job.run(stream.spec(**more))
         return list(dict.fromkeys(seen))
@@ -105,7 +96,7 @@ def test_a_new_file_starts_spark_when_it_is_recorded(
     stream: Ingested, starts: Callable[..., list[str]]
 ) -> None:
     stream.add("three")
-    assert starts(stream) == ["discover", "begin", "session"]
+    assert starts(stream) == ["discover", "begin", "context"]
 
 
 def test_a_recorded_file_starts_spark_before_anything_is_listed(
@@ -114,7 +105,7 @@ def test_a_recorded_file_starts_spark_before_anything_is_listed(
     """As a sensor has left it."""
     stream.add("three")
     _sense(stream)
-    assert starts(stream) == ["begin", "discover", "session"]
+    assert starts(stream) == ["begin", "discover", "context"]
 
 
 def test_a_planned_batch_is_always_finished(
@@ -127,9 +118,9 @@ def test_a_planned_batch_is_always_finished(
         PlanLog(open_store(str(stream.state))).plan(
             reader.files, reader.committed(), ReadLimit(max_files=1), reader.head()
         )
-    assert starts(stream) == ["begin", "discover", "session"]
+    assert starts(stream) == ["begin", "discover", "context"]
     # Also when the run is for files that were all ingested before.
-    assert starts(stream, batch={"last_entry": 0}) == ["begin", "session"]
+    assert starts(stream, batch={"last_entry": 0}) == ["begin", "context"]
 
 
 def test_batches_that_only_the_table_knows_are_recorded_without_spark(
@@ -164,23 +155,7 @@ def test_a_batch_of_another_plan_is_not_taken_for_the_one_in_the_table(
     header = log.read(1).header
     plan.unlink()
     log.append(1, {name: header[name] for name in ("start", "end", "files", "bytes")})
-    assert starts(stream) == ["begin", "discover", "session"]
-
-
-def test_a_session_is_for_one_micro_batch_where_the_read_limits_say_so(
-    stream: Ingested, starts: Callable[..., list[str]], one_batch: list[bool]
-) -> None:
-    """Whoever has recorded the files; then Python workers end with their task."""
-    stream.add("three")
-    starts(stream)
-    stream.add("four")
-    _sense(stream)
-    starts(stream)
-    stream.given["cloudFiles.maxFilesPerTrigger"] = "2"
-    starts(stream)
-    stream.given["cloudFiles.maxBytesPerTrigger"] = "1b"
-    starts(stream)
-    assert one_batch == [True, False, True, False]
+    assert starts(stream) == ["begin", "discover", "context"]
 
 
 def test_a_run_for_files_that_are_all_ingested_starts_nothing(
@@ -195,7 +170,7 @@ def test_a_run_for_some_files_lists_nothing(
 ) -> None:
     stream.add("three")
     found = _sense(stream)
-    assert starts(stream, batch={"last_entry": found.last_entry}) == ["begin", "session"]
+    assert starts(stream, batch={"last_entry": found.last_entry}) == ["begin", "context"]
 
 
 def test_the_files_that_a_first_schema_is_inferred_from_start_spark(
@@ -203,7 +178,7 @@ def test_the_files_that_a_first_schema_is_inferred_from_start_spark(
 ) -> None:
     stream = Ingested(tmp_path)
     stream.add("one")
-    assert starts(stream) == ["begin", "discover", "session"]
+    assert starts(stream) == ["begin", "discover", "context"]
 
 
 def test_spark_starts_before_the_first_schema_is_inferred(

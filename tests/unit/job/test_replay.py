@@ -26,6 +26,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import open_store
+from tests.support.delta_tables import expire_transactions
 from tests.support.ingested import Ingested
 from tests.support.laws import some
 
@@ -253,6 +254,25 @@ def test_a_history_that_does_not_tell_is_not_guessed(stream: Ingested) -> None:
     with pytest.raises(LostBatchesError, match="no longer shows"):
         stream.replay(2)
     assert stream.rows() == FILES
+
+
+@pytest.mark.parametrize("is_cleaned", [False, True])
+def test_no_row_is_doubled_where_the_transaction_has_expired(
+    stream: Ingested, is_cleaned: bool
+) -> None:
+    expire_transactions(stream.target, is_cleaned=is_cleaned)
+    assert stream.replay(0)["batches"] == []
+    stream.add("f9")
+    stream.run()
+    assert stream.rows() == sorted([*FILES, "f9"])
+    expire_transactions(stream.target, is_cleaned=is_cleaned)
+    shutil.rmtree(stream.state / "_source/sink")
+    if is_cleaned:  # nothing proves any more that rows are missing
+        with pytest.raises(LostBatchesError, match="no longer shows"):
+            stream.replay(0)
+    else:
+        assert stream.replay(0)["batches"] == []
+    assert stream.rows() == sorted([*FILES, "f9"])
 
 
 def test_a_running_stream_is_not_replayed(stream: Ingested) -> None:

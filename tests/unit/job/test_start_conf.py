@@ -26,9 +26,9 @@ def _spec(conf: dict[str, str]) -> JobSpec:
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
-        ("spark.cloudFiles.forkserver", "Did you mean spark.cloudFiles.forkServer?"),
+        ("spark.cloudFiles.forkeddaemon", "Did you mean spark.cloudFiles.forkedDaemon?"),
         ("spark.cloudfiles.jvmArchive", "Did you mean spark.cloudFiles.jvmArchive?"),
-        ("spark.cloudFiles.x", "There are: spark.cloudFiles.forkServer, "),
+        ("spark.cloudFiles.x", "There are: spark.cloudFiles.forkedDaemon, "),
     ],
 )
 def test_a_key_that_does_not_exist_is_refused_and_the_nearest_is_named(key: str, hint: str) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from matrix.declared import Cell, DeclarationError, choose, parse, read
+from matrix.declared import Cell, DeclarationError, SparkRelease, choose, parse, read
 
 DECLARED: dict[str, Any] = {
     "python": ["3.11", "3.12"],
     "airflow": {"3.1": {"version": "3.1.8", "dependencies-until": "2026-04-07"}},
-    "spark": {"4.2": "4.2.0", "4.3": "4.3.0"},
+    "spark": {"4.2": {"version": "4.2.0", "with": ["numpy<2"]}, "4.3": {"version": "4.3.0"}},
     "covering": ["3.11 3.1 4.2", "3.12 3.1 4.3"],
 }
 
@@ -28,6 +28,8 @@ def test_a_declaration_is_read() -> None:
     assert matrix.covering == (Cell("3.11", "3.1", "4.2"), Cell("3.12", "3.1", "4.3"))
     assert matrix.airflow["3.1"].version == "3.1.8"
     assert matrix.airflow["3.1"].dependencies_until == "2026-04-07"
+    assert matrix.spark["4.2"] == SparkRelease("4.2.0", ("numpy<2",))
+    assert matrix.spark["4.3"] == SparkRelease("4.3.0")
     assert len(matrix.all) == len(set(matrix.all)) == 4
     assert matrix.all[0].name == "python3.11-airflow3.1-spark4.2"
 
@@ -41,7 +43,7 @@ def test_a_declaration_is_read() -> None:
             r"covering names python \['3.13'\]",
         ),
         ({"covering": ["3.11 3.1"]}, "A cell is three versions"),
-        ({"spark": {"4.2": "4.3.0", "4.3": "4.3.0"}}, "4.3.0 is no release of 4.2"),
+        ({"spark": {"4.2": {"version": "4.3.0"}}}, "4.3.0 is no release of 4.2"),
         ({"airflow": {"3.1": {"version": "3.11.0"}}}, "3.11.0 is no release of 3.1"),
     ],
 )

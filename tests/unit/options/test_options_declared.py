@@ -77,7 +77,7 @@ def test_an_option_is_either_of_the_source_or_of_formats_or_refused() -> None:
 
 def test_internal_options_are_known_and_never_proposed() -> None:
     internal = {key for key, each in of_source(GROUPS).items() if each.is_internal}
-    assert len(internal) == 12
+    assert len(internal) == 8
     assert not internal & documented(GROUPS).keys()
     CloudFilesOptions.parse(
         {"cloudFiles.format": "text", "path": "/in", "cloudFiles.internal.upToEntry": "0"}

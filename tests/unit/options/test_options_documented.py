@@ -12,6 +12,7 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
     UnknownFieldException,
     UnknownOptionError,
+    UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.options.cleaning import CleaningOptions
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -189,6 +190,48 @@ def test_moving_needs_a_destination() -> None:
         _cleaning(mode="MOVE")
     with pytest.raises(OptionError, match="fixed length"):
         _cleaning(mode="MOVE", retention="1 month", to="/archive")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("cloudFiles.readChangeFeed", "no change feed"),
+        ("databricks.connection", "Airflow connection"),
+        ("cloudFiles.databricks.connection", "Airflow connection"),
+        ("archivePathFilter", "archives are not read"),
+        ("ignoredPathSegmentRegex", "pathGlobFilter"),
+        ("timeFormat", "no type TIME"),
+    ],
+)
+@pytest.mark.parametrize("validate", ["true", "false"])
+def test_what_auto_loader_documents_and_is_not_offered_is_no_typo(
+    name: str, says: str, validate: str
+) -> None:
+    for given in (name, name.upper()):
+        options = {
+            "cloudFiles.format": "csv",
+            "cloudFiles.validateOptions": validate,
+            given: "true",
+        }
+        with pytest.raises(UnsupportedOptionError, match=says) as refused:
+            CloudFilesOptions.parse(options, path="/in")
+        assert f"{name}" in refused.value.message
+        assert "Unknown option" not in refused.value.message
+
+
+def test_a_project_has_two_names() -> None:
+    options = {"cloudFiles.format": "json", "cloudFiles.project": "p"}
+    assert CloudFilesOptions.parse(options, path="/in").discovery.project_id == "p"
+
+
+def test_a_location_that_a_blank_or_line_end_ends_is_refused_with_its_option() -> None:
+    for name in ("cloudFiles.schemaLocation", "checkpointLocation", "badRecordsPath"):
+        for location in ("/s ", "/s\n", " /s", "s3://b/s\r\n"):
+            with pytest.raises(OptionError, match=rf"{name}: .*blank or a line end"):
+                CloudFilesOptions.parse({"cloudFiles.format": "json", name: location}, path="/in")
+    with pytest.raises(OptionError, match=r"path: .*blank or a line end"):
+        CloudFilesOptions.parse({"cloudFiles.format": "json"}, path="/in\n")
+    assert CloudFilesOptions.parse({"cloudFiles.format": "json"}, path="/in /").path == "/in /"
 
 
 def test_an_unknown_option_is_named_as_it_was_typed() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -13,8 +15,14 @@ from deltalake import write_deltalake
 
 from airflow_cloudfiles.engine.errors import StateError, TargetNotDeltaError
 from airflow_cloudfiles.engine.intake.file_query import FileQuery
+from airflow_cloudfiles.engine.overview import newest_files as newest_files_module
 from airflow_cloudfiles.engine.overview.newest_files import MOST_ENTRIES, newest_files
-from airflow_cloudfiles.engine.overview.rescued import MOST_ROWS, RESCUED_DATA, rescued_fields
+from airflow_cloudfiles.engine.overview.rescued import (
+    MOST_BYTES,
+    MOST_ROWS,
+    RESCUED_DATA,
+    rescued_fields,
+)
 from airflow_cloudfiles.engine.overview.runs import newest_runs
 from airflow_cloudfiles.engine.overview.stream import stream_overview
 from airflow_cloudfiles.engine.state.run_history import encode_report
@@ -175,6 +183,20 @@ def test_a_rare_file_is_looked_for_among_the_newest_entries(written: WrittenStat
     assert newest_files(written.uri, FileQuery(path="rare")) == ([], False)
 
 
+def test_so_many_files_are_looked_at_for_a_rare_one(
+    written: WrittenState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newest_files_module, "MOST_LOOKED_AT", 5)
+    written.discover("rare", "a", "b")
+    for number in range(2):
+        written.discover(*(f"{number}-{each}" for each in range(3)))
+    rare = FileQuery(path="rare")
+    assert newest_files(written.uri, rare) == ([], False)
+    monkeypatch.setattr(newest_files_module, "MOST_LOOKED_AT", 7)
+    assert [each["path"][-4:] for each in newest_files(written.uri, rare)[0]] == ["rare"]
+    assert newest_files(written.uri, rare)[1]
+
+
 def _table(folder: Path, *batches: list[str | None]) -> str:
     for rows in batches:
         data = {"id": range(len(rows)), RESCUED_DATA: pa.array(rows, pa.string())}
@@ -210,6 +232,33 @@ def test_rescued_data_of_others_is_no_failure(tmp_path: Path) -> None:
 def test_so_many_rows_of_rescued_data_are_read(tmp_path: Path) -> None:
     found = rescued_fields(_table(tmp_path / "table", ['{"a":1}'] * (MOST_ROWS + 1)))
     assert (found.rows, found.fields[0].rows, found.has_more) == (MOST_ROWS, MOST_ROWS, True)
+
+
+_MEASURED = """
+import resource, sys
+from airflow_cloudfiles.engine.overview.rescued import rescued_fields
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+rescued_fields(sys.argv[1])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+def test_rescued_values_that_compress_well_cost_a_page_little(tmp_path: Path) -> None:
+    """A page reads bounded bytes after decompression, and says what it has left out."""
+    huge = '{"blob":"' + "x" * (100 << 20) + '"}'
+    repeated = ['{"note":"' + "y" * (2 << 20) + '"}'] * 40
+    target = _table(tmp_path / "table", ['{"a":1}'], repeated, [huge])
+    measured = [sys.executable, "-c", _MEASURED, target]
+    kib = int(subprocess.run(measured, check=True, capture_output=True).stdout)
+    assert kib < 200 << 10
+    found = rescued_fields(target)
+    assert found.left_out == 1
+    assert found.has_more
+    [note] = found.fields
+    assert (note.path, note.rows, len(note.values[0])) == ("note", found.rows, 201)
+    assert found.rows < len(repeated)
+    assert MOST_BYTES <= found.rows * (2 << 20) < 2 * MOST_BYTES
 
 
 def test_a_table_without_the_column_has_none(tmp_path: Path) -> None:

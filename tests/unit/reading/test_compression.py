@@ -56,12 +56,25 @@ def _raw_deflate(data: bytes) -> bytes:
     return one.compress(data) + one.flush()
 
 
+def _skipping(codec: str) -> Callable[[bytes], bytes]:
+    """Frames between others that hold nothing of the content, as `pzstd` writes them."""
+
+    def compress(data: bytes) -> bytes:
+        frame = _arrow(codec)(data)
+        skipped = [bytes([0x50 + n]) + b"\x2a\x4d\x18" + n.to_bytes(4, "little") for n in (4, 15)]
+        return skipped[0] + b"size" + frame + skipped[1] + bytes(15)
+
+    return compress
+
+
 KINDS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "gzip": (".gz", gzip.compress),
     "bzip2": (".bz2", bz2.compress),
     "xz": (".xz", lzma.compress),
     "zstd": (".zst", _arrow("zstd")),
     "lz4 frames": (".lz4", _arrow("lz4")),
+    "zstd of pzstd": (".zst", _skipping("zstd")),
+    "lz4 with skippable frames": (".lz4", _skipping("lz4")),
     "lz4 of Hadoop": (".lz4", _hadoop("lz4_raw")),
     "snappy frames": (".sz", _snappy_frames),
     "snappy of Hadoop": (".snappy", _hadoop("snappy")),
@@ -221,3 +234,11 @@ def test_what_reading_itself_raises_is_no_damage(kind: str) -> None:
     stream = decompressed(Broken(), data, f"file:///f{ending}")
     with pytest.raises(ConnectionError, match="the network is down"):
         stream.read()
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_a_large_frame_to_be_skipped_costs_nothing(codec: str) -> None:
+    header = b"\x5a\x2a\x4d\x18" + (3 * 2**20).to_bytes(4, "little")
+    data = header + bytes(3 * 2**20) + _arrow(codec)(b"some text")
+    assert _read(data, "f.json") == b"some text"
+    assert _read(header + bytes(3 * 2**20), f"f.{codec}") == b""

@@ -61,6 +61,7 @@ def test_ranges_of_a_file_give_each_line_exactly_once(
 ) -> None:
     content = b"\n".join(lines) + (b"\n" if ends_with_newline else b"")
     content = content.lstrip(b"\x00\xef\xbb\xbf\xff\xfe")  # no mark of an encoding
+    assume(b"\x00" not in content[:4])  # nor a silent one
     assume(not content.startswith((*MARKS, b"ORC", b"PAR1", b"Obj", b"PK")))
     store = open_store("memory://ranges")
     store.put("f.json", content)

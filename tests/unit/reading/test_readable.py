@@ -9,12 +9,12 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
-    VariantType,
 )
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
+from airflow_cloudfiles.engine.spark_types import VariantType
 from airflow_cloudfiles.engine.stream.definition import check_readable, given_schema
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -103,3 +106,99 @@ def test_an_odd_header_is_a_header(tmp_path: Path, content: str, columns: list[s
     landing.put("1", content.encode())
     [row] = landing.stream().run()
     assert list(row)[:-1] == columns
+
+
+def _tar(kind: int, mode: str = "w") -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode=mode, format=kind) as archive:  # type: ignore[call-overload]
+        for name in ("a", "b"):
+            member = tarfile.TarInfo(name)
+            member.size = len(CONTENTS["json"])
+            archive.addfile(member, io.BytesIO(CONTENTS["json"]))
+    return sink.getvalue()
+
+
+def _old_tar() -> bytes:
+    """An archive from before there was a mark (Unix V7)."""
+    header = bytearray(_tar(tarfile.USTAR_FORMAT))
+    header[257:265] = bytes(8)
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\x00 " % sum(header[:512])
+    return bytes(header)
+
+
+_PDF = b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog >>\nendobj\n"
+NO_TEXT = {
+    "a.tar": (_tar(tarfile.USTAR_FORMAT), "tar"),
+    "gnu.tar": (_tar(tarfile.GNU_FORMAT), "tar"),
+    "pax.tar": (_tar(tarfile.PAX_FORMAT), "tar"),
+    "old": (_old_tar(), "tar"),
+    "a.tgz": (_tar(tarfile.GNU_FORMAT, "w:gz"), "tar"),
+    "a.tar.bz2": (_tar(tarfile.GNU_FORMAT, "w:bz2"), "tar"),
+    "a.tar.xz": (_tar(tarfile.GNU_FORMAT, "w:xz"), "tar"),
+    "z": (CONTENTS["zip"], "zip"),
+    "z.gz": (gzip.compress(CONTENTS["zip"]), "zip"),
+    "p.gz": (gzip.compress(CONTENTS["parquet"]), "Parquet"),
+    "seven": (b"7z\xbc\xaf\x27\x1c\x00\x04", "7z"),
+    "d.pdf": (_PDF, "PDF"),
+    "d.gz": (gzip.compress(_PDF), "PDF"),
+    "i.png": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "PNG"),
+    "i.jpg": (b"\xff\xd8\xff\xe0\x00\x10JFIF", "JPEG"),
+    "s": (b"SQLite format 3\x00", "SQLite"),
+}
+
+
+@pytest.mark.parametrize("asked", ["csv", "json", "xml"])
+@pytest.mark.parametrize("name", NO_TEXT)
+def test_what_is_no_text_is_refused_by_its_bytes(tmp_path: Path, asked: str, name: str) -> None:
+    content, kind = NO_TEXT[name]
+    landing = Landing(asked, tmp_path)
+    landing.put(name, content)
+    with pytest.raises(FileUnreadableError, match=f"/{name} looks like a {kind} file"):
+        landing.stream().run()
+    (landing.source / name).unlink()
+    landing.drop("1", RECORDS)
+    stream = landing.stream()
+    stream.run()
+    landing.put(name, content)
+    with pytest.raises(FileUnreadableError, match=f"/{name} looks like a {kind} file"):
+        stream.run()
+    assert landing.versions() == [0]
+
+
+def test_what_is_compressed_twice_is_refused(tmp_path: Path) -> None:
+    landing = Landing("json", tmp_path)
+    landing.put("1.gz", gzip.compress(gzip.compress(CONTENTS["json"])))
+    with pytest.raises(FileUnreadableError, match=r"/1.gz is compressed twice"):
+        landing.stream().run()
+
+
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("asked", ["csv", "json", "xml"])
+def test_wide_texts_without_a_mark_are_read(tmp_path: Path, asked: str, codec: str) -> None:
+    landing = Landing(asked, tmp_path)
+    landing.put("1", CONTENTS[asked].decode().replace("4", "é日").encode(codec))
+    landing.put("2.gz", gzip.compress(CONTENTS[asked].decode().encode(codec)))
+    rows = landing.stream().run()
+    assert sorted((row["a"], row["b"]) for row in rows) == [
+        *(("1", "2"), ("1", "2"), ("3", "4"), ("3", "é日"))
+    ]
+    assert {row["_rescued_data"] for row in rows} == {None}
+
+
+@pytest.mark.parametrize("codec", ["UTF-16LE", "UTF-16BE"])
+def test_a_wide_text_that_does_not_begin_with_ascii_is_named(tmp_path: Path, codec: str) -> None:
+    landing = Landing("csv", tmp_path)
+    landing.put("1", "日付,値\n2024,1\n".encode(codec))
+    with pytest.raises(FileUnreadableError, match=f"Set encoding={codec}"):
+        landing.stream().run()
+    [row] = landing.stream(encoding=codec).run()
+    assert row["値"] == "1"
+
+
+def test_a_wide_text_is_no_null_of_a_variant(tmp_path: Path) -> None:
+    landing = Landing("json", tmp_path)
+    landing.put("1", CONTENTS["json"].decode().encode("utf-16-le"))
+    rows = landing.stream(singleVariantColumn="v").run()
+    assert [row["v"] is None for row in rows] == [False, False]
+    assert {row["_rescued_data"] for row in rows} == {None}

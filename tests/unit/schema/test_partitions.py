@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-from datetime import date
-from decimal import Decimal
-
 import pytest
 from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.partitions import (
     beside,
-    misfits,
-    partition_arrays,
     partition_schema,
     partition_values,
     path_partitions,
@@ -24,6 +19,9 @@ def _inferred(*paths, columns=None, typed=False):
 
 
 class TestColumns:
+    def test_a_key_with_a_control_character_is_no_column(self):
+        assert _inferred("k=1/k%00a=2/f") == parse_schema("k STRING")
+
     def test_keys_of_the_folders_are_string_columns(self):  # B36
         found = _inferred("event=click/date=2021-04-01/f0.json")
         assert found == parse_schema("event STRING, date STRING")
@@ -119,41 +117,3 @@ class TestValues:
     @pytest.mark.parametrize("folder", ["=x", "abc", "="])
     def test_what_has_no_key_is_no_partition(self, folder):
         assert path_partitions(f"{folder}/f.json") == []
-
-
-class TestArrays:
-    def test_values_have_the_type_of_their_column_in_every_row(self):
-        schema = parse_schema(
-            "s STRING, i INT, l BIGINT, d DATE, f DOUBLE, b BOOLEAN, m DECIMAL(5,2), n INT, "
-            "t TIMESTAMP_NTZ"
-        )
-        path = "s=x/i=007/l=%2B5/d=2021-04-01/f=1.5/b=true/m=1.10/t=2021-01-02 03%3A04%3A05/f"
-        arrays = partition_arrays(path, schema, 2)
-        assert [array.to_pylist()[1] for array in arrays[:-1]] == [
-            "x",
-            7,
-            5,
-            date(2021, 4, 1),
-            1.5,
-            True,
-            Decimal("1.10"),
-            None,
-        ]
-        assert arrays[-1].to_pylist()[0].isoformat() == "2021-01-02T03:04:05"
-        assert {len(array) for array in arrays} == {2}
-        assert misfits(path, schema) == {}
-
-    def test_a_timestamp_is_taken_as_utc(self):
-        [array] = partition_arrays("t=2021-01-02/f", parse_schema("t TIMESTAMP"), 1)
-        assert array.to_pylist()[0].isoformat() == "2021-01-02T00:00:00+00:00"
-
-    def test_a_value_that_does_not_fit_is_null_and_named(self):
-        schema = parse_schema("hour INT, day DATE, t TIMESTAMP, s STRING")
-        path = "hour=late/day=never/t=x/s=fine/f"
-        arrays = partition_arrays(path, schema, 1)
-        assert [array.to_pylist() for array in arrays] == [[None], [None], [None], ["fine"]]
-        assert misfits(path, schema) == {"hour": "late", "day": "never", "t": "x"}
-
-    def test_no_rows_are_no_rows(self):
-        [array] = partition_arrays("a=1/f", parse_schema("a INT"), 0)
-        assert array.to_pylist() == []

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.delta.staged import STAGED
+from airflow_cloudfiles.engine.delta.read.log import STAGED
 from airflow_cloudfiles.engine.errors import (
     OptionError,
     SchemaMismatchError,

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
+from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
+from airflow_cloudfiles.engine.batches.expectations import check_source, unmet
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -24,10 +26,8 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.job.counts import summary
 from airflow_cloudfiles.engine.job.files.operate import operate_on_files
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, TaskSinkOptions
+from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOptions, TaskSinkOptions
 from airflow_cloudfiles.engine.options.table_stream import check_names
-from airflow_cloudfiles.engine.spark.tables.delta_writer import DeltaStreamWriter
-from airflow_cloudfiles.engine.spark.tables.expectations import check_source, unmet
 from airflow_cloudfiles.engine.spark.tables.sink import refuse_misspelt
 from airflow_cloudfiles.engine.state import progress
 from airflow_cloudfiles.hooks.arguments import check_at_parse
@@ -306,8 +306,9 @@ def test_an_expectation_that_cannot_be_meant_is_refused(
 
 def test_expectations_are_for_runs_that_ingest_files(tmp_path: Path) -> None:
     schema = StructType().add("a", "string")
+    options = SinkOptions.read({"expect.minrows": "1"})
     with pytest.raises(UnsupportedOptionError, match=r"expect\.\* is for runs that ingest files"):
-        DeltaStreamWriter(str(tmp_path / "t"), {"expect.minrows": "1"}, schema)
+        DeltaWriter(str(tmp_path / "t"), options, state=None, schema=schema)
     with pytest.raises(UnsupportedOptionError, match=r"expect.minRows: expectations are for str"):
         check_names({"expect.minRows": "1"})
     with pytest.raises(UnknownOptionError, match=r"expect.minrows is none of the expectations"):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles.engine import errors
+from airflow_cloudfiles.engine.batches.expectations import Observed, to_blame, unmet
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -25,7 +26,6 @@ from airflow_cloudfiles.engine.job.files.put_aside import put_aside
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.sink import TaskSinkOptions
 from airflow_cloudfiles.engine.reading.file_columns import FileCounts
-from airflow_cloudfiles.engine.spark.tables.expectations import Observed, to_blame, unmet
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.iceberg_tables import LocalCatalog
 from tests.support.ingested import Ingested

@@ -20,6 +20,8 @@ from airflow_cloudfiles.engine.state.metadata import KEY, open_metadata, read_me
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.testing import FailingStore, Fault
 
+ID = b"0" * 32
+
 
 @pytest.fixture
 def state():
@@ -109,6 +111,9 @@ def test_a_lost_answer_does_not_change_the_id(state, fault):
         (b'v1\n{"streamId": "../../x", "source": "a", "format": "json"}', CorruptedStateError),
         (b'v1\n{"streamId": 1, "source": "a", "format": "json"}', CorruptedStateError),
         (b"{}", CorruptedStateError),
+        # Whole but for a checksum: what a version wrote that is older than these formats.
+        (b'v1\n{"streamId": "%b", "source": "a", "format": "json"}' % ID, IncompatibleStateError),
+        (b'{"streamId": "%b", "source": "a", "format": "json"}' % ID, IncompatibleStateError),
     ],
 )
 def test_metadata_that_cannot_be_read_is_refused_by_name(state, content, error):

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from botocore.exceptions import HTTPClientError
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.job.connect.server import (
+    SparkConnect,
+    remote_of,
+    server_of_driver,
+)
 from airflow_cloudfiles.engine.storage.access import (
     ENVIRONMENT,
     AwsAccess,
@@ -14,6 +20,9 @@ from airflow_cloudfiles.engine.storage.access import (
     of_kind,
     to_environment,
 )
+from airflow_cloudfiles.engine.storage.aws.errors import readable
+from airflow_cloudfiles.engine.storage.aws.session import aws_client, aws_credentials
+from airflow_cloudfiles.engine.storage.azure.client import open_account
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
 
 ACCESSES = [
@@ -76,3 +85,41 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it():
         import_with_extra("no_such_package", "aws", needed_for="s3://b")
     with pytest.raises(ModuleNotFoundError):
         import_with_extra("airflow_cloudfiles.engine.none", "aws", needed_for="s3://b")
+
+
+@pytest.mark.parametrize(
+    ("variable", "open_it"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", lambda: aws_client("s3")),
+        ("AWS_SESSION_TOKEN", aws_credentials),
+        ("AWS_ACCESS_KEY_ID", lambda: aws_client("sqs", AwsAccess(region="eu-west-1"))),
+        ("AZURE_CLIENT_SECRET", lambda: open_account("a", None, "blob")),
+        ("SPARK_CONNECT_AUTHENTICATE_TOKEN", server_of_driver),
+    ],
+)
+@pytest.mark.parametrize("value", ["hush-5e1f7c\n", "hush\n-5e1f7c"])
+def test_a_secret_of_the_environment_with_a_line_end_is_refused_unseen(
+    monkeypatch, variable, open_it, value
+):
+    monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING", raising=False)
+    monkeypatch.setenv("CLOUDFILES_SPARK_REMOTE", "sc://host")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(OptionError, match=variable) as refused:
+        open_it()
+    assert "5e1f7c" not in f"{refused.value!r} {refused.value.__cause__!r}"
+
+
+def test_the_token_of_a_spark_connect_server_has_no_line_end():
+    remote = remote_of("host", None, user="me\n", token="hush-5e1f7c\n", use_ssl=None)
+    assert SparkConnect(f"{remote}\n").remote == "sc://host/;user_id=me;token=hush-5e1f7c"
+    for token in ("hush-5e1f7c%0A", "hush%0D5e1f7c"):
+        with pytest.raises(OptionError, match="line end or another control") as refused:
+            SparkConnect(f"sc://host/;token={token}")
+        assert "5e1f7c" not in repr(refused.value)
+
+
+def test_what_a_client_of_http_quotes_is_not_quoted():
+    quoted = HTTPClientError(error=ValueError("Invalid header value b'hush-5e1f7c'"))
+    for failure in (quoted, HTTPClientError(error=RuntimeError("hush-5e1f7c"))):
+        assert "5e1f7c" not in str(readable(failure, "s3://b/k could not be read", "s3:GetObject"))
+    assert isinstance(readable(quoted, "x", "y"), PermissionError)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -171,3 +172,35 @@ def test_a_schema_without_its_rescued_data_column_is_refused() -> None:
     given = definition.given_schema(parse_schema("_rescued_data STRING, a INT"), options)
     assert given.full_schema(options) == parse_schema("_rescued_data STRING, a INT")
     assert given.data_schema == StructType.fromJson(parse_schema("a INT").jsonValue())
+
+
+def test_values_of_paths_are_read_as_those_of_records_are(tmp_path: Path) -> None:
+    landing = Landing("json", tmp_path)
+    landing.drop("active=false/t=2024-07-05 10:00:00/d=2024-1-5/m=1.005/f", [{"a": "1"}])
+    schema = "a STRING, active BOOLEAN, t TIMESTAMP, d DATE, m DECIMAL(10,2)"
+    [row] = given(landing, schema, timeZone="America/New_York").run()
+    assert (row["active"], row["m"]) == (False, Decimal("1.01"))
+    assert (row["t"].isoformat(), row["d"].isoformat()) == (
+        "2024-07-05T14:00:00+00:00",
+        "2024-01-05",
+    )
+
+
+def test_a_value_of_a_path_that_does_not_fit_exactly_is_rescued(tmp_path: Path) -> None:
+    landing = Landing("csv", tmp_path)
+    landing.put("on=false/m=1.005/f", b"x\n1\n")
+    schema = "x STRING, on BOOLEAN, m DECIMAL(10,2), _rescued_data STRING"
+    [row] = given(landing, schema, **RESCUE).run()
+    assert (row["on"], row["m"]) == (False, None)
+    assert json.loads(row["_rescued_data"])["m"] == "1.005"
+
+
+def test_a_row_whose_path_is_rescued_is_counted_once(landing: Landing) -> None:
+    """Whoever looks at counts alone sees it, whether the record had more to rescue or not."""
+    for number, (path, value) in enumerate((("p=x", "1"), ("p=y", "no number"), ("p=3", "2"))):
+        landing.put(f"{path}/{number}", WRITERS[landing.format]([{"a": value}]))
+    stream = given(landing, "a INT, p INT, _rescued_data STRING", **RESCUE)
+    rows = stream.run()
+    rescued = [row for row in rows if row["_rescued_data"] is not None]
+    assert len(rescued) == sum(each.rescued_rows for each in stream.counts)
+    assert len(rescued) >= 2

@@ -19,39 +19,44 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import CommitProperties
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.commit import (
-    COMMIT_TRIES,
     BatchId,
     Committed,
     check_same_plan,
     commit_batch,
+    has_batch,
     prepared_table,
     remove_files,
 )
 from airflow_cloudfiles.engine.delta.durability import durable_commit
-from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, Expected, check_has
+from airflow_cloudfiles.engine.delta.lineage import BLIND_APPEND, COMMIT_NOTE, Expected, check_has
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.merge.bounds import writer_properties
-from airflow_cloudfiles.engine.delta.merge.found_again import COUNTS, counts_of, find_again
+from airflow_cloudfiles.engine.delta.merge.found_again import (
+    COUNTS,
+    counts_of,
+    find_again,
+    sync_data_files,
+)
+from airflow_cloudfiles.engine.delta.merge.misread import (
+    names_in,
+    refuse_change,
+    refuse_misread,
+    writer_properties,
+)
 from airflow_cloudfiles.engine.delta.merge.rule import BoundRule, MergeRule
-from airflow_cloudfiles.engine.delta.merge.shapes import shapes_of
-from airflow_cloudfiles.engine.delta.merge.source_rows import SourceRows
-from airflow_cloudfiles.engine.delta.merge.synced import sync_data_files
-from airflow_cloudfiles.engine.delta.merge.table_names import names_in, refuse_change
+from airflow_cloudfiles.engine.delta.merge.source_rows import SourceRows, shapes_of
 from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.delta.predicates import sql_literal, sql_name
+from airflow_cloudfiles.engine.delta.read.table_state import TableState
 from airflow_cloudfiles.engine.delta.write.creation import PLAIN_TABLE, NewTable
 from airflow_cloudfiles.engine.delta.write.evolve import Evolution, layout_for
-from airflow_cloudfiles.engine.delta.write.table_state import TableState
-from airflow_cloudfiles.engine.errors import (
-    CloudFilesError,
-    SinkError,
-)
+from airflow_cloudfiles.engine.delta.write.log_commit import retried
+from airflow_cloudfiles.engine.delta.write.unescaped import write_unescaped
+from airflow_cloudfiles.engine.errors import CloudFilesError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,35 +107,30 @@ def merge_batch(  # noqa: PLR0913 - as `commit_batch`
         CloudFilesError: What else `commit_batch` raises.
     """
     merge = _Merge(target, rule, batch, files, schema)
-    evolution = Evolution(merge_schema=merge_schema, widening=widening)
+    evolution = Evolution(merge_schema=merge_schema, widening=widening, takes_void=new.takes_void)
+
+    def attempt() -> Committed:
+        before = None if batch is None else merge.found_before(batch, expected)
+        if before is not None:
+            return before
+        if batch is not None and not files:
+            return commit_batch(
+                target,
+                batch=batch,
+                files=files,
+                schema=schema,
+                merge_schema=merge_schema,
+                new=new,
+            )
+        rows = merge.checked(evolution)
+        return merge.committed(prepared_table(target, schema, evolution, new), rows)
+
     try:
-        for _ in range(COMMIT_TRIES):
-            before = None if batch is None else merge.found_before(batch, expected)
-            if before is not None:
-                return before
-            if batch is not None and not files:
-                return commit_batch(
-                    target,
-                    batch=batch,
-                    files=files,
-                    schema=schema,
-                    merge_schema=merge_schema,
-                    new=new,
-                )
-            try:
-                rows = merge.checked(evolution)
-                table = prepared_table(target, schema, evolution, new)
-                return merge.committed(table, rows)
-            except CommitFailedError as error:
-                _log.info("Another writer committed first (%s); merging again", error)
+        return retried(f"A batch could not be merged into {target}", attempt)
     except CloudFilesError as error:
         if not error.is_retryable:
             merge.remove_files()
         raise
-    raise SinkError(
-        f"A batch could not be merged into {target}: other writers committed first, "
-        f"{COMMIT_TRIES} times. Run again when there are fewer writers."
-    )
 
 
 class _Merge:
@@ -163,9 +163,8 @@ class _Merge:
         """
         table = open_to_write(self._location.target)
         if expected is not None:
-            check_has(table, self._location.target, batch.app_id, expected)
-        seen = None if table is None else table.transaction_version(batch.own_app_id)
-        if table is None or seen is None or seen < batch.number:
+            table = check_has(table, self._location.target, batch.app_id, expected)
+        if table is None or not has_batch(table, self._location.target, batch, expected):
             return None
         return self._found_again(table, batch)
 
@@ -203,7 +202,7 @@ class _Merge:
             bound = self._rule.bound_to(self._schema, self._location.target)
             data_files.require(self._location, self._files)
             self._rows = SourceRows(self._location, self._files, self._schema, bound)
-        if state is not None and self._rule.writes_all:
+        if state is not None and self._rule.writes_some:
             self._rows.require_values(layout_for(state, self._schema, evolution))
         return self._rows
 
@@ -214,10 +213,13 @@ class _Merge:
             CommitFailedError: Another writer was first.
         """
         if rows is None:
-            return Committed(table.version(), is_new=False, table_id=str(table.metadata().id))
+            return Committed.of(table, is_new=False)
         state = TableState.of(table, self._location.target)
         refuse_change(state, "merged into")
         data_files.require(self._location, self._files)
+        names = names_in(state, self._schema)
+        refuse_misread(table, self._location, self._files, names, "merged into")
+        write_unescaped(table, self._location)
         crash_point("before-sink-commit")
         with durable_commit(self._location, "may not have taken a merge", table) as hooks:
             metrics = self._merger(table, state, rows, hooks).execute()
@@ -226,9 +228,7 @@ class _Merge:
             sync_data_files(self._location, table.version())
         self.remove_files()
         counts = {**counts_of(metrics), SUPERSEDED: rows.superseded}
-        return Committed(
-            table.version(), is_new=True, table_id=str(table.metadata().id), counts=counts
-        )
+        return Committed.of(table, counts=counts)
 
     def _merger(
         self,
@@ -243,7 +243,10 @@ class _Merge:
             app_transactions=None
             if batch is None
             else batch.transactions(table.transaction_version(batch.app_id)),
-            custom_metadata=None if batch is None else {COMMIT_NOTE: batch.note()},
+            custom_metadata={
+                BLIND_APPEND: False,
+                **({} if batch is None else {COMMIT_NOTE: batch.note()}),
+            },
             max_commit_retries=0,
         )
         merger = table.merge(

@@ -3,23 +3,34 @@
 The commit of the batch notes its plan and what its tasks have counted; of a merge, the history has
 the counts besides. Before anybody relies on the commit, it is put on the disk: the process that
 made it may have been killed before it could do so.
+
+When are data files that the library has written on the disk?
+
+`deltalake` (1.6) syncs none of them. So before a commit of it is acknowledged, its files are looked
+at, as the log has them, and synced. A power failure before that may leave a commit whose files are
+cut: it is named when it is found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
-from airflow_cloudfiles.engine.delta.durability import make_durable
+from airflow_cloudfiles.engine.delta.durability import LOG, make_durable
 from airflow_cloudfiles.engine.delta.lineage import batch_note
-from airflow_cloudfiles.engine.delta.merge.synced import sync_data_files
+from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.errors import DataFileLostError
+from airflow_cloudfiles.engine.storage.durable import sync_file
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from airflow_cloudfiles.engine.delta.commit import BatchId
-    from airflow_cloudfiles.engine.delta.location import DeltaLocation
 
 COUNTS: Final[Mapping[str, str]] = {
     "inserted_rows": "num_target_rows_inserted",
@@ -101,3 +112,33 @@ def _is_of(entry: Mapping[str, Any], target: str, batch: BatchId) -> bool:
         batch.number,
         batch.replay,
     )
+
+
+def sync_data_files(location: DeltaLocation, version: int) -> None:
+    """Put the data files that a version of a table has added on the disk.
+
+    Raises:
+        DataFileLostError: One is not as it was written, as a power failure leaves it.
+        OSError: The disk failed.
+    """
+    if location.folder is None:
+        return
+    folder = Path(location.folder)
+    for path, size in _added(folder / LOG / f"{version:020}.json"):
+        file = folder / path
+        if not file.exists() or file.stat().st_size != size:
+            raise DataFileLostError(
+                f"The data file {path} of version {version} of {location.target} is not as it was "
+                "written. Restore the table to the version before, and run again."
+            )
+        sync_file(os.fsencode(file))
+
+
+def _added(entry: Path) -> Iterator[tuple[str, int]]:
+    """The data files that an entry of a log adds, with their sizes."""
+    if not entry.exists():  # cleaned up behind a checkpoint: older than any run
+        return
+    for line in entry.read_bytes().splitlines():
+        add = json.loads(line).get("add") if line.strip() else None
+        if add is not None:
+            yield unquote(add["path"]), int(add["size"])

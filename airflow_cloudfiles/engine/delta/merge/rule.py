@@ -50,6 +50,11 @@ class MergeRule:
     null_keys: NullKeys = "fail"
 
     @property
+    def writes_some(self) -> bool:
+        """Whether rows may get into the table."""
+        return self.when_matched == "update" or self.when_not_matched == "insert"
+
+    @property
     def writes_all(self) -> bool:
         """Whether each row that does not delete is to be in the table, so that it must fit."""
         return (self.when_matched, self.when_not_matched) == ("update", "insert")

@@ -3,12 +3,18 @@
 The tasks have written the rows to files that no version of the table has (`staged.STAGED`).
 Their keys are read first, and of several rows with the same keys one is chosen. Then the rows are
 read file by file. Memory holds the keys of a batch, and of its rows one data file at most.
+
+How do nested values of a batch get the type of the table's column, as `deltalake` wants them?
+
+It casts values, but neither adds a field that rows lack to a struct, nor changes the order of its
+fields, nor takes a field that may be null for one that is NOT NULL (tried with 1.6).
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,17 +23,96 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
 from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.delta.data_files import DataFile
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.rule import BoundRule
-from airflow_cloudfiles.engine.delta.merge.shapes import NO_SHAPES, Shape, shaped_schema
+from airflow_cloudfiles.engine.delta.merge_schema import partners
 from airflow_cloudfiles.engine.delta.predicates import holds
-from airflow_cloudfiles.engine.delta.write.conform import require_values
+from airflow_cloudfiles.engine.delta.schema import delta_schema, rows_columns
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
+from airflow_cloudfiles.engine.delta.write.rows import require_texts, require_values
 from airflow_cloudfiles.engine.errors import SinkError
+from airflow_cloudfiles.engine.formats.columnar.nested import with_inner
 from airflow_cloudfiles.engine.shortened import cut
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a nested column of a batch becomes.
+
+    Attributes:
+        rows: Its type in the rows.
+        table: Its type in the table, which has all of its fields.
+        wanted: The same in Arrow.
+    """
+
+    rows: DataType
+    table: DataType
+    wanted: pa.DataType
+
+    def of(self, array: pa.Array) -> pa.Array:
+        """The values in the type of the table."""
+        return _shaped(array, self.rows, self.table, self.wanted)
+
+
+_SHAPED: Final = (StructType, ArrayType, MapType, NullType)
+NO_SHAPES: Final[Mapping[str, Shape]] = {}
+
+
+def shapes_of(schema: pa.Schema, table: StructType) -> dict[str, Shape]:
+    """What becomes of the nested columns of rows whose type is not that of the table.
+
+    Args:
+        schema: Of the rows.
+        table: The columns of the table, which has all of theirs.
+    """
+    kinds = rows_columns(schema)
+    in_table = pa.schema(delta_schema(table))
+    found = {}
+    for kind, place in zip(kinds.fields, partners(table, kinds), strict=True):
+        if place is None or not isinstance(kind.dataType, _SHAPED):
+            continue
+        wanted = in_table.field(place).type
+        if schema.field(kind.name).type != wanted:
+            found[kind.name] = Shape(kind.dataType, table.fields[place].dataType, wanted)
+    return found
+
+
+def shaped_schema(schema: pa.Schema, shapes: Mapping[str, Shape]) -> pa.Schema:
+    """The columns of rows that have been given their shapes."""
+    return pa.schema(
+        [
+            each.with_type(shapes[each.name].wanted) if each.name in shapes else each
+            for each in schema
+        ]
+    )
+
+
+def _shaped(array: pa.Array, rows: DataType, table: DataType, wanted: pa.DataType) -> pa.Array:
+    if array.type == wanted:
+        return array
+    if isinstance(rows, StructType) and isinstance(table, StructType):
+        parts = [pa.nulls(len(array), each.type) for each in wanted]
+        for at, place in enumerate(partners(table, rows)):
+            if place is not None:
+                kinds = rows.fields[at].dataType, table.fields[place].dataType
+                parts[place] = _shaped(array.field(at), *kinds, wanted.field(place).type)
+        return pa.StructArray.from_arrays(parts, fields=list(wanted), mask=array.is_null())
+    if isinstance(rows, ArrayType) and isinstance(table, ArrayType):
+        kinds = rows.elementType, table.elementType
+        inner = _shaped(array.values, *kinds, wanted.value_type)
+    elif isinstance(rows, MapType) and isinstance(table, MapType):
+        fields = [wanted.key_field, wanted.item_field]
+        keys = _shaped(array.keys, rows.keyType, table.keyType, fields[0].type)
+        values = _shaped(array.items, rows.valueType, table.valueType, fields[1].type)
+        inner = pa.StructArray.from_arrays([keys, values], fields=fields)
+    else:
+        return array.cast(wanted)
+    return with_inner(array, wanted, inner)
+
 
 _BATCH_ROWS: Final = 64 * 1024
 
@@ -158,7 +243,10 @@ class SourceRows:
         return pa.RecordBatchReader.from_batches(schema, rows)
 
     def require_values(self, layout: FileLayout) -> None:
-        """Refuse nulls where the table has NOT NULL, but for rows that delete.
+        """Refuse nulls where the table has NOT NULL, and texts, but for rows that delete.
+
+        Where it depends on the table which rows are written, `deltalake` looks for nulls, and only
+        what it does not know is refused here.
 
         Args:
             layout: Of these rows in the table, as it will be.
@@ -166,9 +254,10 @@ class SourceRows:
         Raises:
             SchemaMismatchError: There are some.
         """
-        for batch in self.reader() if layout.checks_nulls else ():
+        check = require_values if self.rule.rule.writes_all else require_texts
+        for batch in self.reader() if layout.checks_values else ():
             rows = batch.filter(pc.invert(batch.column(self.deletes)))
-            require_values(rows.drop_columns([self.deletes]), layout, self._location.target)
+            check(rows.drop_columns([self.deletes]), layout, self._location.target)
 
     def _marked(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         predicate = self.rule.delete_when

@@ -1,7 +1,9 @@
 """How do the columns of a data file become those of the table?
 
 By name, or as the column mapping of the table has it: by physical name, or by the ids that Parquet
-gives to fields. A column that a file lacks is null, at any depth. Values of a narrower type, from
+gives to fields. Where no name is the same, one is that differs only in case: files that were there
+before the table (CONVERT TO DELTA) are spelled as Hive has it. A column that a file lacks is null,
+at any depth. Values of a narrower type, from
 before the column was widened, are cast. A type that the column never had is refused, never guessed.
 
 References:
@@ -15,21 +17,16 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    MapType,
-    NullType,
-    StructField,
-    StructType,
-    VariantType,
-)
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
-from airflow_cloudfiles.engine.delta.variant import as_read
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
+from airflow_cloudfiles.engine.delta.schema import as_read
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.formats.columnar import nested
 from airflow_cloudfiles.engine.formats.columnar.types import is_list
-from airflow_cloudfiles.engine.types import VARIANT, to_arrow
+from airflow_cloudfiles.engine.shortened import few
+from airflow_cloudfiles.engine.spark_types import VariantType
+from airflow_cloudfiles.engine.types import VARIANT, to_arrow, with_inside
 
 ID: Final = "delta.columnMapping.id"
 PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
@@ -49,31 +46,11 @@ def physical_name(field: StructField, mode: str) -> str:
 
 def without_internals(kind: DataType) -> DataType:
     """A type without the notes of Delta, which mean nothing outside of its table."""
-    if isinstance(kind, StructType):
-        return StructType(
-            [
-                StructField(
-                    each.name,
-                    without_internals(each.dataType),
-                    each.nullable,
-                    {
-                        key: value
-                        for key, value in (each.metadata or {}).items()
-                        if not key.startswith(_INTERNAL)
-                    },
-                )
-                for each in kind.fields
-            ]
-        )
-    if isinstance(kind, ArrayType):
-        return ArrayType(without_internals(kind.elementType), kind.containsNull)
-    if isinstance(kind, MapType):
-        return MapType(
-            without_internals(kind.keyType),
-            without_internals(kind.valueType),
-            kind.valueContainsNull,
-        )
-    return kind
+    found = with_inside(kind, lambda _, each: without_internals(each))
+    for each in found.fields if isinstance(found, StructType) else ():
+        notes = (each.metadata or {}).items()
+        each.metadata = {key: note for key, note in notes if not key.startswith(_INTERNAL)}
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +73,9 @@ class ColumnReader:
         Args:
             field: Of the table.
             fields: Of the file, with their ids.
+
+        Raises:
+            SinkError: Several differ from its name only in case.
         """
         found = list(fields)
         if self.mode == "id":
@@ -105,7 +85,16 @@ class ColumnReader:
                 return ids.index(wanted) if wanted in ids and wanted is not None else None
         names = [each.name for each in found]
         name = physical_name(field, self.mode)
-        return names.index(name) if name in names else None
+        if name in names:
+            return names.index(name)
+        alike = [place for place, each in enumerate(names) if CASE_INSENSITIVE.same(each, name)]
+        if len(alike) > 1:
+            raise SinkError(
+                f"Found duplicate fields {few([names[each] for each in alike])} in the data file "
+                f"{self.file} of the Delta table {self.target}, which has the column {name}: they "
+                "differ only in case. Write the file anew with one of them."
+            )
+        return alike[0] if alike else None
 
     def conform(
         self, array: pa.Array, own: pa.DataType | None, field: StructField, within: str = ""
@@ -149,7 +138,7 @@ class ColumnReader:
         array = nested.listed(array)
         inside = own.value_type if own is not None and is_list(own) else None
         inner = self._values(array.values, inside, kind.elementType, f"{path}.element")
-        return _rebuilt(array, arrow_type(kind), inner)
+        return nested.with_inner(array, arrow_type(kind), inner)
 
     def _map(self, array: pa.Array, own: pa.DataType | None, kind: MapType, path: str) -> pa.Array:
         key = item = None
@@ -161,7 +150,7 @@ class ColumnReader:
         ]
         wanted = arrow_type(kind)
         fields = [wanted.key_field, wanted.item_field]
-        return _rebuilt(array, wanted, pa.StructArray.from_arrays(pairs, fields=fields))
+        return nested.with_inner(array, wanted, pa.StructArray.from_arrays(pairs, fields=fields))
 
     def _struct(
         self, array: pa.Array, own: pa.DataType | None, kind: StructType, path: str
@@ -237,12 +226,6 @@ def _is_bytes(kind: pa.DataType) -> bool:
         types.is_fixed_size_binary,
     )
     return any(is_kind(kind) for is_kind in kinds)
-
-
-def _rebuilt(array: pa.Array, kind: pa.DataType, inner: pa.Array) -> pa.Array:
-    """A list or a map with other contents; which are null, and where each begins, stays."""
-    own = array.buffers()[:2]
-    return pa.Array.from_buffers(kind, len(array), own, array.null_count, array.offset, [inner])
 
 
 def _id(field: pa.Field) -> int | None:

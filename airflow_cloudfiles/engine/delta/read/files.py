@@ -2,14 +2,25 @@
 
 Those of the Parquet file that its deletion vector does not list, with the columns of the table
 (`columns`) and the values of the partition columns, which are in the log.
+
+What is the value of a partition column?
+
+It is in the log, as a string that Delta's protocol has a form for, and not in the data file. An
+empty string is null in every type.
+
+Share the data files of a micro-batch or of a version out over tasks, which read them.
+
+References:
+    https://github.com/delta-io/delta/blob/master/PROTOCOL.md#partition-value-serialization
 """
 
 from __future__ import annotations
 
-import json
+import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, cast
+from decimal import Decimal, InvalidOperation
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote
 
 import numpy as np
@@ -19,26 +30,21 @@ from pyspark.sql.types import StructField, StructType
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.actions import AddFile, DeletionVector
-from airflow_cloudfiles.engine.delta.read.columns import (
-    ColumnReader,
-    arrow_type,
-    physical_name,
-    without_internals,
-)
+from airflow_cloudfiles.engine.delta.read.columns import ColumnReader, arrow_type, physical_name
 from airflow_cloudfiles.engine.delta.read.deletion_vectors import (
     DamagedVectorError,
     deleted_rows,
     vector_file,
 )
-from airflow_cloudfiles.engine.delta.read.partition_values import parse_value
-from airflow_cloudfiles.engine.delta.read.paths import decoded, locate
-from airflow_cloudfiles.engine.delta.read.protocol import mapping_mode
-from airflow_cloudfiles.engine.delta.read.snapshot import Snapshot
+from airflow_cloudfiles.engine.delta.read.log import decoded, locate
+from airflow_cloudfiles.engine.delta.read.table_state import TableColumns
 from airflow_cloudfiles.engine.errors import CloudFilesError, SinkError, TargetCorruptedError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.columnar.content import Watched
 from airflow_cloudfiles.engine.formats.columnar.reader import Chunk
+from airflow_cloudfiles.engine.formats.datetimes import default_format
 from airflow_cloudfiles.engine.formats.parquet.file import ParquetFile
+from airflow_cloudfiles.engine.formats.parquet.rows import RecordTooLargeError
 from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
 from airflow_cloudfiles.engine.reading.opened import StoreFile
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
@@ -48,48 +54,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class TableColumns:
-    """How data files of a version are read; small, for tasks.
-
-    Attributes:
-        target: The table.
-        schema: Its columns, with Delta's notes.
-        partition_columns: Names of those whose values are in the log.
-        mode: Its column mapping.
-    """
-
-    target: str
-    schema: StructType
-    partition_columns: frozenset[str]
-    mode: str
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> TableColumns:
-        """The columns of a version.
-
-        Raises:
-            TargetCorruptedError: Its schema cannot be read.
-        """
-        metadata = snapshot.metadata
-        try:
-            schema = StructType.fromJson(json.loads(metadata.schema_string))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise TargetCorruptedError(
-                f"The schema of the Delta table {snapshot.target} cannot be read in version "
-                f"{snapshot.version}: {error}. Restore the log from a backup."
-            ) from error
-        mode = mapping_mode(metadata, snapshot.protocol, snapshot.target)
-        return cls(snapshot.target, schema, frozenset(metadata.partition_columns), mode)
-
-    @property
-    def public_schema(self) -> StructType:
-        """The columns as users see them."""
-        found = without_internals(self.schema)
-        assert isinstance(found, StructType)  # noqa: S101 - a struct stays one
-        return found
-
-
 class DataFileReader:
     """Reads data files of a version.
 
@@ -97,6 +61,8 @@ class DataFileReader:
         columns: Of the version.
         wanted: Which columns to give, and in which order; all, unless given.
         store: The table's files; opened for the target, unless given.
+        max_record_bytes: The most bytes that a row may take in memory, with the pages that it is
+            in; as many as it takes, unless given.
     """
 
     def __init__(
@@ -104,8 +70,10 @@ class DataFileReader:
         columns: TableColumns,
         wanted: Sequence[str] | None = None,
         store: ObjectStore | None = None,
+        max_record_bytes: int | None = None,
     ) -> None:
         self._columns = columns
+        self._max_record_bytes = max_record_bytes
         self._location = DeltaLocation.to_read(columns.target)
         self._store = self._location.store() if store is None else store
         by_name = {each.name: each for each in columns.schema.fields}
@@ -120,6 +88,7 @@ class DataFileReader:
             TargetCorruptedError: The file, or its deletion vector, is damaged or gone.
             SinkError: It has a type that the column never had.
             TargetUnreachableError: The storage failed, or refused us.
+            RecordTooLargeError: A row takes more than `max_record_bytes`.
         """
         with self._location.translate_store_errors(f"has a file that cannot be read ({file.path})"):
             try:
@@ -143,7 +112,7 @@ class DataFileReader:
             watched = Watched(content)
             try:
                 yield from self._batches(cast("IO[bytes]", watched), file, deleted)
-            except CloudFilesError:
+            except (CloudFilesError, RecordTooLargeError):
                 raise
             except (pa.ArrowException, OSError, ValueError) as error:
                 if watched.failure is not None:  # of the storage, not of the file
@@ -153,7 +122,9 @@ class DataFileReader:
     def _batches(
         self, content: IO[bytes], file: AddFile, deleted: NDArray[np.int64] | None
     ) -> Iterator[pa.RecordBatch]:
-        parquet = ParquetFile(content, ParquetOptions(), is_trusted=True)
+        most = self._max_record_bytes
+        options = ParquetOptions() if most is None else ParquetOptions(max_record_bytes=most)
+        parquet = ParquetFile(content, options, is_trusted=most is None)
         reader = ColumnReader(self._columns.mode, self._columns.target, file.path)
         places = [self._place(reader, each, parquet) for each in self._fields]
         there = sorted({place for place in places if place is not None})
@@ -196,7 +167,7 @@ class DataFileReader:
         return found
 
     def _partition(self, field: StructField, file: AddFile, rows: int) -> pa.Array:
-        text = file.partition_values.get(physical_name(field, self._columns.mode))
+        text = file.partition_value(physical_name(field, self._columns.mode))
         kind = arrow_type(field.dataType)
         try:
             return pa.repeat(parse_value(text, kind), rows)
@@ -251,3 +222,117 @@ def _without(batch: pa.RecordBatch, deleted: NDArray[np.int64], first: int) -> p
     kept = np.ones(batch.num_rows, np.bool_)
     kept[deleted[begin:end] - first] = False
     return batch.filter(pa.array(kept))
+
+
+_TRUTH: Final = {"true": True, "false": False}
+
+
+def parse_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    """The value of a partition column, typed.
+
+    A timestamp without an offset is in UTC.
+
+    Args:
+        text: As the log has it.
+        kind: The type of the column in Arrow.
+
+    Raises:
+        ValueError: It is no value of that type.
+    """
+    if text is None or not text:
+        return pa.scalar(None, kind)
+    try:
+        if pa.types.is_date(kind):
+            return pa.scalar(_days(text), pa.int32()).cast(kind)
+        if pa.types.is_timestamp(kind):
+            return pa.scalar(_micros(text, kind), pa.int64()).cast(kind)
+        return pa.scalar(_plain(text, kind), kind)
+    except (KeyError, InvalidOperation, pa.ArrowException, OverflowError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _plain(text: str, kind: pa.DataType) -> Any:
+    if pa.types.is_string(kind):
+        return text
+    if pa.types.is_binary(kind):
+        return text.encode()
+    if pa.types.is_boolean(kind):
+        return _TRUTH[text.lower()]
+    if pa.types.is_integer(kind):
+        return int(text)
+    if pa.types.is_floating(kind):
+        return float(text)
+    if pa.types.is_decimal(kind):
+        return Decimal(text)
+    raise ValueError(f"the type {kind} is not one of partition columns")
+
+
+def _days(text: str) -> int:
+    return _there(default_format.date_days(text, exact=False), "no date")
+
+
+def _micros(text: str, kind: pa.DataType) -> int:
+    if kind.tz is None:
+        found = default_format.local_micros(text, exact=False, drops_zone=True)
+    else:
+        found = default_format.timestamp_micros(text, exact=False)
+    return _there(found, "no timestamp")
+
+
+def _there(number: int | None, what: str) -> int:
+    if number is None:
+        raise ValueError(f"it is {what}")
+    return number
+
+
+MOST_TASKS = 64
+"""Files are shared out over at most this many tasks, unless it is said otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePart:
+    """Which data files one task reads, and how.
+
+    Attributes:
+        columns: Of the version.
+        files: The data files.
+    """
+
+    columns: TableColumns
+    files: tuple[AddFile, ...]
+
+    def read(self, schema: StructType) -> Iterator[pa.RecordBatch]:
+        """Read the rows; columns that a file lacks are null.
+
+        Args:
+            schema: The columns to give.
+        """
+        reader = DataFileReader(self.columns, schema.fieldNames())
+        wanted = to_arrow(schema)
+        for file in self.files:
+            for batch in reader.read(file):
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
+
+
+def shared_out(
+    columns: TableColumns, files: Sequence[AddFile], tasks: int = MOST_TASKS
+) -> list[TablePart]:
+    """Parts of about the same size, as far as possible in the order of the files.
+
+    Args:
+        columns: Of the version.
+        files: The data files.
+        tasks: How many parts there are at most.
+
+    Returns:
+        At least one part; it is empty where there are no files.
+    """
+    count = max(1, min(tasks, len(files)))
+    shares: list[list[int]] = [[] for _ in range(count)]
+    loads = [(0, share) for share in range(count)]
+    for place in sorted(range(len(files)), key=lambda each: files[each].size, reverse=True):
+        load, share = heapq.heappop(loads)
+        shares[share].append(place)
+        heapq.heappush(loads, (load + files[place].size, share))
+    places = sorted(map(sorted, shares))
+    return [TablePart(columns, tuple(files[place] for place in share)) for share in places]

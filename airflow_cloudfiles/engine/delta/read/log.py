@@ -1,8 +1,16 @@
 """Which files make up a version of a Delta table's log?
 
 A version is the newest checkpoint at or before it and the commits after that, which must all be
-there. Compacted logs stand for the commits that they repeat. What is incomplete, such as a
-checkpoint of several parts of which one is missing, counts as absent.
+there. Compacted logs stand for the commits that they repeat, where these are gone: a writer that
+has not reconciled them would otherwise decide which rows there are. What is incomplete, such as a
+checkpoint of several parts of which one is missing or empty, counts as absent.
+
+Where is a file that the log of a table names?
+
+The log has URIs, percent-encoded: relative to the table's folder as a rule, absolute where a file
+was taken over from another table (a shallow clone).
+
+Where in a table are the rows that wait to be merged?
 
 References:
     https://github.com/delta-io/delta/blob/master/PROTOCOL.md#delta-log-entries
@@ -13,24 +21,41 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
+from urllib.parse import unquote
 
-from airflow_cloudfiles.engine.errors import OptionError, TargetCorruptedError
+from airflow_cloudfiles.engine.errors import (
+    OptionError,
+    TargetCorruptedError,
+    UnsupportedTableError,
+)
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
+from airflow_cloudfiles.engine.storage import (
+    ObjectNotFoundError,
+    ObjectStore,
+    normalize_uri,
+    open_store,
+)
 from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 
 LOG: Final = "_delta_log/"
 _END: Final = LOG + ":"
 """Behind all numbered files: in the order of bytes `:` follows the digits."""
-_LAST_CHECKPOINT: Final = LOG + "_last_checkpoint"
+LAST_CHECKPOINT: Final = LOG + "_last_checkpoint"
 _NAME: Final = re.compile(
     r"(?P<version>\d{20})\.(?:"
     r"json|(?P<until>\d{20})\.compacted\.json"
     r"|checkpoint(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<unique>[0-9a-fA-F-]{36}))?"
     r"\.(?P<kind>parquet|json))"
 )
+
+
+def damaged_log(target: str, what: str) -> TargetCorruptedError:
+    """The error for a log that contradicts itself, or lacks something."""
+    return TargetCorruptedError(
+        f"The log of the Delta table {target} is damaged: {what}. Restore the log from a backup."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +100,11 @@ class LogListing:
     compacted: dict[int, list[tuple[int, FileEntry]]] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
 
+    def without(self, damaged: Iterable[Checkpoint]) -> LogListing:
+        """The same without some checkpoints."""
+        kept = [each for each in self.checkpoints if each not in damaged]
+        return replace(self, checkpoints=kept)
+
     @property
     def latest(self) -> int:
         """The newest version; -1 when there is none."""
@@ -102,18 +132,19 @@ class LogListing:
         return LogSegment(wanted, found, tuple(self._commits(start, wanted, target)))
 
     def _commits(self, start: int, end: int, target: str) -> Iterator[FileEntry]:
-        """The commits of versions; a compacted log where one begins and does not end behind."""
+        """The commits of versions; a compacted log where one is gone, if it does not end behind."""
         at = start
         while at <= end:
             fitting = [each for each in self.compacted.get(at, ()) if each[0] <= end]
-            if fitting:
-                last, file = max(fitting, key=lambda each: each[0])
+            longest = max(fitting, key=lambda each: each[0], default=None)
+            stands_for = range(at, at if longest is None else longest[0] + 1)
+            if longest is not None and not self.commits.keys() >= set(stands_for):
+                at, file = longest[0] + 1, longest[1]
             elif at in self.commits:
-                last, file = at, self.commits[at]
+                at, file = at + 1, self.commits[at]
             else:
                 raise self._missing(at, start, target)
             yield file
-            at = last + 1
 
     def _missing(self, version: int, start: int, target: str) -> Exception:
         first = min(self.commits, default=0)
@@ -124,10 +155,8 @@ class LogListing:
                 f"The version asked for of the Delta table {target} cannot be read any more: "
                 f"commit {version} of its log was removed, and no checkpoint stands for it.{known}"
             )
-        return TargetCorruptedError(
-            f"The log of the Delta table {target} is damaged: commit {version} is missing, and no "
-            "checkpoint stands for it. Restore the log from a backup."
-        )
+        what = f"commit {version} is missing, and no checkpoint stands for it"
+        return damaged_log(target, what)
 
 
 def list_log(store: ObjectStore, *, whole: bool = False) -> LogListing:
@@ -140,13 +169,18 @@ def list_log(store: ObjectStore, *, whole: bool = False) -> LogListing:
     Raises:
         OSError: It cannot be listed.
     """
-    hint = None if whole else _hint(store)
+    hint = None if whole else noted_checkpoint(store)
     if hint is not None:
         listing = _classified(_listed(store, f"{LOG}{hint:020}"))
         # A hint may be of a checkpoint that was removed, or whose parts are not all there.
         if any(each.version >= hint for each in listing.checkpoints):
             return listing
     return _classified(_listed(store, LOG))
+
+
+def is_compacted(file: FileEntry) -> bool:
+    """Whether a file of a log stands for several commits."""
+    return file.path.endswith(".compacted.json")
 
 
 def list_log_after(store: ObjectStore, version: int) -> LogListing:
@@ -165,10 +199,10 @@ def _listed(store: ObjectStore, after: str) -> Iterable[FileEntry]:
         return [each for each in store.list(LOG, ordered=False) if after < each.path < _END]
 
 
-def _hint(store: ObjectStore) -> int | None:
+def noted_checkpoint(store: ObjectStore) -> int | None:
     """The version that the log's own note names as that of the last checkpoint."""
     try:
-        version = json.loads(store.get(_LAST_CHECKPOINT))["version"]
+        version = json.loads(store.get(LAST_CHECKPOINT))["version"]
     except (ObjectNotFoundError, ValueError, TypeError, KeyError):
         return None  # it is only a hint: the listing says what there is
     return version if isinstance(version, int) and version >= 0 else None
@@ -186,7 +220,7 @@ def _classified(files: Iterable[FileEntry]) -> LogListing:
             found.compacted.setdefault(version, []).append((int(match["until"]), file))
         elif match["kind"] is None:
             found.commits[version] = file
-        else:
+        elif file.size:
             which = version, match["parts"] or match["unique"] or ""
             parts.setdefault(which, {})[int(match["part"] or 1)] = file
     for version, group in sorted(parts):
@@ -196,3 +230,56 @@ def _classified(files: Iterable[FileEntry]) -> LogListing:
             files_of_it = tuple(by_part[part] for part in sorted(by_part))
             found.checkpoints.append(Checkpoint(version, files_of_it))
     return found
+
+
+_ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+def decoded(path: str) -> str:
+    """A path of the log as the name it stands for."""
+    return unquote(path, errors="surrogateescape") if "%" in path else path
+
+
+def relative_key(store: ObjectStore, path: str) -> str | None:
+    """The key below the table that a path in the log stands for; `None` when it is elsewhere.
+
+    Args:
+        store: The table's files.
+        path: As the log has it.
+    """
+    name = decoded(path)
+    return store.key_of(name) or None if _ABSOLUTE.match(path) else name
+
+
+def locate(store: ObjectStore, path: str, target: str) -> tuple[ObjectStore, str]:
+    """The store and the key of a path in the log, below the table or elsewhere.
+
+    Args:
+        store: The table's files.
+        path: As the log has it.
+        target: The table, for errors.
+
+    Raises:
+        UnsupportedTableError: The file is on a storage of another kind than the table.
+        TargetCorruptedError: The path names no file.
+    """
+    key = relative_key(store, path)
+    if key is not None:
+        if any(part in {"", ".", ".."} for part in key.split("/")):
+            raise damaged_log(target, f"{path!r} names no file of it")
+        return store, key
+    uri = normalize_uri(decoded(path))
+    folder, _, name = uri.rpartition("/")
+    if folder.endswith("/") or not name:
+        raise damaged_log(target, f"{path!r} names no file of it")
+    if uri.partition(":")[0] != store.uri.partition(":")[0]:
+        raise UnsupportedTableError(
+            f"The Delta table {target} has a file on a storage of another kind ({path}), which is "
+            "not read. Copy the table to one storage."
+        )
+    return open_store(folder), name
+
+
+STAGED: Final = "_cloudfiles_staged/"
+"""A folder of the table that is hidden from readers. `cloudfiles table vacuum` removes what a
+killed run has left there."""

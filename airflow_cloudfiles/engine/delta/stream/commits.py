@@ -13,19 +13,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from airflow_cloudfiles.engine.delta.read.features import require_readable
 from airflow_cloudfiles.engine.delta.read.log import LogListing, list_log_after
-from airflow_cloudfiles.engine.delta.read.protocol import require_readable
 from airflow_cloudfiles.engine.delta.read.snapshot import PARALLEL_REQUESTS
 from airflow_cloudfiles.engine.delta.stream.offsets import other_table
 from airflow_cloudfiles.engine.errors import VersionsGoneError
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.delta.read.actions import (
-        AddFile,
-        Metadata,
-        Protocol,
-        RemoveFile,
-    )
+    from airflow_cloudfiles.engine.delta.read.actions import AddFile, Metadata, Protocol, RemoveFile
     from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
     from airflow_cloudfiles.engine.files import FileEntry
 

@@ -19,21 +19,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from airflow_cloudfiles.engine.delta.stream.changes import ColumnChange, changes_between, describe
-from airflow_cloudfiles.engine.delta.stream.commits import Commit, TableCommits
-from airflow_cloudfiles.engine.delta.stream.definition import (
-    StreamDefinition,
-    folded,
-    tracking_log,
+from airflow_cloudfiles.engine.delta.read.table_state import TableState
+from airflow_cloudfiles.engine.delta.stream.changes import (
+    ColumnChange,
+    Unblocking,
+    changes_between,
+    describe,
 )
-from airflow_cloudfiles.engine.delta.stream.read_state import ReadState
+from airflow_cloudfiles.engine.delta.stream.commits import Commit, TableCommits
 from airflow_cloudfiles.engine.delta.stream.tracking import (
+    StreamDefinition,
     TrackedSchema,
     TrackingLog,
+    folded,
     require_below_checkpoint,
     source_path,
+    tracking_log,
 )
-from airflow_cloudfiles.engine.delta.stream.unblocking import Unblocking
 from airflow_cloudfiles.engine.errors import (
     BlockedSchemaChangeError,
     StaleSchemaError,
@@ -58,46 +60,47 @@ class QueryPlace:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
+StateAt = Callable[[int], "TableState | None"]
+
+
 class UntrackedEvolution:
     """A stream without `schemaTrackingLocation`.
 
     Args:
         definition: Of the stream.
+        state_at: Gives the state at a version; `None` where it is not known any more.
     """
 
-    def __init__(self, definition: StreamDefinition) -> None:
+    def __init__(self, definition: StreamDefinition, state_at: StateAt) -> None:
         self._definition = definition
+        self._state_at = state_at
 
     @property
-    def state(self) -> ReadState:
+    def state(self) -> TableState:
         """What the stream reads with."""
         return self._definition.state
 
     def open(self) -> None:
         """Nothing is opened."""
 
-    def begin(self, state_at: Callable[[int], ReadState | None], version: int) -> None:
+    def begin(self, version: int) -> None:
         """Check the version that a process begins with against what the stream reads with.
 
         Args:
-            state_at: Gives the state at a version; `None` where it is not known any more.
             version: The version.
 
         Raises:
             BlockedSchemaChangeError: A column was renamed, dropped or retyped since.
         """
         if version != self._definition.head:
-            then = state_at(version)
+            then = self._state_at(version)
             if then is not None:
                 self._check(then)
 
-    def begin_batch(
-        self, state_at: Callable[[int], ReadState | None], commits: TableCommits, first: int,
-        last: int,
-    ) -> None:  # fmt: skip
+    def begin_batch(self, commits: TableCommits, first: int, last: int) -> None:
         """Check as `begin` does; that of a micro-batch that was planned before."""
         del commits, last
-        self.begin(state_at, first)
+        self.begin(first)
 
     def is_barrier(self, commit: Commit) -> bool:
         """Check a commit; without tracking, none ends a micro-batch.
@@ -113,10 +116,10 @@ class UntrackedEvolution:
     def pass_change(self, commits: TableCommits, version: int, newest: int) -> None:
         """Go on behind a change at which a stream with tracking has stopped."""
 
-    def _check(self, then: ReadState) -> None:
+    def _check(self, then: TableState) -> None:
         is_past = then.version <= self._definition.head
         old, new = (then, self.state) if is_past else (self.state, then)
-        changes = changes_between(old.schema, new.schema)
+        changes = changes_between(old.columns, new.columns)
         if (
             any(not each.is_additive for each in changes)
             or old.metadata.partition_columns != new.metadata.partition_columns
@@ -140,6 +143,7 @@ class TrackedEvolution:
         definition: Of the stream.
         options: Of the stream.
         locate: Says where the query keeps its state; it is asked once.
+        state_at: Gives the state at a version; `None` where it is not known any more.
     """
 
     def __init__(
@@ -147,8 +151,10 @@ class TrackedEvolution:
         definition: StreamDefinition,
         options: TableStreamOptions,
         locate: Callable[[], QueryPlace],
+        state_at: StateAt,
     ) -> None:
         self._definition = definition
+        self._state_at = state_at
         self._options = options
         self._locate = locate
         self._log: TrackingLog = tracking_log(options, definition.state)
@@ -156,7 +162,7 @@ class TrackedEvolution:
         self._source_path = ""
 
     @property
-    def state(self) -> ReadState:
+    def state(self) -> TableState:
         """What the stream reads with."""
         return self._definition.state if self._entry is None else self._entry.state
 
@@ -188,19 +194,16 @@ class TrackedEvolution:
                 self._options, place.settings, self._source_path
             ))  # fmt: skip
 
-    def begin(self, state_at: Callable[[int], ReadState | None], version: int) -> None:
+    def begin(self, version: int) -> None:
         """Write the first entry of the log, if there is none: the schema at the start.
 
         Raises:
             TableEvolvedError: It is not the schema that the stream was defined with.
         """
         if self._entry is None:
-            self._initialise(self._known_at(state_at, version))
+            self._initialise(self._known_at(version))
 
-    def begin_batch(
-        self, state_at: Callable[[int], ReadState | None], commits: TableCommits, first: int,
-        last: int,
-    ) -> None:  # fmt: skip
+    def begin_batch(self, commits: TableCommits, first: int, last: int) -> None:
         """Write the first entry for a micro-batch that was planned before there was a log.
 
         Raises:
@@ -209,10 +212,10 @@ class TrackedEvolution:
         """
         if self._entry is not None:
             return
-        state = self._known_at(state_at, first)
+        state = self._known_at(first)
         for commit in commits.between(first + 1, last):
             then = state.after(commit.version, commit.metadata, commit.protocol)
-            changes = changes_between(state.schema, then.schema)
+            changes = changes_between(state.columns, then.columns)
             if any(not each.is_additive for each in changes):
                 raise BlockedSchemaChangeError(
                     "[DELTA_STREAMING_SCHEMA_LOG_INIT_FAILED_INCOMPATIBLE_METADATA] We could not "
@@ -273,18 +276,16 @@ class TrackedEvolution:
         if entry.previous_number < 0:
             return
         before = self._log.read(entry.previous_number).state
-        changes = changes_between(before.schema, entry.state.schema)
+        changes = changes_between(before.columns, entry.state.columns)
         unblocking.require(changes, before.version, entry.state.version)
 
-    def _known_at(
-        self, state_at: Callable[[int], ReadState | None], version: int
-    ) -> ReadState:  # fmt: skip
+    def _known_at(self, version: int) -> TableState:
         defined = self._definition
         if version == defined.state.version:
             return defined.state
-        return state_at(version) or defined.state
+        return self._state_at(version) or defined.state
 
-    def _initialise(self, state: ReadState) -> None:
+    def _initialise(self, state: TableState) -> None:
         self._entry = self._log.append(TrackedSchema(0, state, self._source_path))
         if state.differs_from(self._definition.state):
             raise _evolved(state)
@@ -294,15 +295,18 @@ Evolution = UntrackedEvolution | TrackedEvolution
 
 
 def evolution_of(
-    definition: StreamDefinition, options: TableStreamOptions, locate: Callable[[], QueryPlace]
+    definition: StreamDefinition,
+    options: TableStreamOptions,
+    locate: Callable[[], QueryPlace],
+    state_at: StateAt,
 ) -> Evolution:
     """What becomes of changes in a stream with these options."""
     if options.schema_tracking_location is None:
-        return UntrackedEvolution(definition)
-    return TrackedEvolution(definition, options, locate)
+        return UntrackedEvolution(definition, state_at)
+    return TrackedEvolution(definition, options, locate, state_at)
 
 
-def _evolved(state: ReadState) -> TableEvolvedError:
+def _evolved(state: TableState) -> TableEvolvedError:
     return TableEvolvedError(
         "[DELTA_STREAMING_METADATA_EVOLUTION] The schema, table configuration or protocol of your "
         "Delta table has changed during streaming.\n"
@@ -313,7 +317,7 @@ def _evolved(state: ReadState) -> TableEvolvedError:
 
 
 def _refused(
-    stream: ReadState, then: ReadState, changes: list[ColumnChange]
+    stream: TableState, then: TableState, changes: list[ColumnChange]
 ) -> BlockedSchemaChangeError:
     what = describe([each for each in changes if not each.is_additive])
     return BlockedSchemaChangeError(

@@ -10,27 +10,29 @@ version that the user names. A micro-batch is planned within its limits, and end
 
 The same two offsets always mean the same files. No Spark here. `spark.tables.stream_reader` calls
 this.
+
+Which files of a commit does a stream emit?
+
+Those with new rows. A commit that also takes rows away is refused, unless the options say what is
+to become of it: Delta's own rules, which decide by commit.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Final
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.actions import AddFile
-from airflow_cloudfiles.engine.delta.read.files import TableColumns
-from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.delta.stream.commits import TableCommits
-from airflow_cloudfiles.engine.delta.stream.definition import (
-    LATEST,
-    StreamDefinition,
-    starting_version,
-)
+from airflow_cloudfiles.engine.delta.read.log import decoded
+from airflow_cloudfiles.engine.delta.read.snapshot import Snapshot, TableLog
+from airflow_cloudfiles.engine.delta.read.table_state import TableColumns, TableState
+from airflow_cloudfiles.engine.delta.stream.commits import Commit, TableCommits
 from airflow_cloudfiles.engine.delta.stream.evolution import QueryPlace, evolution_of
-from airflow_cloudfiles.engine.delta.stream.files import Budget, FileRules, in_order
 from airflow_cloudfiles.engine.delta.stream.offsets import (
     BEGIN,
     CHANGE,
@@ -38,8 +40,17 @@ from airflow_cloudfiles.engine.delta.stream.offsets import (
     TableOffset,
     check_order,
 )
-from airflow_cloudfiles.engine.delta.stream.read_state import ReadState
-from airflow_cloudfiles.engine.errors import OptionError, TargetCorruptedError, VersionsGoneError
+from airflow_cloudfiles.engine.delta.stream.tracking import (
+    LATEST,
+    StreamDefinition,
+    starting_version,
+)
+from airflow_cloudfiles.engine.errors import (
+    OptionError,
+    TableRowsChangedError,
+    TargetCorruptedError,
+    VersionsGoneError,
+)
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
 
 
@@ -85,7 +96,7 @@ class TableStream:
         self._commits = TableCommits(
             self._log, definition.table_id, fail_on_data_loss=options.fail_on_data_loss
         )
-        self._evolution = evolution_of(definition, options, locate)
+        self._evolution = evolution_of(definition, options, locate, self._state_at)
         self._is_open = False
         self._has_begun = False
         self._first: TableOffset | None = None
@@ -97,7 +108,7 @@ class TableStream:
     @property
     def columns(self) -> TableColumns:
         """How the files of its micro-batches are read."""
-        return self._evolution.state.columns
+        return TableColumns.of(self._evolution.state)
 
     def read_offset(self, value: dict[str, object]) -> TableOffset:
         """Read an offset from Spark's log; see `TableOffset.from_json`."""
@@ -181,7 +192,7 @@ class TableStream:
         last = end.version if end.index >= 0 or end.is_initial else end.version - 1
         if not self._has_begun:
             first = start.version
-            self._evolution.begin_batch(self._state_at, self._commits, first, max(first, last))
+            self._evolution.begin_batch(self._commits, first, max(first, last))
             self._has_begun = True
         steps = self._changes(start, last)
         if start.is_initial:
@@ -206,15 +217,15 @@ class TableStream:
             is_new = start.is_initial or start == self._first
             is_behind = start.index == BEGIN and start.version > 0 and not is_new
             version = start.version - 1 if is_behind else start.version
-            self._evolution.begin(self._state_at, version)
+            self._evolution.begin(version)
             self._has_begun = True
 
-    def _state_at(self, version: int) -> ReadState | None:
+    def _state_at(self, version: int) -> TableState | None:
         """The state at a version; `None` where the log has no more of it than commits."""
         if version == self._definition.state.version:
             return self._definition.state
         try:
-            return ReadState.of(self._log.snapshot(version))
+            return TableState.at(self._log.snapshot(version))
         except (OptionError, TargetCorruptedError) as failure:
             _log.warning("The schema at version %s is not known any more: %s", version, failure)
             return None
@@ -275,3 +286,93 @@ class TableStream:
                 yield _Step(end, taken, (at.version, index))
         if max(done, -1) >= len(files) - 1:
             yield _Step(behind)
+
+
+_UPDATED: Final = (
+    "This is currently not supported. If this is going to happen regularly and you are okay to "
+    "skip changes, set the option 'skipChangeCommits' to 'true'. If you would like the data "
+    "update to be reflected, please restart this query with a fresh checkpoint directory."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileRules:
+    """What the options say about files.
+
+    Attributes:
+        options: Of the stream.
+        target: The table, for errors.
+    """
+
+    options: TableStreamOptions
+    target: str
+
+    def of_commit(self, commit: Commit) -> Sequence[AddFile]:
+        """The files of a commit that have an index; none, where the commit is skipped.
+
+        Raises:
+            TableRowsChangedError: The commit takes rows away, and no option says to go on.
+        """
+        if not commit.removes:
+            return commit.adds
+        options = self.options
+        if options.skip_change_commits:
+            return ()
+        file = decoded(commit.removes[0].path)
+        if commit.adds and not options.ignore_changes:
+            raise TableRowsChangedError(
+                f"Detected a data update (for example {file}) in the source table at version "
+                f"{commit.version}. {_UPDATED} The source table can be found at path {self.target}."
+            )
+        if not commit.adds and not (options.ignore_deletes or options.ignore_changes):
+            raise TableRowsChangedError(
+                f"Detected deleted data (for example {file}) from streaming source at version "
+                f"{commit.version}. This is currently not supported. If you'd like to ignore "
+                "deletes, set the option 'ignoreDeletes' to 'true'. The source table can be found "
+                f"at path {self.target}."
+            )
+        return commit.adds
+
+    def is_excluded(self, file: AddFile) -> bool:
+        """Whether a file is left out; it keeps its index."""
+        pattern = self.options.exclude_regex
+        return pattern is not None and re.search(pattern, decoded(file.path)) is not None
+
+
+def in_order(snapshot: Snapshot) -> list[AddFile]:
+    """The files of a version in the order of an initial snapshot, which never changes."""
+    return sorted(snapshot.files, key=lambda each: (each.modification_time, each.path, each.key))
+
+
+@dataclass(slots=True)
+class Budget:
+    """How much a micro-batch may still take.
+
+    Attributes:
+        files: How many files; `None` for any number.
+        size: How many bytes; `None` for any number. The file that exceeds it is the last one.
+    """
+
+    files: int | None
+    size: int | None
+
+    @classmethod
+    def of(cls, options: TableStreamOptions, *, unlimited: bool) -> Budget:
+        """That of a new micro-batch."""
+        if unlimited:
+            return cls(None, None)
+        return cls(options.most_files, options.max_bytes_per_trigger)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no further file is taken."""
+        return (self.files is not None and self.files <= 0) or (
+            self.size is not None and self.size <= 0
+        )
+
+    def take(self, file: AddFile) -> None:
+        """Take a file."""
+        if self.files is not None:
+            self.files -= 1
+        if self.size is not None:
+            self.size -= file.size

@@ -1,4 +1,4 @@
-"""How are columns of a table renamed, dropped and added, and its properties set?
+"""Rename, drop, add and relax columns of a table, and set its properties.
 
 By a version that changes the metadata only: no file is read or written. Renaming and dropping need
 column mapping, by which files keep the names that they were written with. A renamed column keeps
@@ -8,40 +8,42 @@ feeds it, wherever it runs, goes on without a change.
 
 from __future__ import annotations
 
-import logging
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from deltalake.exceptions import CommitFailedError
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge_schema import SOURCE_NAME
 from airflow_cloudfiles.engine.delta.opening import open_existing
 from airflow_cloudfiles.engine.delta.read.columns import ID, PHYSICAL_NAME, without_internals
-from airflow_cloudfiles.engine.delta.write.evolve import write_metadata
-from airflow_cloudfiles.engine.delta.write.features import (
+from airflow_cloudfiles.engine.delta.read.rules import (
     features_of_types,
     require_appendable,
     with_features,
 )
-from airflow_cloudfiles.engine.delta.write.layout import evolved_state
-from airflow_cloudfiles.engine.delta.write.table_state import (
+from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
+from airflow_cloudfiles.engine.delta.read.table_state import (
     MAX_ID,
     MODE,
     WIDENING,
     WIDENS,
     TableState,
 )
+from airflow_cloudfiles.engine.delta.write.evolve import write_metadata
+from airflow_cloudfiles.engine.delta.write.layout import evolved_state
+from airflow_cloudfiles.engine.delta.write.log_commit import retried
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.naming import dotted
 from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition, parse_columns
-from airflow_cloudfiles.engine.types import as_nullable, simple_ddl
+from airflow_cloudfiles.engine.types import as_nullable, inside_of, simple_ddl, with_inside
 
-ALTER_TRIES: Final = 20
-"""How often a change is tried against other writers before giving up."""
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
 PROPERTIES: Final = frozenset(
     {
         MODE,
@@ -59,7 +61,6 @@ PROPERTIES: Final = frozenset(
 )
 """Delta's properties that can be set here; those of users, without `delta.`, all can."""
 _BOOLEANS: Final = frozenset({WIDENS, "delta.appendOnly", "delta.enableExpiredLogCleanup"})
-_log = logging.getLogger(__name__)
 
 Path = tuple[str, ...]
 
@@ -110,7 +111,7 @@ def rename_column(target: str, column: str, name: str, *, dry_run: bool = False)
         if len(old) > 1:
             return found
         partitions = [name if each == old[0] else each for each in state.partition_columns]
-        return replace(found, partition_columns=tuple(partitions))
+        return found.changed(partition_columns=partitions)
 
     return _alter(target, renamed, "RENAME COLUMN", {"oldColumnPath": column, "newName": name},
                   dry_run=dry_run)  # fmt: skip
@@ -176,6 +177,39 @@ def add_column(target: str, column: str, *, dry_run: bool = False) -> TableChang
     return _alter(target, added, "ADD COLUMNS", {"columns": column}, dry_run=dry_run)
 
 
+def drop_not_null(target: str, column: str, *, dry_run: bool = False) -> TableChange:
+    """Let a column be null, or a field inside of one, as a change of the metadata.
+
+    It repairs a table with an empty text in a partition column that is NOT NULL: to Delta the text
+    is null, and `deltalake` (1.6) opens no such table.
+
+    Args:
+        target: Path or URI of the table.
+        column: Which, as `a`, `a.b`, or `a.element.b` inside of an array.
+        dry_run: Only find out what would change.
+
+    Raises:
+        SchemaMismatchError: There is no such column.
+        SinkError: The table has rules that are not checked here.
+    """
+    path = _path(column)
+
+    def relaxed(state: TableState) -> TableState:
+        require_appendable(state)
+        columns = _changed(
+            state.columns,
+            _spelled(state, path),
+            lambda each: [StructField(each.name, each.dataType, True, each.metadata)],
+        )
+        return state.with_columns(columns)
+
+    def read(location: DeltaLocation) -> tuple[None, TableState]:
+        return None, TableState.at(TableLog(location).snapshot())
+
+    return _alter(target, relaxed, "CHANGE COLUMN", {"column": column, "nullable": True},
+                  dry_run=dry_run, read=read)  # fmt: skip
+
+
 def set_properties(
     target: str, properties: Mapping[str, str], *, dry_run: bool = False
 ) -> TableChange:
@@ -197,7 +231,7 @@ def set_properties(
 
     def changed(state: TableState) -> TableState:
         require_appendable(state)
-        found = replace(state, configuration={**state.configuration, **properties})
+        found = state.changed(configuration={**state.configuration, **properties})
         if properties.get(WIDENS) == "true":
             found = with_features(found, WIDENING)
         mode = properties.get(MODE, state.mode)
@@ -214,36 +248,36 @@ def set_properties(
                   dry_run=dry_run)  # fmt: skip
 
 
-def _alter(
+def _opened(location: DeltaLocation) -> tuple[DeltaTable, TableState]:
+    table = open_existing(location.target)
+    return table, TableState.of(table, location.target)
+
+
+def _alter(  # noqa: PLR0913 - what a change is, and what the history says
     target: str,
     change: Callable[[TableState], TableState],
     operation: str,
     parameters: Mapping[str, object],
     *,
     dry_run: bool,
+    read: Callable[[DeltaLocation], tuple[DeltaTable | None, TableState]] = _opened,
 ) -> TableChange:
     """Make a change at the newest version, as often as another writer is faster."""
     location = DeltaLocation.of(target)
-    for _ in range(ALTER_TRIES):
-        table = open_existing(target)
-        state = TableState.of(table, target)
+
+    def attempt() -> TableChange:
+        table, state = read(location)
         changed = change(state)
         found = _report(state, changed)
-        is_same = replace(changed, schema_string="") == replace(state, schema_string="")
+        is_same = changed.changed(schema_string="") == state.changed(schema_string="")
         if dry_run or (is_same and changed.columns == state.columns):
             return found
-        try:
-            version = write_metadata(
-                table, location, state, changed, operation=operation, parameters=dict(parameters)
-            )
-        except CommitFailedError as error:
-            _log.info("Another writer committed first (%s); trying again", error)
-        else:
-            return replace(found, version=version)
-    raise SinkError(
-        f"{target} could not be changed: other writers committed first, {ALTER_TRIES} times. Run "
-        "again when there are fewer writers."
-    )
+        version = write_metadata(
+            table, location, state, changed, operation=operation, parameters=dict(parameters)
+        )
+        return replace(found, version=version)
+
+    return retried(f"{target} could not be changed", attempt)
 
 
 def _report(state: TableState, changed: TableState) -> TableChange:
@@ -312,14 +346,11 @@ def _spelled(state: TableState, path: Path) -> Path:
 
 
 def _inside(kind: DataType, name: str) -> tuple[str, DataType] | None:
+    """What a name names inside of a type: with the spelling of the table, and its type."""
     if isinstance(kind, StructType):
         field = CASE_INSENSITIVE.find(kind, name)
         return None if field is None else (field.name, field.dataType)
-    if isinstance(kind, ArrayType) and name == "element":
-        return name, kind.elementType
-    if isinstance(kind, MapType) and name in {"key", "value"}:
-        return name, kind.keyType if name == "key" else kind.valueType
-    return None
+    return next((each for each in inside_of(kind) if each[0] == name), None)
 
 
 def _changed(
@@ -340,7 +371,8 @@ def _walk(
     inside = _inside(kind, name)
     assert inside is not None  # noqa: S101 - the path was found in this type
     if rest:
-        return _with_inner(kind, name, _walk(inside[1], rest, change, (*at, name)))
+        inner = _walk(inside[1], rest, change, (*at, name))
+        return with_inside(kind, lambda step, each: inner if step == name else each)
     # Elements, keys and values are no fields: they only lead to them.
     changed = change(StructField(name, inside[1]))
     if [each.name for each in changed] != [name]:
@@ -348,7 +380,7 @@ def _walk(
             f"{dotted((*at, name))} is not a column of its own. Name a column, or a field of a "
             "struct."
         )
-    return _with_inner(kind, name, changed[0].dataType)
+    return with_inside(kind, lambda step, each: changed[0].dataType if step == name else each)
 
 
 def _walk_struct(
@@ -372,15 +404,6 @@ def _walk_struct(
             f"Column {dotted((*at, name))} is the only one there, and cannot be dropped."
         )
     return StructType(fields)
-
-
-def _with_inner(kind: DataType, name: str, inner: DataType) -> DataType:
-    if isinstance(kind, ArrayType):
-        return ArrayType(inner, kind.containsNull)
-    assert isinstance(kind, MapType)  # noqa: S101 - the path was found in this type
-    if name == "key":
-        return MapType(inner, kind.valueType, kind.valueContainsNull)
-    return MapType(kind.keyType, inner, kind.valueContainsNull)
 
 
 def _renamed(field: StructField, name: str) -> StructField:
@@ -408,25 +431,20 @@ def _refuse_taken(columns: StructType, name: str, at: Path) -> None:
 
 def _mapped_by_name(state: TableState) -> TableState:
     """The table with column mapping, whose files have columns under their present names."""
-    counter = [0]
+    numbers = itertools.count(1)
 
-    def mapped(kind: DataType) -> DataType:
-        if isinstance(kind, StructType):
-            return StructType([field(each) for each in kind.fields])
-        if isinstance(kind, ArrayType):
-            return ArrayType(mapped(kind.elementType), kind.containsNull)
-        if isinstance(kind, MapType):
-            return MapType(mapped(kind.keyType), mapped(kind.valueType), kind.valueContainsNull)
-        return kind
+    def mapped(_: str, kind: DataType) -> DataType:
+        if not isinstance(kind, StructType):
+            return with_inside(kind, mapped)
+        return StructType([field(each) for each in kind.fields])
 
     def field(each: StructField) -> StructField:
-        counter[0] += 1
-        metadata = {**(each.metadata or {}), ID: counter[0], PHYSICAL_NAME: each.name}
-        return StructField(each.name, mapped(each.dataType), each.nullable, metadata)
+        metadata = {**(each.metadata or {}), ID: next(numbers), PHYSICAL_NAME: each.name}
+        return StructField(each.name, mapped("", each.dataType), each.nullable, metadata)
 
-    columns = mapped(state.columns)
+    columns = mapped("", state.columns)
     assert isinstance(columns, StructType)  # noqa: S101 - a struct stays one
-    return state.with_columns(columns, **{MAX_ID: str(counter[0])})
+    return state.with_columns(columns, **{MAX_ID: str(next(numbers) - 1)})
 
 
 def _check_properties(properties: Mapping[str, str]) -> None:

@@ -18,27 +18,27 @@ from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
-from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge_schema import SOURCE_NAME
 from airflow_cloudfiles.engine.delta.opening import load_table
-from airflow_cloudfiles.engine.delta.read.actions import Protocol
+from airflow_cloudfiles.engine.delta.read.actions import Metadata, Protocol
+from airflow_cloudfiles.engine.delta.read.rules import features_of_types, with_features
+from airflow_cloudfiles.engine.delta.read.table_state import MODE, WIDENING, WIDENS, TableState
 from airflow_cloudfiles.engine.delta.schema import check_columns, delta_schema, rows_columns
-from airflow_cloudfiles.engine.delta.write.features import features_of_types, with_features
 from airflow_cloudfiles.engine.delta.write.layout import evolved_state
 from airflow_cloudfiles.engine.delta.write.log_commit import write_version
-from airflow_cloudfiles.engine.delta.write.partition_values import can_partition
-from airflow_cloudfiles.engine.delta.write.table_state import MODE, WIDENING, WIDENS, TableState
+from airflow_cloudfiles.engine.delta.write.rows import can_partition
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError, StateError
-from airflow_cloudfiles.engine.options.sink import TableOptions
+from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, TableOptions
 from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
 from airflow_cloudfiles.engine.storage.durable import make_folders
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 _NEW = Protocol(1, 2)
 _log = logging.getLogger(__name__)
@@ -51,15 +51,21 @@ class NewTable:
     Attributes:
         partition_by: Its partition columns, in their order.
         properties: Its properties, as Delta names them.
+        takes_void: Whether rows may have columns without a type.
     """
 
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    takes_void: bool = False
 
     @classmethod
     def of(cls, options: TableOptions) -> NewTable:
         """What the options of a sink ask for."""
-        return cls(partition_by=options.partition_by, properties=options.properties)
+        return cls(
+            partition_by=options.partition_by,
+            properties=options.properties,
+            takes_void=isinstance(options, BatchWriteOptions),
+        )
 
     @property
     def comes_first(self) -> bool:
@@ -110,7 +116,7 @@ def create_table(target: str, schema: pa.Schema, new: NewTable) -> DeltaTable:
         TargetUnreachableError: Its storage failed.
     """
     location = DeltaLocation.of(target)
-    check_columns(schema, target)
+    check_columns(schema, target, takes_void=new.takes_void)
     columns = rows_columns(schema)
     partition_by = _partition_columns(columns, new, target)
     if location.folder is None:
@@ -148,14 +154,15 @@ def _write_first_version(
     location: DeltaLocation, columns: StructType, partition_by: list[str], new: NewTable
 ) -> None:
     empty = TableState(
-        target=location.target,
-        version=-1,
-        table_id=str(uuid.uuid4()),
-        schema_string=StructType([]).json(),
-        partition_columns=tuple(partition_by),
-        configuration=dict(new.properties),
-        protocol=_NEW,
-        created_ms=time.time_ns() // 10**6,
+        location.target,
+        -1,
+        Metadata(
+            id=str(uuid.uuid4()),
+            partition_columns=partition_by,
+            configuration=dict(new.properties),
+            created_time=time.time_ns() // 10**6,
+        ),
+        _NEW,
     )
     features = set(features_of_types(columns))
     if new.properties.get(MODE, "none") != "none":

@@ -7,21 +7,24 @@ of the same storage, changes the metadata only.
 
 `deltalake` adds columns to plain tables. Where it would refuse (column mapping, type widening), or
 has no word for it (a type of the same storage), the version is written here (`log_commit`).
+
+How does a table remember that a type has become wider?
+
+In the metadata of the column, or of the field of a struct, nearest to it: Delta's feature
+`typeWidening`. Readers then cast what older files have.
+
+References:
+    https://github.com/delta-io/delta/blob/master/PROTOCOL.md#type-widening
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    MapType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import DataType, StructField, StructType
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.durability import durable_commit
@@ -29,22 +32,24 @@ from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge_schema import (
     MergedSchema,
     MergeRules,
+    TypeChange,
     merge_schemas,
 )
 from airflow_cloudfiles.engine.delta.opening import load_table
-from airflow_cloudfiles.engine.delta.schema import check_columns, delta_fields, rows_columns
-from airflow_cloudfiles.engine.delta.widening import WideningRule, widen_table
-from airflow_cloudfiles.engine.delta.write.features import (
+from airflow_cloudfiles.engine.delta.read.rules import (
     features_of_types,
+    is_beyond_deltalake,
     require_appendable,
     with_features,
 )
+from airflow_cloudfiles.engine.delta.read.table_state import WIDENS, TableState
+from airflow_cloudfiles.engine.delta.schema import check_columns, delta_fields, rows_columns
+from airflow_cloudfiles.engine.delta.widening import WideningRule, widen_table
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout, evolved_state, layout_of
 from airflow_cloudfiles.engine.delta.write.log_commit import write_version
-from airflow_cloudfiles.engine.delta.write.table_state import WIDENS, TableState
-from airflow_cloudfiles.engine.delta.write.type_changes import with_type_changes
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
 from airflow_cloudfiles.engine.naming import dotted
+from airflow_cloudfiles.engine.types import inside_of, with_inside
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,10 +66,12 @@ class Evolution:
         merge_schema: Whether columns it lacks are added to it.
         widening: Whether it may be rewritten for a column that has become wider; `None`: no type
             of it becomes wider.
+        takes_void: Whether rows may have columns without a type, as those of a batch write may.
     """
 
     merge_schema: bool
     widening: WideningRule | None = None
+    takes_void: bool = False
 
 
 def merged_with(state: TableState, rows: pa.Schema, evolution: Evolution) -> MergedSchema:
@@ -75,12 +82,13 @@ def merged_with(state: TableState, rows: pa.Schema, evolution: Evolution) -> Mer
         SinkError: The table has rules for its rows that are not checked here.
     """
     require_appendable(state)
-    check_columns(rows, state.target)
+    check_columns(rows, state.target, takes_void=evolution.takes_void)
     rules = MergeRules(
         target=state.target,
-        table_id=state.table_id,
+        table_id=state.metadata.id,
         merge_schema=evolution.merge_schema,
         widens=evolution.widening is not None,
+        adds_void=evolution.takes_void,
     )
     merged = merge_schemas(state.columns, rows_columns(rows), rules)
     if merged.widened and not state.widens_in_metadata:
@@ -146,32 +154,15 @@ def without_added(merged: MergedSchema) -> MergedSchema:
 
 
 def _pruned(kind: DataType, added: set[tuple[str, ...]], at: tuple[str, ...]) -> DataType:
-    if isinstance(kind, StructType):
-        return StructType(
-            [
-                StructField(
-                    each.name,
-                    _pruned(each.dataType, added, (*at, each.name)),
-                    each.nullable,
-                    each.metadata,
-                )
-                for each in kind.fields
-                if (*at, each.name) not in added
-            ]
-        )
-    if isinstance(kind, ArrayType):
-        element = _pruned(kind.elementType, added, (*at, "element"))
-        return ArrayType(element, kind.containsNull)
-    if isinstance(kind, MapType):
-        key = _pruned(kind.keyType, added, (*at, "key"))
-        value = _pruned(kind.valueType, added, (*at, "value"))
-        return MapType(key, value, kind.valueContainsNull)
-    return kind
+    found = with_inside(kind, lambda name, each: _pruned(each, added, (*at, name)))
+    if isinstance(found, StructType):
+        return StructType([each for each in found.fields if (*at, each.name) not in added])
+    return found
 
 
 def _by_hand(state: TableState, merged: MergedSchema) -> bool:
     """Whether `deltalake` would refuse the change."""
-    is_special = state.mode != "none" or state.is_beyond_deltalake
+    is_special = state.mode != "none" or is_beyond_deltalake(state)
     return bool(merged.widened or merged.retyped or is_special)
 
 
@@ -199,7 +190,7 @@ def _change_metadata(
 
 
 def write_metadata(  # noqa: PLR0913 - both states, and what the history says
-    table: DeltaTable,
+    table: DeltaTable | None,
     location: DeltaLocation,
     state: TableState,
     changed: TableState,
@@ -233,3 +224,40 @@ def write_metadata(  # noqa: PLR0913 - both states, and what the history says
 def _named(merged: MergedSchema) -> str:
     changes = [str(each) for each in (*merged.widened, *merged.retyped)]
     return ", ".join([*map(dotted, merged.added), *changes])
+
+
+TYPE_CHANGES: Final = "delta.typeChanges"
+"""Key in the metadata of a column: which types it has had."""
+
+
+def with_type_changes(columns: StructType, changes: Iterable[TypeChange]) -> StructType:
+    """Columns that have the new types already, with a note of each change."""
+    for change in changes:
+        columns, _ = _noted(columns, change.path, change)
+    return columns
+
+
+def _noted(kind: Any, path: tuple[str, ...], change: TypeChange) -> tuple[Any, bool]:
+    """The type, and whether a field of a struct in it has the note."""
+    if not path or not inside_of(kind):
+        return kind, False
+    if isinstance(kind, StructType):
+        fields = [
+            _noted_field(each, path[1:], change) if each.name == path[0] else each
+            for each in kind.fields
+        ]
+        return StructType(fields), True
+    inside, is_taken = _noted(dict(inside_of(kind))[path[0]], path[1:], change)
+    return with_inside(kind, lambda name, each: inside if name == path[0] else each), is_taken
+
+
+def _noted_field(field: StructField, path: tuple[str, ...], change: TypeChange) -> StructField:
+    """The field with the note, unless a field inside of it has taken it."""
+    kind, is_taken = _noted(field.dataType, path, change)
+    metadata = dict(field.metadata or {})
+    if not is_taken:
+        note = {"fromType": change.have.jsonValue(), "toType": change.want.jsonValue()}
+        if path:
+            note["fieldPath"] = ".".join(path)
+        metadata[TYPE_CHANGES] = [*metadata.get(TYPE_CHANGES, []), note]
+    return StructField(field.name, kind, field.nullable, metadata)

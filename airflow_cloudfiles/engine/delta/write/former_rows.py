@@ -37,20 +37,17 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, FileSettings
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.read.paths import decoded
+from airflow_cloudfiles.engine.delta.read.log import decoded
+from airflow_cloudfiles.engine.delta.read.rules import require_library
+from airflow_cloudfiles.engine.delta.read.table_state import TableState
 from airflow_cloudfiles.engine.delta.rewrite import BATCH_ROWS, TableFile
-from airflow_cloudfiles.engine.delta.write.features import require_library
 from airflow_cloudfiles.engine.delta.write.layout import physical_path
-from airflow_cloudfiles.engine.delta.write.log_commit import (
-    add_actions,
-    checkpoint_when_due,
-    transaction_action,
-    write_version,
+from airflow_cloudfiles.engine.delta.write.log_commit import add_actions, commit_version
+from airflow_cloudfiles.engine.delta.write.partitioned import (
+    PartitionedSnapshot,
+    remove_action,
 )
-from airflow_cloudfiles.engine.delta.write.mapped import MappedSnapshot
-from airflow_cloudfiles.engine.delta.write.partition_values import folder_name
-from airflow_cloudfiles.engine.delta.write.partitioned import PartitionedSnapshot, remove_action
-from airflow_cloudfiles.engine.delta.write.table_state import TableState
+from airflow_cloudfiles.engine.delta.write.rows import folder_name
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.source_path import root_of
@@ -206,26 +203,23 @@ def replace_former(  # noqa: PLR0913 - as `append_files`
     crash_point("before-sink-commit")
     now_ms = time.time_ns() // 10**6
     actions = [
-        *(transaction_action(each.app_id, each.version) for each in transactions),
         *(remove_action(each, now_ms, data_change=True) for each in removed),
         *add_actions([*kept, *files]),
     ]
     try:
-        write_version(
+        commit_version(
+            table,
             location,
-            table.version() + 1,
             actions,
+            transactions=transactions,
             operation="WRITE",
             parameters={"mode": "Overwrite", "predicate": _predicate(former)},
             note=note,
-            table=table,
+            reads_rows=True,
         )
     except CommitFailedError:
         data_files.remove(location, [each.name for each in kept])
         raise
-    with location.translate_errors("cannot be read after a commit"):
-        table.update_incremental()
-    checkpoint_when_due(table)
     _log.info(
         "Replaced %s of %s of %s",
         counted(count, "row"),
@@ -328,8 +322,7 @@ def _snapshot(table: DeltaTable, target: str, former: FormerRows) -> Partitioned
     """
     state = TableState.of(table, target)
     require_library(state, "changed by a replay of files")
-    kind = PartitionedSnapshot if state.mode == "none" else MappedSnapshot
-    snapshot = kind(table, DeltaLocation.of(target))
+    snapshot = PartitionedSnapshot(table, DeltaLocation.of(target))
     is_in_files = former.column[0] in snapshot.schema.names
     if not is_in_files or not is_path_column(state.columns, former.column):
         raise SinkError(
@@ -343,7 +336,7 @@ def _snapshot(table: DeltaTable, target: str, former: FormerRows) -> Partitioned
 
 def _suspects(snapshot: PartitionedSnapshot, former: FormerRows) -> list[TableFile]:
     """The data files that may have such rows, by their bounds."""
-    bounds = {} if isinstance(snapshot, MappedSnapshot) else _bounds(snapshot.table, former.column)
+    bounds = {} if snapshot.state.mode != "none" else _bounds(snapshot.table, former.column)
     return [
         file
         for file in snapshot.files.values()

@@ -6,24 +6,27 @@ state of the table; at the commit it is computed again, and files of another lay
 
 New columns get their physical names and ids in the same way: derived from the table's id and
 highest column id, so that the tasks can write them before the table has them.
+
+Enforce how long texts may be in a column that is VARCHAR(n) or CHAR(n).
+
+Spark keeps such a column as a STRING, with its type in the metadata of the column; a type inside of
+one is in the metadata of the column around it. Delta checks the length of what is written.
+
+References:
+    Spark's `CharVarcharUtils`, Delta's `CharVarcharConstraint`
 """
 
 from __future__ import annotations
 
+import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    MapType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.delta.merge_schema import SOURCE_NAME, partners
@@ -33,12 +36,15 @@ from airflow_cloudfiles.engine.delta.read.columns import (
     arrow_type,
     physical_name,
 )
+from airflow_cloudfiles.engine.delta.read.table_state import MAX_ID, TableState
 from airflow_cloudfiles.engine.delta.schema import rows_columns
-from airflow_cloudfiles.engine.delta.write.table_state import MAX_ID, TableState
-from airflow_cloudfiles.engine.errors import SchemaMismatchError
+from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.naming import dotted
+from airflow_cloudfiles.engine.types import inside_of, with_inside
 
+_NO_LIMITS: Final[Mapping[tuple[str, ...], int]] = {}
 _FIELD_ID: Final = "PARQUET:field_id"
+_ANY_LENGTH: Final = (0, None)
 _NAMES: Final = uuid.UUID("8f0a4cf5-3d2b-4a83-9a4e-0f8a55b0b6c1")
 """The namespace of physical names."""
 
@@ -52,6 +58,7 @@ class ColumnLayout:
         field: Its physical name and type.
         field_id: Its id in column mapping; `None` without.
         required: Whether it must not be null.
+        lengths: The least and the most characters of a text; `None` for any number.
         inside: What is inside of it: fields, the element, or key and value.
     """
 
@@ -60,11 +67,18 @@ class ColumnLayout:
     field_id: int | None
     required: bool
     inside: tuple[ColumnLayout, ...] = ()
+    lengths: tuple[int, int | None] = _ANY_LENGTH
 
     @property
-    def checks_nulls(self) -> bool:
-        """Whether anything of it must not be null."""
-        return self.required or any(each.checks_nulls for each in self.inside)
+    def checks_texts(self) -> bool:
+        """Whether a text in it must have a certain length."""
+        return self.lengths != _ANY_LENGTH or any(each.checks_texts for each in self.inside)
+
+    @property
+    def checks_values(self) -> bool:
+        """Whether anything of it must not be null, or have a certain length."""
+        inside = any(each.checks_values for each in self.inside)
+        return self.required or self.checks_texts or inside
 
     def serves(self, wanted: ColumnLayout) -> bool:
         """Whether what was written by this is what a table wants."""
@@ -73,6 +87,7 @@ class ColumnLayout:
             and self.field.type == wanted.field.type
             and self.field_id == wanted.field_id
             and (self.required or not wanted.required)
+            and wanted.lengths in {self.lengths, _ANY_LENGTH}
             and all(map(ColumnLayout.serves, self.inside, wanted.inside))
         )
 
@@ -92,9 +107,13 @@ class FileLayout:
 
     @cached_property
     def places(self) -> tuple[int, ...]:
-        """Which columns of the rows are in the files."""
+        """Which columns of the rows are in the files; those without a type are not."""
         taken = {place for _, place in self.partitions}
-        return tuple(place for place in range(len(self.columns)) if place not in taken)
+        return tuple(
+            place
+            for place, column in enumerate(self.columns)
+            if place not in taken and not pa.types.is_null(column.field.type)
+        )
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -102,9 +121,14 @@ class FileLayout:
         return pa.schema([self.columns[place].field for place in self.places])
 
     @cached_property
-    def checks_nulls(self) -> bool:
-        """Whether a column must not be null."""
-        return any(each.checks_nulls for each in self.columns)
+    def checks_texts(self) -> bool:
+        """Whether a text must have a certain length."""
+        return any(each.checks_texts for each in self.columns)
+
+    @cached_property
+    def checks_values(self) -> bool:
+        """Whether a value must not be null, or have a certain length."""
+        return any(each.checks_values for each in self.columns)
 
     def serves(self, wanted: FileLayout) -> bool:
         """Whether files that were written by this are what a table wants.
@@ -119,14 +143,23 @@ class FileLayout:
 
     def is_plain(self, rows: pa.Schema) -> bool:
         """Whether rows are written just as they are."""
-        fields = [each.field for each in self.columns]
         return (
             not self.partitions
-            and not self.checks_nulls
+            and not self.checks_values
             and all(each.field_id is None for each in self.columns)
-            and [each.name for each in fields] == rows.names
-            and [each.type for each in fields] == rows.types
+            and self.schema.names == rows.names
+            and self.schema.types == rows.types
         )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def holds_void(kind: pa.DataType) -> bool:
+    """Whether a type is none, or a struct with a field that has none."""
+    inside = list(kind) if pa.types.is_struct(kind) else []
+    return bool(pa.types.is_null(kind)) or any(holds_void(each.type) for each in inside)
 
 
 def plain_layout(rows: pa.Schema) -> FileLayout:
@@ -151,7 +184,10 @@ def layout_of(
     Raises:
         SchemaMismatchError: The rows have partition columns only.
     """
-    walk = _Walk(state.mode)
+    limits: dict[tuple[str, ...], int] = {}
+    for each in columns.fields:
+        limits |= character_limits(each, state.target)
+    walk = _Walk(state.mode, limits, frozenset(state.partition_columns))
     found, places = [], {}
     for place, at in enumerate(partners(columns, kinds)):
         assert at is not None  # noqa: S101 - merged schemas have all columns
@@ -166,7 +202,8 @@ def layout_of(
     layout = FileLayout(tuple(found), tuple(partitions))
     if found and not layout.places:
         raise SchemaMismatchError(
-            f"The rows have no column of {state.target} besides those that it is partitioned by. "
+            f"The rows have no column of {state.target} besides those that it is partitioned by, "
+            "or that have no type. "
             "Write at least one other column."
         )
     return layout
@@ -189,7 +226,7 @@ class _Numbering:
     """Gives ids to columns that have none."""
 
     def __init__(self, state: TableState) -> None:
-        self._seed = f"{state.table_id}/{state.max_id}"
+        self._seed = f"{state.metadata.id}/{state.max_id}"
         self.highest = max(state.max_id, _highest(state.columns))
 
     def struct(self, kind: StructType, at: tuple[str, ...]) -> StructType:
@@ -206,15 +243,7 @@ class _Numbering:
     def _type(self, kind: DataType, at: tuple[str, ...]) -> DataType:
         if isinstance(kind, StructType):
             return self.struct(kind, at)
-        if isinstance(kind, ArrayType):
-            return ArrayType(self._type(kind.elementType, (*at, "element")), kind.containsNull)
-        if isinstance(kind, MapType):
-            return MapType(
-                self._type(kind.keyType, (*at, "key")),
-                self._type(kind.valueType, (*at, "value")),
-                kind.valueContainsNull,
-            )
-        return kind
+        return with_inside(kind, lambda name, each: self._type(each, (*at, name)))
 
 
 def physical_path(columns: StructType, mode: str, path: tuple[str, ...]) -> tuple[str, ...]:
@@ -243,14 +272,9 @@ def evolved_state(state: TableState, columns: StructType) -> TableState:
 
 def _highest(kind: DataType) -> int:
     """The highest id of a column, at any depth."""
-    if isinstance(kind, StructType):
-        own = [int((each.metadata or {}).get(ID, 0)) for each in kind.fields]
-        return max([0, *own, *(_highest(each.dataType) for each in kind.fields)])
-    if isinstance(kind, ArrayType):
-        return _highest(kind.elementType)
-    if isinstance(kind, MapType):
-        return max(_highest(kind.keyType), _highest(kind.valueType))
-    return 0
+    fields = kind.fields if isinstance(kind, StructType) else ()
+    own = (int((each.metadata or {}).get(ID, 0)) for each in fields)
+    return max([0, *own, *(_highest(each) for _, each in inside_of(kind))])
 
 
 class _Walk:
@@ -258,10 +282,19 @@ class _Walk:
 
     Args:
         mode: The column mapping of the table.
+        limits: The most characters of texts, by path.
+        partitions: Names of the columns that the table is partitioned by.
     """
 
-    def __init__(self, mode: str) -> None:
+    def __init__(
+        self,
+        mode: str,
+        limits: Mapping[tuple[str, ...], int] = _NO_LIMITS,
+        partitions: frozenset[str] = frozenset(),
+    ) -> None:
         self._mode = mode
+        self._limits = limits
+        self._partitions = partitions
 
     def column(
         self, rows: pa.Field, kind: StructField, table: StructField, at: tuple[str, ...]
@@ -272,7 +305,10 @@ class _Walk:
         number = None if self._mode == "none" else int(table.metadata[ID])
         notes = None if number is None else {_FIELD_ID: str(number)}
         field = pa.field(physical_name(table, self._mode), own, metadata=notes)
-        return ColumnLayout(dotted(path), field, number, not table.nullable, inside)
+        # The log has an empty text of a partition as null.
+        is_filled = not table.nullable and path[0] in self._partitions and _is_text(own)
+        lengths = (int(is_filled), self._limits.get(path))
+        return ColumnLayout(dotted(path), field, number, not table.nullable, inside, lengths)
 
     def _type(
         self, rows: pa.DataType, kind: DataType, table: DataType, at: tuple[str, ...]
@@ -280,7 +316,8 @@ class _Walk:
         """The type that a data file has, of the shape that the rows have."""
         if isinstance(kind, StructType) and isinstance(table, StructType):
             inside = tuple(self._fields(rows, kind, table, at))
-            return pa.struct([each.field for each in inside]), inside
+            typed = [each.field for each in inside if not pa.types.is_null(each.field.type)]
+            return (pa.struct(typed) if typed or not inside else pa.null()), inside
         if isinstance(kind, ArrayType) and isinstance(table, ArrayType):
             pair = (kind.elementType, table.elementType)
             element = self._inner((*at, "element"), rows.value_type, pair, table.containsNull)
@@ -308,4 +345,96 @@ class _Walk:
     ) -> ColumnLayout:
         """An element, a key or a value, of the rows and of the table."""
         own, inside = self._type(rows, *kinds, at)
-        return ColumnLayout(dotted(at), pa.field(at[-1], own), None, not is_nullable, inside)
+        field, lengths = pa.field(at[-1], own), (0, self._limits.get(at))
+        return ColumnLayout(dotted(at), field, None, not is_nullable, inside, lengths)
+
+
+TYPE_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
+"""Key of the type in the metadata of a column."""
+_CHARACTERS: Final = re.compile(r"(?:var)?char\((\d+)\)", re.IGNORECASE)
+_LEAF: Final = re.compile(r"[^(),<>]*(?:\([^()]*\))?")
+
+Path = tuple[str, ...]
+
+
+def character_limits(column: StructField, target: str) -> dict[Path, int]:
+    """The most characters of texts in a column, by path.
+
+    Args:
+        column: Of a table.
+        target: The table, for errors.
+
+    Raises:
+        SinkError: The metadata has a type that is not that of the column.
+    """
+    text = (column.metadata or {}).get(TYPE_KEY)
+    if text is None:
+        return {}
+    reading = _Reading(str(text))
+    try:
+        found = dict(reading.limits(column.dataType, (column.name,)))
+        reading.end()
+    except ValueError as error:
+        raise SinkError(
+            f"{target} cannot be written: the metadata of its column {dotted((column.name,))} has "
+            f"{TYPE_KEY}={text!r}, which is not understood ({error}). Set the type of the column "
+            "anew where the table is maintained (ALTER TABLE ... ALTER COLUMN ... TYPE STRING)."
+        ) from error
+    return found
+
+
+class _Reading:
+    """Reads a type as Spark's catalog has it, beside the same type without lengths."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def limits(self, kind: DataType, path: Path) -> Iterator[tuple[Path, int]]:
+        """The limits in what follows, which is a type."""
+        if isinstance(kind, StructType):
+            self._take("struct<")
+            for place, each in enumerate(kind.fields):
+                self._take("," if place else "")
+                self._take_name(each.name)
+                yield from self.limits(each.dataType, (*path, each.name))
+        elif isinstance(kind, ArrayType):
+            self._take("array<")
+            yield from self.limits(kind.elementType, (*path, "element"))
+        elif isinstance(kind, MapType):
+            self._take("map<")
+            yield from self.limits(kind.keyType, (*path, "key"))
+            self._take(",")
+            yield from self.limits(kind.valueType, (*path, "value"))
+        else:
+            found = _CHARACTERS.fullmatch(self._take_leaf())
+            if found is not None and isinstance(kind, StringType):
+                yield path, int(found[1])
+            return
+        self._take(">")
+
+    def end(self) -> None:
+        """Refuse what is left."""
+        if self._rest:
+            raise ValueError(f"{self._rest!r} is not expected")
+
+    @property
+    def _rest(self) -> str:
+        return self._text[self._at :]
+
+    def _take(self, text: str) -> None:
+        if not self._rest.startswith(text):
+            raise ValueError(f"{self._rest!r} stands where {text!r} is expected")
+        self._at += len(text)
+
+    def _take_name(self, name: str) -> None:
+        """A name, which may be the one before the field was renamed."""
+        spelled = (f"{name}:", f"`{name.replace('`', '``')}`:")
+        found = next((each for each in spelled if self._rest.startswith(each)), None)
+        self._take(found or f"{self._rest.partition(':')[0]}:")
+
+    def _take_leaf(self) -> str:
+        found = _LEAF.match(self._rest)
+        text = "" if found is None else found[0]
+        self._take(text)
+        return text

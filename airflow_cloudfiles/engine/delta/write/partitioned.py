@@ -1,75 +1,67 @@
-"""How are data files of a partitioned table replaced by others?
+"""Replace data files of a table with partitions or column mapping by others.
 
 As in `rewrite`, but by our own reader of the log and our own commit (`write.log_commit`): a file is
 removed under the path that the log has, whatever characters are in the values of its partition.
 (`deltalake` (1.6), asked to remove `a%20b`, removes `a%2520b`.) Only columns that are in the files
-are read and written; those of the partition are in the log.
+are read and written; those of the partition are in the log. Files are read as a reader of the table
+reads them, by physical names or by ids, and written as its sink writes them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 
 from airflow_cloudfiles.engine.delta import data_files
+from airflow_cloudfiles.engine.delta.data_files import FileSettings
 from airflow_cloudfiles.engine.delta.read.actions import AddFile
-from airflow_cloudfiles.engine.delta.read.paths import locate
+from airflow_cloudfiles.engine.delta.read.columns import physical_name
+from airflow_cloudfiles.engine.delta.read.rules import require_library
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
+from airflow_cloudfiles.engine.delta.read.table_state import TableState
 from airflow_cloudfiles.engine.delta.rewrite import REPLACE_TRIES, TableFile, TableSnapshot
-from airflow_cloudfiles.engine.delta.write.features import require_library
-from airflow_cloudfiles.engine.delta.write.log_commit import (
-    add_actions,
-    checkpoint_when_due,
-    write_version,
-)
-from airflow_cloudfiles.engine.delta.write.table_state import TableState
-from airflow_cloudfiles.engine.errors import TargetCorruptedError
-from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.reading.opened import StoreFile
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.delta.write.evolve import Evolution, layout_for
+from airflow_cloudfiles.engine.delta.write.layout import physical_path
+from airflow_cloudfiles.engine.delta.write.log_commit import add_actions, commit_version
+from airflow_cloudfiles.engine.delta.write.rows import write_rows
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from airflow_cloudfiles.engine.delta.data_files import DataFile
 
 _OPERATION: Final = "OPTIMIZE"
 
 
 class PartitionedSnapshot(TableSnapshot):
-    """One version of a partitioned table, whose files can be read and replaced.
+    """One version of any table, whose files can be read and replaced.
 
-    Its files have the paths of the log as names. See `TableSnapshot`.
+    Its files have the paths of the log as names, and its partition values have the physical names
+    of the columns. See `TableSnapshot`.
     """
 
-    takes_partitions: ClassVar[bool] = True
+    takes_all: ClassVar[bool] = True
 
     def _read_files(self) -> dict[str, TableFile]:
-        names = self.partition_columns
-        self.schema = pa.schema([each for each in self.schema if each.name not in names])
+        mode = self.state.mode
+        by_name = {each.name: each for each in self.columns.fields}
+        names = [physical_name(by_name[each], mode) for each in self.state.partition_columns]
         snapshot = TableLog(self.location).snapshot(self.table.version())
         return {each.path: table_file(each, names) for each in snapshot.files}
 
-    @property
-    def partition_columns(self) -> Sequence[str]:
-        """Names of the columns whose values are in the log."""
-        return self.table.metadata().partition_columns
-
-    @contextmanager
-    def _opened(self, file: TableFile) -> Iterator[IO[bytes] | pa.NativeFile]:
-        store, key = locate(self.location.store(), file.name, self.location.target)
-        entry = FileEntry(key, file.size, 0)
-        try:
-            with StoreFile(store, entry).random_access() as content:
-                yield content
-        except (ObjectNotFoundError, FileNotFoundError) as error:
-            raise TargetCorruptedError(
-                f"The file {file.name} of the Delta table {self.location.target} is gone, perhaps "
-                "vacuumed. Restore it, or the table to an earlier version."
-            ) from error
+    def write(self, rows: Iterable[pa.RecordBatch], settings: FileSettings) -> list[DataFile]:
+        """Write rows to files under physical names; see `TableSnapshot.write`."""
+        layout = layout_for(self.state, self.schema, Evolution(merge_schema=False))
+        physical = partial(physical_path, self.columns, self.state.mode)
+        settings = replace(settings, indexed=settings.indexed.renamed(physical))
+        # All rows are of one partition, which the settings have.
+        layout = replace(layout, partitions=())
+        return write_rows(self.location.target, self.schema, rows, layout, settings)
 
     def refuse_rules(self) -> None:
         """Refuse tables with rules or features that are not known here.
@@ -115,17 +107,12 @@ def replace_partitioned(
     for left in reversed(range(REPLACE_TRIES)):
         with location.translate_errors("cannot be read before a commit"):
             snapshot.require_unchanged(old)
-        version = table.version() + 1
         try:
-            write_version(location, version, actions, operation=_OPERATION, note=note, table=table)
+            commit_version(table, location, actions, operation=_OPERATION, note=note)
         except CommitFailedError:
             if not left:
                 raise
         else:
-            with location.translate_errors("cannot be read after a commit"):
-                table.update_incremental()
-            if table.version() == version:  # a later version is for its writer to checkpoint
-                checkpoint_when_due(table)
             return
 
 
@@ -157,5 +144,5 @@ def table_file(file: AddFile, names: Sequence[str]) -> TableFile:
         names: Of its partition values, in the order of the table's partition columns.
     """
     # The protocol has two ways to say null: an empty text is one, too.
-    values = tuple((name, file.partition_values.get(name) or None) for name in names)
+    values = tuple((name, file.partition_value(name) or None) for name in names)
     return TableFile(file.path, file.size, None, {}, values)

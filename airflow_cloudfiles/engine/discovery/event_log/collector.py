@@ -138,7 +138,7 @@ class EventCollector:
             replace(described.queue_options, fetch_parallelism=self._threads),
         )
         appended: list[int] = []
-        report = discovery.drain(lambda found: self._append(found, appended))
+        report = discovery.drain(lambda found: self._append(found, appended), looks=False)
         self._log.mark_collected()
         crash_point("after-collection")
         if appended and is_due(appended[0] - 1, appended[-1]):

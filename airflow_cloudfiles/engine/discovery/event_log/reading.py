@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 RECORDED_EVENTS = 1000
 """After so many events of a stream, their files are recorded, with the position behind them."""
-_WORKERS = 8
+_WORKERS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,7 @@ class EventLogReport:
         new: Of these, how many nobody had recorded.
         rejected: Files that the options leave out.
         ignored: Events that are of no file after all, by reason.
+        not_there: URIs of the first files that were announced and are not there.
         collected: How many messages this discovery has moved from the queue into the log, for all
             streams; `None` where another process had done so.
         seconds: How long it took.
@@ -63,6 +64,7 @@ class EventLogReport:
     new: int
     rejected: int
     ignored: dict[str, int]
+    not_there: tuple[str, ...]
     collected: int | None
     seconds: float
 
@@ -131,6 +133,7 @@ class EventReader:
             new=self.counts["new"],
             rejected=candidates.rejected,
             ignored=dict(candidates.ignored),
+            not_there=tuple(candidates.missing),
             collected=collected,
             seconds=round(time.monotonic() - began, 3),
         )

@@ -33,6 +33,7 @@ from airflow_cloudfiles.engine.discovery.events.base import (
     fields_of,
     folded,
     guarded,
+    known_kind,
     time_us,
     unquoted,
 )
@@ -48,7 +49,10 @@ _UNSURE = {"CopyBlob", "SftpCommit"}
 _OTHERS = {
     "BlobDeleted", "BlobTierChanged", "DirectoryCreated", "DirectoryDeleted",
     "AsyncOperationInitiated", "BlobInventoryPolicyCompleted", "LifecyclePolicyCompleted",
+    "StorageTaskQueued", "StorageTaskCompleted", "StorageTaskAssignmentQueued",
+    "StorageTaskAssignmentCompleted",
 }  # fmt: skip
+_OF_SUBSCRIPTION = "Microsoft.EventGrid.Subscription"
 _DAMAGED = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -86,27 +90,20 @@ def _parse(body: bytes) -> Parsed:
             text = base64.b64decode(text, validate=True).strip()
         except binascii.Error:
             raise NotUnderstoodError("neither JSON nor base64") from None
-    events = fields_of(list[_Event], text) if text[:1] == b"[" else [fields_of(_Event, text)]
-    found: list[FileEvent] = []
-    ignored: list[str] = []
-    for event in events:
-        result = _one(event)
-        if isinstance(result, Ignored):
-            ignored.append(result.reason)
-        else:
-            found.append(result)
-    return folded(found, ignored, "no event in it")
+    events = fields_of(list[msgspec.Raw], text) if text[:1] == b"[" else [text]
+    return folded(events, _one)
 
 
-def _one(event: _Event) -> FileEvent | Ignored:
+def _one(text: bytes | msgspec.Raw) -> FileEvent | Ignored:
+    event = fields_of(_Event, text)
     kind = event.event_type or event.type or ""
-    if kind.startswith("Microsoft.EventGrid."):
+    if kind.startswith(_OF_SUBSCRIPTION):
         return Ignored("validation of a subscription")
     if not kind.startswith(_STORAGE):
         raise NotUnderstoodError("not an event of Azure Storage")
     name = kind.removeprefix(_STORAGE)
     if name not in {"BlobCreated", "BlobRenamed", "DirectoryRenamed"}:
-        return Ignored(name if name in _OTHERS else "another kind of event")
+        return known_kind(name, _OTHERS)
     data = fields_of(_Data, event.data)
     created = name == "BlobCreated"
     if created and data.api in _BEGUN and not data.content_length:

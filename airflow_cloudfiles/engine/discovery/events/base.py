@@ -2,7 +2,8 @@
 
 A message is untrusted input: whoever may send to the queue wrote it. Reading one never raises. It
 ends in one of three ways: files (`FileEvent`), something known that is not about a new file
-(`Ignored`), or something that is not understood (`Poison`), which is left in the queue.
+(`Ignored`), or something that is not understood (`Poison`), which is left in the queue: an event of
+a kind that is not known may announce a file.
 
 Everything is bounded and checked before use: the size of a body, its nesting, types, numbers, times
 and keys. What is recorded from it is a name and a size; content is never believed, it is read.
@@ -11,7 +12,7 @@ and keys. What is recorded from it is a name and a size; content is never believ
 from __future__ import annotations
 
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeVar
@@ -30,6 +31,7 @@ _SAMPLE_CHARACTERS = 200
 _MAX_SEQUENCER = 128
 
 Struct = TypeVar("Struct")
+Part = TypeVar("Part")
 EventKind = Literal["created", "renamed"]
 
 
@@ -75,13 +77,15 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class Poison:
-    """A message that is not understood; it stays in the queue.
+    """A message that is not understood, or a part of it is not; it stays in the queue.
 
     Attributes:
         reason: What is wrong with it.
+        events: The files that the rest of it announces.
     """
 
     reason: str
+    events: tuple[FileEvent, ...] = ()
 
 
 Parsed = list[FileEvent] | Ignored | Poison
@@ -91,13 +95,17 @@ class NotUnderstoodError(ValueError):
     """Part of a message is not what it should be; becomes a `Poison`."""
 
 
+NOT_UNDERSTOOD = (msgspec.MsgspecError, NotUnderstoodError, UnicodeError)
+"""What reading a part of a message raises."""
+
+
 def guarded(parse: Callable[[bytes], Parsed], body: bytes) -> Parsed:
     """Parse a body; whatever is wrong with it makes it `Poison`."""
     if len(body) > MAX_BODY_BYTES:
         return Poison(f"{len(body)} bytes; notifications have less than {MAX_BODY_BYTES}")
     try:
         return parse(body)
-    except (msgspec.MsgspecError, NotUnderstoodError, UnicodeError) as failure:
+    except NOT_UNDERSTOOD as failure:
         return Poison(str(failure))
     except RecursionError:
         return Poison("too deeply nested")
@@ -154,17 +162,40 @@ def checked_sequencer(text: str | None) -> str:
     return found
 
 
-def folded(found: list[FileEvent], ignored: list[str], nothing: str) -> Parsed:
-    """Bring the events of one message into one result.
+def folded(parts: Iterable[Part], read: Callable[[Part], FileEvent | Ignored]) -> Parsed:
+    """Read each event of a message; one that is not understood hides no other.
 
     Args:
-        found: The files.
-        ignored: Why others are none.
-        nothing: The reason when there is neither.
+        parts: The events.
+        read: Reads one of them, and raises as the functions here do.
     """
-    if found:
-        return found
-    return Ignored(ignored[0] if ignored else nothing)
+    found: list[FileEvent] = []
+    ignored: list[Ignored] = []
+    reasons: list[str] = []
+    for part in parts:
+        try:
+            result = read(part)
+        except NOT_UNDERSTOOD as failure:
+            reasons.append(str(failure))
+            continue
+        if isinstance(result, Ignored):
+            ignored.append(result)
+        else:
+            found.append(result)
+    if reasons:
+        return Poison(reasons[0], tuple(found))
+    return found or (ignored[0] if ignored else Ignored("no event in it"))
+
+
+def known_kind(name: str, known: Collection[str]) -> Ignored:
+    """Take an event for one that announces no file, if it is of a kind that is known for that.
+
+    Raises:
+        NotUnderstoodError: It is of another kind, which may announce a file.
+    """
+    if name in known:
+        return Ignored(name)
+    raise NotUnderstoodError(f"an event of an unknown kind: {name[:_SAMPLE_CHARACTERS]!r}")
 
 
 def sample(body: bytes) -> str:

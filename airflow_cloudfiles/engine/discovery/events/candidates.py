@@ -4,9 +4,10 @@ An event names a place in a bucket. It is a candidate when that place, rewritten
 `cloudFiles.pathRewrites`, is below the source. A queue may carry the events of a whole bucket, so
 others are no mistake.
 
-The store is asked where the event does not suffice: a rename has no size, some servers send no
-etag; another version is recognized by the values of the store, which a listing sees too; a mounted
-bucket has its own.
+Whoever may send to a queue can announce what never existed, and a message may be older than the
+deletion of its file. So the store is asked for each file before it is recorded, as a listing does;
+one that is not there is counted and named. (A mounted bucket may show a file late: then the message
+is left in the queue.)
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from airflow_cloudfiles.engine.discovery.events.base import FileEvent
-from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.base import ObjectStore, check_key
+from airflow_cloudfiles.engine.storage.presence import absence
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 
 _CLOUDS = ("s3://", "abfss://", "gs://")
+NO_FILE = "no such file"
+NAMED = 5
+"""Files that are not there, of which a report has the names."""
 
 
 class Wanted(Protocol):
@@ -53,11 +58,16 @@ class Candidates:
         source: The source.
         filter: Which of its files are wanted.
         options: `path_rewrites` and `identity`.
+        looks: Whether the store is asked for each file. If not, it is where the event does not
+            suffice: a rename has no size, some servers send no etag; another version is recognized
+            by the values of the store; a mounted bucket has its own.
 
     Attributes:
         outside: How many events were of places that are not below the source.
         rejected: How many files were not wanted.
         ignored: How many events were of no file after all, by reason.
+        missing: URIs of files that were announced and are not there, of some at most.
+        late: Events of files that are not there, where that may be because a mount lags behind.
     """
 
     def __init__(
@@ -65,12 +75,15 @@ class Candidates:
         source: ObjectStore,
         filter: Wanted,  # noqa: A002 - what it is
         options: DiscoveryOptions,
+        *,
+        looks: bool = True,
     ) -> None:
         self._source = source
         self._filter = filter
         self._root = source.uri.rstrip("/") + "/"
         self._in_cloud = source.uri.startswith(_CLOUDS)
-        self._always_look = options.sees_overwrites or not self._in_cloud
+        self._looks = looks
+        self._believes = self._in_cloud and not options.sees_overwrites
         self._rewrites = sorted(
             ((old.rstrip("/"), normalize_uri(new)) for old, new in options.path_rewrites),
             key=lambda each: len(each[0]),
@@ -79,6 +92,8 @@ class Candidates:
         self.outside = 0
         self.rejected = 0
         self.ignored: Counter[str] = Counter()
+        self.missing: list[str] = []
+        self.late: list[FileEvent] = []
 
     @property
     def source_name(self) -> str:
@@ -100,6 +115,7 @@ class Candidates:
             OSError: The store did not answer.
         """
         placed: list[tuple[str, FileEvent]] = []
+        gone = self.ignored[NO_FILE]
         for event in events:
             location = self._rewritten(event)
             if event.is_folder:
@@ -108,16 +124,18 @@ class Candidates:
             key = self._key(location)
             if key is None:
                 self.outside += 1
-            elif key.endswith("/") and not event.size:
+            elif key.endswith("/") and event.size == 0:
                 self.ignored["mark of a folder"] += 1
             elif self._filter.marker is not None and self._filter.marker.is_marker(key):
                 marked = self._marked(key, self._filter.marker)
                 yield from self._wanted((event, file) for file in marked)
             else:
                 placed.append((key, event))
-        inspected = pool.map(self._entry, placed)
-        announced = (event for _, event in placed)
-        yield from self._wanted(zip(announced, inspected, strict=True))
+        entries = pool.map(self._entry, placed)
+        inspected = zip((event for _, event in placed), entries, strict=True)
+        yield from self._wanted(inspected, may_be_late=not self._in_cloud)
+        if self.ignored[NO_FILE] > gone:
+            self._check_source()
 
     def _marked(self, key: str, marker: CompletionMarker) -> Iterator[FileEntry | None]:
         """Give the files that a completion marker stands for, as the store has them."""
@@ -125,10 +143,14 @@ class Candidates:
             return self._source.list(key[: len(key) - len(marker.pattern)], ordered=False)
         return iter((self._source.head(marker.file_of(key)),))
 
-    def _wanted(self, files: Iterable[tuple[FileEvent, FileEntry | None]]) -> Iterator[Found]:
+    def _wanted(
+        self, files: Iterable[tuple[FileEvent, FileEntry | None]], *, may_be_late: bool = False
+    ) -> Iterator[Found]:
         for event, file in files:
             if file is None:
-                self.ignored["no such file"] += 1
+                self._miss(event)
+                if may_be_late and not event.doubtful:
+                    self.late.append(event)
             elif self._filter.accepts(file):
                 yield Found(event, file)
             else:
@@ -165,14 +187,28 @@ class Candidates:
             return iter(())
         return self._source.list(key)
 
+    def _miss(self, event: FileEvent) -> None:
+        """Count and name a file that is announced and not there."""
+        self.ignored[NO_FILE] += 1
+        if len(self.missing) < NAMED:
+            self.missing.append(printable_path(self._rewritten(event)))
+
+    def _check_source(self) -> None:
+        """See that it is not the source that is away.
+
+        Raises:
+            ConnectionError: It is.
+        """
+        why = absence(self._source)
+        if why is not None:
+            raise ConnectionError(f"{why}.")
+
     def _entry(self, placed: tuple[str, FileEvent]) -> FileEntry | None:
         key, event = placed
         etag = event.etag if self._in_cloud else ""
         announced = FileEntry(key, event.size or 0, event.time_us, etag)
-        is_whole = event.size is not None and etag
-        if self._always_look or not is_whole or event.incomplete or event.doubtful:
-            found = self._source.head(key)
-            if found is None and event.doubtful:
-                return None
-            return found or announced  # one that is gone: the reader decides (ignoreMissingFiles)
-        return announced
+        is_whole = event.size is not None and etag and not event.incomplete and not event.doubtful
+        if self._believes and is_whole and not (self._looks and self._filter.accepts(announced)):
+            return announced  # nobody records it, or whoever does looks at it
+        found = self._source.head(key)
+        return found if self._looks or event.doubtful else found or announced

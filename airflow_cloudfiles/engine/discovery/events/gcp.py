@@ -16,7 +16,6 @@ import msgspec
 
 from airflow_cloudfiles.engine.discovery.events.base import (
     FileEvent,
-    Ignored,
     NotUnderstoodError,
     Parsed,
     checked_key,
@@ -24,6 +23,7 @@ from airflow_cloudfiles.engine.discovery.events.base import (
     checked_size,
     fields_of,
     guarded,
+    known_kind,
     time_us,
 )
 
@@ -58,7 +58,7 @@ def _parse(attributes: Mapping[str, str], body: bytes) -> Parsed:
     if kind is None:
         raise NotUnderstoodError("no attribute eventType: not an event of Cloud Storage")
     if kind != "OBJECT_FINALIZE":
-        return Ignored(kind if kind in _OTHERS else "another kind of event")
+        return known_kind(kind, _OTHERS)
     bucket = checked_name(attributes.get("bucketId", ""), "a bucket")
     place = f"{bucket}/{checked_key(attributes.get('objectId', ''))}"
     resource = fields_of(_Resource, body) if body else _Resource()

@@ -4,7 +4,8 @@ The service has no long polling and deletes one message a request. Each renewal 
 another receipt. Event Grid writes bodies as base64, others as they are, so a body is taken as text
 and decoded where it is parsed: the client's own decoding loses a whole batch to one odd message.
 
-The identity needs the role *Storage Queue Data Contributor* on the queue.
+The identity needs the role *Storage Queue Data Message Processor* on the queue: to receive, hide,
+delete and peek. *Storage Queue Data Contributor* besides counts what waits.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
-from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestError
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    HttpResponseError,
+    ServiceRequestError,
+)
 from azure.core.exceptions import ServiceResponseError as NoAnswerError
 from azure.storage.queue import QueueClient
 
 from airflow_cloudfiles.engine.discovery.events import azure as events_azure
-from airflow_cloudfiles.engine.discovery.queues.base import Message
+from airflow_cloudfiles.engine.discovery.queues.base import Message, Waiting
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import AzureAccess, of_kind
 from airflow_cloudfiles.engine.storage.azure.client import (
@@ -26,6 +32,8 @@ from airflow_cloudfiles.engine.storage.azure.client import (
     READ_SECONDS,
     open_account,
 )
+from airflow_cloudfiles.engine.storage.azure.errors import is_identity_outage
+from airflow_cloudfiles.engine.storage.cloud_errors import NO_IDENTITY_NOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,6 +108,15 @@ class AzureQueue:
             return None
         count: int | None = properties.approximate_message_count
         return count
+
+    def look(self) -> Waiting:
+        """Ask for the count, else peek: that changes no message."""
+        size = self.approximate_size()
+        if size is not None:
+            return Waiting(size)
+        seen = self._call("peek into", lambda: self._client.peek_messages(max_messages=_MOST))
+        sent = [_microseconds(each.inserted_on) or 0 for each in seen]
+        return Waiting(len(seen), max(sent, default=0))
 
     def parse(self, message: Message) -> Parsed:
         """Read an event of Event Grid."""
@@ -184,21 +201,31 @@ def _lost(failure: HttpResponseError) -> bool:
 
 def _as_os_error(failure: AzureError, what: str, queue: str) -> OSError:
     """Explain an error of the client."""
+    if is_identity_outage(failure):
+        return ConnectionError(f"Could not {what} the storage queue {queue}: {NO_IDENTITY_NOW}")
     if isinstance(failure, HttpResponseError):
-        code = f"{failure.status_code} {_code(failure)}"
-        if failure.status_code in _UNAUTHORIZED:
-            return PermissionError(
-                f"Not allowed to {what} the storage queue {queue} ({code}). The identity needs the "
-                f"role Storage Queue Data Contributor on it."
-            )
-        if failure.status_code == _NOT_FOUND:
-            return FileNotFoundError(f"There is no storage queue {queue} ({code}).")
-        status = failure.status_code
-        if status is None or status in _PASSING or status >= _SERVER_ERROR:  # none: it broke off
-            return ConnectionError(f"The storage queue {queue} was too busy to {what} ({code}).")
-        return OSError(f"Azure refused to {what} the storage queue {queue} ({code}).")
+        return _of_answer(failure, what, queue)
     if isinstance(failure, ServiceRequestError | NoAnswerError):
         timed_out = "timed out" in str(failure).lower()
         kind: type[OSError] = TimeoutError if timed_out else ConnectionError
         return kind(f"No answer on trying to {what} the storage queue {queue}.")
-    return PermissionError(f"No credential to {what} the storage queue {queue}: {failure}")
+    kind_of_failure = type(failure).__name__
+    return PermissionError(f"No credential to {what} the storage queue {queue}: {kind_of_failure}.")
+
+
+def _of_answer(failure: HttpResponseError, what: str, queue: str) -> OSError:
+    """Explain an answer that is an error."""
+    code = f"{failure.status_code} {_code(failure)}"
+    is_refused = isinstance(failure, ClientAuthenticationError)
+    if is_refused or failure.status_code in _UNAUTHORIZED:
+        return PermissionError(
+            f"Not allowed to {what} the storage queue {queue} ({code}). The identity needs the "
+            f"role Storage Queue Data Contributor on it; a shared access signature the rights "
+            f"read and process (rp)."
+        )
+    if failure.status_code == _NOT_FOUND:
+        return FileNotFoundError(f"There is no storage queue {queue} ({code}).")
+    status = failure.status_code
+    if status is None or status in _PASSING or status >= _SERVER_ERROR:  # none: it broke off
+        return ConnectionError(f"The storage queue {queue} was too busy to {what} ({code}).")
+    return OSError(f"Azure refused to {what} the storage queue {queue} ({code}).")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from airflow_cloudfiles.engine.errors import (
     OptionError,
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.storage.access import Access
 
-_GLANCE_SECONDS = 10
-
 
 @dataclass(slots=True, eq=False)
 class Message:
@@ -41,6 +39,8 @@ class Message:
         attributes: What was sent besides the body.
         receive_count: How often it was received, this time included; 0 when the service is silent.
         sent_us: When it was sent, by the clock of the service, in microseconds since 1970.
+        group: Of messages that come in order: while some of a group are in somebody's hands, nobody
+            is given further ones of it. Empty for none.
     """
 
     id: str
@@ -49,6 +49,20 @@ class Message:
     attributes: Mapping[str, str] = field(default_factory=dict, repr=False)
     receive_count: int = 0
     sent_us: int | None = None
+    group: str = ""
+
+
+class Waiting(NamedTuple):
+    """What waits in a queue.
+
+    Attributes:
+        messages: About how many.
+        newest_us: Where they are not counted: when the newest that was seen was sent, in
+            microseconds since 1970.
+    """
+
+    messages: int
+    newest_us: int = 0
 
 
 class MessageQueue(Protocol):
@@ -98,31 +112,28 @@ class MessageQueue(Protocol):
         `None` when the service does not report it, or not to us.
         """
 
+    def look(self) -> Waiting:
+        """See what waits, and deliver none of it: a delivery counts towards a dead-letter policy.
+
+        Raises:
+            PermissionError: The identity may not see it; the text says which right it lacks.
+        """
+
     def parse(self, message: Message) -> Parsed:
         """Read a message as the service's events; never raises."""
 
 
-def waiting(queue: MessageQueue) -> tuple[int, int]:
-    """Give about how many messages wait; where nobody counts them, whether, and since when.
-
-    Pub/Sub does not count. A message that is inspected is shown again at once, but has been
-    delivered once more.
+def waiting(queue: MessageQueue) -> Waiting:
+    """Give about how many messages wait; none of them is delivered.
 
     Raises:
         QueueError: The queue cannot be read.
+        QueueAccessError: The identity may not see what waits.
     """
-    newest_us = 0
     try:
-        size = queue.approximate_size()
-        if size is None:
-            seen = queue.receive(_GLANCE_SECONDS)
-            size = min(1, len(seen))
-            newest_us = max((message.sent_us or 0 for message in seen), default=0)
-            if seen:
-                queue.hide(seen, 0)
+        return queue.look()
     except OSError as failure:
         raise as_queue_error(failure) from failure
-    return size, newest_us
 
 
 def open_queue(
@@ -138,7 +149,16 @@ def open_queue(
     Raises:
         OptionError: The option that names the queue is missing, or an extra is not installed.
         UnsupportedOptionError: The source is of a kind that sends no notifications.
+        QueueError: What gives credentials does not answer.
+        QueueAccessError: It refuses.
     """
+    try:
+        return _open(source_uri, options, access)
+    except OSError as failure:
+        raise as_queue_error(failure) from failure
+
+
+def _open(source_uri: str, options: DiscoveryOptions, access: Access | None) -> MessageQueue:
     service = _service(source_uri, options)
     if service == "s3":
         if not options.queue_url:

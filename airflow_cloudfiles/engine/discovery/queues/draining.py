@@ -9,6 +9,10 @@ over many servers may seem empty; one that files trickle into never is. A thread
 
 A message that stays in the queue (poison, or one that could not be deleted) comes back when its
 time is over. It is not handled again, and does not count as something new.
+
+Of messages that come in order (a FIFO queue, ordering keys), nobody is given more while some of
+their group are in hand. So an empty answer says nothing then: the thread has what it was given
+recorded and deleted first. And poison is shown again at once, or it would hold up its group.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING
 
@@ -31,6 +35,9 @@ _log = logging.getLogger(__name__)
 EMPTY_RECEIVES = 2
 LATE_RECEIVES = 5
 _TICK_SECONDS = 0.25
+_LOOK_SECONDS = 0.02
+_SEVERAL = 2
+"""Of so many groups, others may have more meanwhile."""
 
 
 class Drain:
@@ -67,6 +74,13 @@ class Drain:
         ]
         self.receives = 0
         self.redelivered = 0
+        self._in_hand: set[str] = set()
+        self._held_up = 0
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether what was received has to be deleted before there can be more."""
+        return self._held_up > 0
 
     def batches(self) -> Iterator[list[Message]]:
         """Give what was received, each message once; an empty list now and then, while waiting.
@@ -101,6 +115,13 @@ class Drain:
         """Never give a message again, because it stays in the queue."""
         with self._lock:
             self._left.add(message.id)
+            self._in_hand.discard(message.id)
+        self._put_back([message])
+
+    def end(self, messages: Iterable[Message]) -> None:
+        """Note that messages were deleted, or could not be: their groups may have more."""
+        with self._lock:
+            self._in_hand.difference_update(message.id for message in messages)
 
     def leave_undeleted(self, message: Message) -> None:
         """Give a message again once, to `undeleted_again`, because it could not be deleted."""
@@ -127,9 +148,13 @@ class Drain:
         while empty < EMPTY_RECEIVES and late < LATE_RECEIVES and not self._stopping.is_set():
             messages = self._queue.receive(self._hidden_seconds)
             fresh = self._admit(messages)
-            empty = 0 if fresh else empty + 1
-            late = 0 if any(self._is_early(message) for message in fresh) else late + 1
-            if fresh:
+            is_held_up = self._is_held_up(fresh)
+            if fresh or not is_held_up:
+                empty = 0 if fresh else empty + 1
+                late = 0 if any(self._is_early(message) for message in fresh) else late + 1
+            if is_held_up:
+                self._hand_over_and_wait(fresh)
+            elif fresh:
                 self._hand_over(fresh)
 
     def _admit(self, messages: list[Message]) -> list[Message]:
@@ -140,12 +165,39 @@ class Drain:
             again = [message for message in held if message.id in self._undeleted]
             self._undeleted.difference_update(message.id for message in again)
             self._again += again
+            self._in_hand.update(message.id for message in fresh if message.group)
             self.receives += 1
             self.redelivered += len(messages) - len(fresh)
             self.redelivered += sum(message.receive_count > 1 for message in fresh)
             gone = [m for m in held if m.id in self._left and m not in again]
-        self._heartbeat.release(gone)
+        self._put_back(gone)
         return fresh
+
+    def _put_back(self, messages: list[Message]) -> None:
+        """Let go of messages that stay in the queue; their groups do not wait for them."""
+        self._heartbeat.release(messages)
+        for message in messages:
+            if message.group:
+                try:
+                    self._queue.hide([message], 0)
+                except OSError as failure:
+                    _log.info("Message %s holds up its group for a while: %s", message.id, failure)
+
+    def _is_held_up(self, fresh: list[Message]) -> bool:
+        """Whether there can be no more before what is in hand is deleted."""
+        groups = {message.group for message in fresh}
+        return groups != {""} and bool(self._in_hand) and len(groups) < _SEVERAL
+
+    def _hand_over_and_wait(self, fresh: list[Message]) -> None:
+        """Have everything that is in hand recorded and deleted."""
+        with self._lock:
+            self._held_up += 1
+        if fresh:
+            self._hand_over(fresh)
+        while self._in_hand and not self._stopping.wait(_LOOK_SECONDS):
+            pass
+        with self._lock:
+            self._held_up -= 1
 
     def _is_early(self, message: Message) -> bool:
         return message.sent_us is None or message.sent_us < self._began_us

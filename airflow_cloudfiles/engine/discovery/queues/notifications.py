@@ -5,7 +5,7 @@ The queue is drained at the start of a run:
 1. Messages are received, and hidden from others; a heartbeat keeps them hidden.
 2. Each is read. What is not understood stays in the queue: after some deliveries the queue's own
    policy moves it to its dead-letter queue.
-3. The files of about a thousand messages, or of two seconds, are recorded.
+3. The files of about a thousand messages, or of two seconds, are looked at and recorded.
 4. Only then are the messages deleted, in batches. What fails is tried again, then left.
 
 A kill before step 4 leaves messages whose files are recorded, or not. They are delivered again
@@ -59,7 +59,7 @@ RECORDED_FILES = 1000
 """Most files of one `record`; only a renamed folder has more."""
 DELETE_TRIES = 3
 _PAUSE_SECONDS = 0.2
-_WORKERS = 8
+_WORKERS = 16
 _SAMPLES = 5
 
 
@@ -93,6 +93,7 @@ class NotificationReport:
         outside: Events of places that are not below the source.
         rejected: Files that the options leave out.
         ignored: Events that are not about a new file, by reason.
+        not_there: URIs of the first files that were announced and are not there.
         poison: Messages that were not understood; they are still in the queue.
         poison_samples: The first five of them.
         deleted: Messages that were deleted.
@@ -113,6 +114,7 @@ class NotificationReport:
     outside: int
     rejected: int
     ignored: dict[str, int]
+    not_there: tuple[str, ...]
     poison: int
     poison_samples: tuple[PoisonSample, ...]
     deleted: int
@@ -169,11 +171,14 @@ class NotificationDiscovery:
             lambda found: recorder.record([each.file for each in found], "notification")
         )
 
-    def drain(self, keep: Callable[[Sequence[Found]], int]) -> NotificationReport:
+    def drain(
+        self, keep: Callable[[Sequence[Found]], int], *, looks: bool = True
+    ) -> NotificationReport:
         """Drain the queue: keep what is announced, then delete the messages.
 
         Args:
             keep: Makes files durable, and gives how many of them were new.
+            looks: Whether to see that the files are there.
 
         Raises:
             QueueAccessError: There is no such queue, or the identity may not read it.
@@ -182,7 +187,7 @@ class NotificationDiscovery:
         """
         began = time.monotonic()
         size = self._size()
-        candidates = Candidates(self._source, self._filter, self._options)
+        candidates = Candidates(self._source, self._filter, self._options, looks=looks)
         with (
             ThreadPoolExecutor(_WORKERS, thread_name_prefix="cloudfiles-notifications") as pool,
             Heartbeat(self._queue, self._hidden_seconds, self._renewal_seconds) as heartbeat,
@@ -236,6 +241,7 @@ class NotificationDiscovery:
             outside=work.candidates.outside,
             rejected=work.candidates.rejected,
             ignored=dict(work.ignored + work.candidates.ignored),
+            not_there=tuple(work.candidates.missing),
             poison=counts["poison"],
             poison_samples=tuple(work.samples),
             deleted=counts["deleted"],
@@ -273,7 +279,7 @@ class _Work:
     samples: list[PoisonSample] = field(default_factory=list)
     undeleted: set[str] = field(default_factory=set)
     _held: list[Message] = field(default_factory=list)
-    _events: list[FileEvent] = field(default_factory=list)
+    _events: list[tuple[FileEvent, Message]] = field(default_factory=list)
 
     def drain(self) -> None:
         """Handle what comes, until nothing comes any more."""
@@ -284,7 +290,8 @@ class _Work:
                 due = min(due, time.monotonic() + GATHERED_SECONDS)
             for message in messages:
                 self._read(message)
-            if len(self._held) >= GATHERED_MESSAGES or time.monotonic() >= due:
+            is_full = len(self._held) >= GATHERED_MESSAGES or time.monotonic() >= due
+            if is_full or self.messages.is_held_up:
                 self._record_gathered()
                 due = float("inf")
         self._record_gathered()
@@ -293,18 +300,18 @@ class _Work:
         self.counts["received"] += 1
         result = self.queue.parse(message)
         if isinstance(result, Poison):
+            self._events += ((event, message) for event in result.events)
             self._leave(message, result)
             return
         self._held.append(message)
         if isinstance(result, Ignored):
             self.ignored[result.reason] += 1
         else:
-            self._events += result
+            self._events += ((event, message) for event in result)
 
     def _leave(self, message: Message, poison: Poison) -> None:
         """Leave a message that is not understood to the queue's own policy."""
         self.messages.leave(message)
-        self.heartbeat.release([message])
         self.counts["poison"] += 1
         if len(self.samples) < _SAMPLES:
             found = PoisonSample(
@@ -323,11 +330,23 @@ class _Work:
         """Record the files that were gathered, then delete their messages."""
         events, self._events = self._events, []
         held, self._held = self._held, []
-        for found in _chunks(self._inspected(events)):
+        for found in _chunks(self._inspected([event for event, _ in events])):
             self.counts["files"] += len(found)
             self.counts["new"] += self.keep(found)
         crash_point("after-notification-record")
+        late = self._leave_late(events)
+        held = [message for message in held if message.id not in late]
         self._delete(held + self.messages.undeleted_again())
+
+    def _leave_late(self, events: list[tuple[FileEvent, Message]]) -> set[str]:
+        """Leave the messages of files that a mount may show later; gives their ids."""
+        late = {id(event) for event in self.candidates.late}
+        self.candidates.late.clear()
+        left = {message.id: message for event, message in events if id(event) in late}
+        for message in left.values():
+            self.messages.leave(message)
+        self.heartbeat.release([*left.values()])
+        return set(left)
 
     def _inspected(self, events: list[FileEvent]) -> Iterator[Found]:
         try:
@@ -352,6 +371,7 @@ class _Work:
             ]
         for message in left:
             self.messages.leave_undeleted(message)
+        self.messages.end(messages)
         self.counts["deleted"] += len(messages) - len(left)
         self.undeleted.difference_update(message.id for message in messages)
         self.undeleted.update(message.id for message in left)

@@ -5,7 +5,10 @@ that has waited a while is taken for empty. Messages are then hidden for longer 
 subscription sets, so that any subscription will do. Only Cloud Monitoring knows how many
 messages there are.
 
-The identity needs the role *Pub/Sub Subscriber* on the subscription.
+The identity needs the role *Pub/Sub Subscriber* on the subscription. A look, as triggers make it,
+is a pull whose messages are shown again at once. That is a delivery, which is counted where the
+subscription has a dead-letter policy: then Cloud Monitoring is asked. To see which of the two it
+is takes `pubsub.subscriptions.get` (the role *Pub/Sub Viewer*).
 """
 
 from __future__ import annotations
@@ -15,15 +18,21 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from google.api_core import exceptions as google
 from google.api_core.retry import Retry, if_exception_type
-from google.auth.exceptions import GoogleAuthError, TransportError
+from google.auth.exceptions import GoogleAuthError
 from google.cloud.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports.grpc import SubscriberGrpcTransport
 
 from airflow_cloudfiles.engine.discovery.events import gcp as events_gcp
-from airflow_cloudfiles.engine.discovery.queues.base import Message
+from airflow_cloudfiles.engine.discovery.queues.base import Message, Waiting, as_queue_error
+from airflow_cloudfiles.engine.discovery.queues.monitoring import MessageCounter
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import GcpAccess, of_kind
-from airflow_cloudfiles.engine.storage.gcp.client import google_credentials
+from airflow_cloudfiles.engine.storage.flat_store import ClientPerProcess
+from airflow_cloudfiles.engine.storage.gcp.client import (
+    google_credentials,
+    is_identity_outage,
+    key_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +41,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
 
 _MOST = 1000
+_GLANCE_SECONDS = 10
 _PASSING = (google.TooManyRequests, google.Aborted, google.Cancelled)
 """Errors that put the blame on the client, and still pass."""
 _RETRY = Retry(
@@ -50,7 +60,8 @@ class PubSubQueue:
 
     Args:
         subscription: `projects/<project>/subscriptions/<name>`.
-        client: Google's own client.
+        clients: Give Google's own client.
+        counter: Cloud Monitoring; `None` for an emulator, which has none.
 
     Attributes:
         wait_seconds: How long a pull waits for messages; the service does not document how long
@@ -63,15 +74,22 @@ class PubSubQueue:
     wait_seconds = 5.0
     connect_seconds = 30.0
 
-    def __init__(self, subscription: str, client: SubscriberClient) -> None:
+    def __init__(
+        self, subscription: str, clients: ClientPerProcess, counter: MessageCounter | None = None
+    ) -> None:
         self._subscription = subscription
-        self._client = client
-        self._connected = False
+        self._clients = clients
+        self._counter = counter
+        self._connected: SubscriberClient | None = None
 
     @property
     def name(self) -> str:
         """The full name of the subscription."""
         return self._subscription
+
+    @property
+    def _client(self) -> SubscriberClient:
+        return self._clients.get()
 
     def receive(self, seconds: int) -> list[Message]:
         """Pull up to 1000 messages."""
@@ -117,6 +135,33 @@ class PubSubQueue:
         """Not known to Pub/Sub itself."""
         return None
 
+    def look(self) -> Waiting:
+        """Look at the next messages if nobody counts that; else ask Cloud Monitoring."""
+        if self._counts_deliveries():
+            if self._counter is None:
+                raise PermissionError(
+                    f"{self._subscription} has a dead-letter policy, which counts each look, or "
+                    "may have one, without the right pubsub.subscriptions.get; and an emulator has "
+                    "no Cloud Monitoring to ask instead. Remove the policy, or grant the right."
+                )
+            return Waiting(self._counter.count(self._subscription))
+        seen = self.receive(_GLANCE_SECONDS)
+        if seen:
+            self.hide(seen, 0)
+        sent = (message.sent_us or 0 for message in seen)
+        return Waiting(min(1, len(seen)), max(sent, default=0))
+
+    def _counts_deliveries(self) -> bool:
+        """Whether the subscription has a dead-letter policy; what may not be seen may have one."""
+        self._connect()
+        try:
+            found = self._client.get_subscription(subscription=self._subscription)
+        except (google.Forbidden, google.Unauthorized):
+            return True
+        except (google.GoogleAPIError, GoogleAuthError) as failure:
+            raise _as_os_error(failure, "inspect", self._subscription) from failure
+        return bool(found.dead_letter_policy.dead_letter_topic)
+
     def parse(self, message: Message) -> Parsed:
         """Read an event of Cloud Storage."""
         return events_gcp.parse(message)
@@ -140,9 +185,10 @@ class PubSubQueue:
         return []
 
     def _connect(self) -> None:
-        if self._connected:
+        client = self._client
+        if self._connected is client:
             return
-        ready = grpc.channel_ready_future(self._client.transport.grpc_channel)
+        ready = grpc.channel_ready_future(client.transport.grpc_channel)
         try:
             ready.result(timeout=self.connect_seconds)
         except grpc.FutureTimeoutError as failure:
@@ -151,7 +197,7 @@ class PubSubQueue:
                 f"No connection to Pub/Sub for {self._subscription} in {self.connect_seconds} "
                 f"seconds. Check the network, and the endpoint of the connection."
             ) from failure
-        self._connected = True
+        self._connected = client
 
 
 def open_pubsub(subscription: str, project: str | None, access: Access | None) -> PubSubQueue:
@@ -166,7 +212,12 @@ def open_pubsub(subscription: str, project: str | None, access: Access | None) -
         OptionError: The project is not known, or there are no credentials.
     """
     given: GcpAccess | None = of_kind(GcpAccess, access)
-    return PubSubQueue(_full_name(subscription, project, given), _client(given))
+    has_monitoring = given is None or not given.pubsub_endpoint
+    counter = MessageCounter(given) if has_monitoring else None
+    clients = ClientPerProcess(lambda: _client(given), lambda: key_file(given))
+    name = _full_name(subscription, project, given)
+    clients.get()  # what is wrong with the access shows here
+    return PubSubQueue(name, clients, counter)
 
 
 def _full_name(subscription: str, project: str | None, access: GcpAccess | None) -> str:
@@ -190,6 +241,8 @@ def _client(access: GcpAccess | None) -> SubscriberClient:
     try:
         return SubscriberClient(credentials=google_credentials(access))
     except GoogleAuthError as failure:
+        if is_identity_outage(failure):
+            raise as_queue_error(_as_os_error(failure, "open", "the subscription")) from failure
         raise OptionError(
             f"There are no Google credentials to read notifications with: "
             f"{_first_line(failure)} Give the connection a key, or set up application default "
@@ -207,13 +260,14 @@ def _message(received: Any) -> Message:
         attributes=dict(message.attributes),
         receive_count=received.delivery_attempt,
         sent_us=sent.ToMicroseconds() or None,
+        group=message.ordering_key,
     )
 
 
 def _as_os_error(failure: Exception, what: str, subscription: str) -> OSError:
     """Explain an error of the client."""
     if isinstance(failure, google.Forbidden | google.Unauthorized) or (
-        isinstance(failure, GoogleAuthError) and not isinstance(failure, TransportError)
+        isinstance(failure, GoogleAuthError) and not is_identity_outage(failure)
     ):
         return PermissionError(
             f"Not allowed to {what} {subscription}. The identity needs the role Pub/Sub Subscriber "

@@ -4,8 +4,9 @@ Long polling, if only for a second, asks all servers that hold the queue; short 
 and comes back empty although there are messages. A batch request can succeed in part: what failed
 is in its answer and is given back, never taken for done.
 
-The identity needs `sqs:ReceiveMessage`, `sqs:DeleteMessage` (which covers batches),
-`sqs:ChangeMessageVisibility` and, for the size in the report, `sqs:GetQueueAttributes`.
+The identity needs `sqs:ReceiveMessage`, `sqs:DeleteMessage` (which covers batches) and
+`sqs:ChangeMessageVisibility`; and `sqs:GetQueueAttributes`, for a look that delivers nothing and
+for the size in the report.
 """
 
 from __future__ import annotations
@@ -19,10 +20,16 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from airflow_cloudfiles.engine.discovery.events import aws as events_aws
-from airflow_cloudfiles.engine.discovery.queues.base import Message
+from airflow_cloudfiles.engine.discovery.queues.base import Message, Waiting
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import AwsAccess, of_kind
-from airflow_cloudfiles.engine.storage.aws.errors import error_code, error_status, readable
+from airflow_cloudfiles.engine.storage.aws.errors import (
+    error_code,
+    error_status,
+    is_about_key,
+    missing_permission,
+    readable,
+)
 from airflow_cloudfiles.engine.storage.aws.session import aws_client
 
 if TYPE_CHECKING:
@@ -39,11 +46,21 @@ _FORBIDDEN = re.compile(
     "AccessDenied|Unauthorized|InvalidClientTokenId|ExpiredToken|SignatureDoesNotMatch|"
     "UnrecognizedClient|InvalidSecurity|OptInRequired|MissingAuthenticationToken|InvalidAddress"
 )
+_PERMISSIONS = {
+    "receive from": "sqs:ReceiveMessage",
+    "delete from": "sqs:DeleteMessage",
+    "change messages of": "sqs:ChangeMessageVisibility",
+    "inspect": "sqs:GetQueueAttributes",
+}
+"""By what is done: the permission that it takes."""
 _MISSING = re.compile("NonExistentQueue|QueueDoesNotExist|QueueDeletedRecently")
 _BUSY = re.compile("Throttl|SlowDown|ServiceUnavailable|InternalError|InternalFailure|OverLimit")
 _FAILING = frozenset({429, *range(500, 600)})
 _URL = re.compile(r"https?://[^/\s]+(/\S+)?/[A-Za-z0-9_-]+(\.fifo)?")
-_REGION = re.compile(r"//(?:sqs(?:-fips)?\.([a-z0-9-]+)|([a-z0-9-]+)\.queue)\.amazonaws\.")
+_REGION = re.compile(r"(?://|\.)(?:sqs|sqs-fips)\.([a-z]+(?:-[a-z]+)+-[0-9]+)\.", re.IGNORECASE)
+_OLD_REGION = re.compile(r"//(?:([a-z0-9-]+)\.)?queue\.amazonaws\.", re.IGNORECASE)
+_OLD_DEFAULT = "us-east-1"
+"""The region of `queue.amazonaws.com`."""
 
 
 class SqsQueue:
@@ -51,7 +68,7 @@ class SqsQueue:
 
     Args:
         url: Of the queue.
-        client: The client of `boto3`.
+        open_client: Gives the client of `boto3`, which is another one when its keys have changed.
 
     Attributes:
         wait_seconds: How long a receive waits for messages: at least a second, for all servers.
@@ -60,14 +77,18 @@ class SqsQueue:
     batch_size = _MOST
     wait_seconds = 1
 
-    def __init__(self, url: str, client: Any) -> None:
+    def __init__(self, url: str, open_client: Callable[[], Any]) -> None:
         self._url = url
-        self._client = client
+        self._open_client = open_client
 
     @property
     def name(self) -> str:
         """The URL of the queue."""
         return self._url
+
+    @property
+    def _client(self) -> Any:
+        return self._open_client()
 
     def receive(self, seconds: int) -> list[Message]:
         """Take up to ten messages."""
@@ -77,9 +98,14 @@ class SqsQueue:
             MaxNumberOfMessages=_MOST,
             WaitTimeSeconds=self.wait_seconds,
             VisibilityTimeout=seconds,
-            MessageSystemAttributeNames=["ApproximateReceiveCount", "SentTimestamp"],
+            MessageSystemAttributeNames=[
+                "ApproximateReceiveCount",
+                "MessageGroupId",
+                "SentTimestamp",
+            ],
         )
-        return [_message(each) for each in answer.get("Messages", ())]
+        is_fifo = self._url.endswith(".fifo")
+        return [_message(each, is_fifo=is_fifo) for each in answer.get("Messages", ())]
 
     def hide(self, messages: Sequence[Message], seconds: int) -> list[Message]:
         """Change the visibility time-out of up to ten messages."""
@@ -98,13 +124,17 @@ class SqsQueue:
 
     def approximate_size(self) -> int | None:
         """Visible, hidden and delayed ones together."""
-        kinds = ("", "NotVisible", "Delayed")
-        names = [f"ApproximateNumberOfMessages{kind}" for kind in kinds]
         try:
-            answer = self._call("inspect", self._client.get_queue_attributes, AttributeNames=names)
+            return self.look().messages
         except PermissionError:
             return None
-        return sum(int(answer.get("Attributes", {}).get(name, 0)) for name in names)
+
+    def look(self) -> Waiting:
+        """Ask for the attributes of the queue; SQS has no other look that is no delivery."""
+        kinds = ("", "NotVisible", "Delayed")
+        names = [f"ApproximateNumberOfMessages{kind}" for kind in kinds]
+        answer = self._call("inspect", self._client.get_queue_attributes, AttributeNames=names)
+        return Waiting(sum(int(answer.get("Attributes", {}).get(name, 0)) for name in names))
 
     def parse(self, message: Message) -> Parsed:
         """Read an event of S3."""
@@ -138,7 +168,7 @@ class SqsQueue:
                         f"SQS was too busy to {what} {self._url} ({code}). Try again later."
                     ) from failure
                 if not is_busy:
-                    raise _refused(code, what, self._url) from failure
+                    raise _refused(failure, what, self._url) from failure
             except BotoCoreError as failure:
                 raise readable(failure, f"Could not {what} {self._url}", what) from failure
             pause = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
@@ -163,16 +193,31 @@ def open_sqs(url: str, region: str | None, access: Access | None) -> SqsQueue:
             f"https://sqs.eu-central-1.amazonaws.com/123456789012/new-files."
         )
     given: AwsAccess = of_kind(AwsAccess, access) or AwsAccess()
-    named = _REGION.search(url)
-    region = region or (named and (named[1] or named[2])) or given.region
-    return SqsQueue(url, aws_client("sqs", dataclasses.replace(given, region=region)))
+    region = region or _region_of(url) or given.region
+    there = dataclasses.replace(given, region=region)
+    aws_client("sqs", there)  # what is wrong with the access shows here
+    return SqsQueue(url, lambda: aws_client("sqs", there))
+
+
+def _region_of(url: str) -> str | None:
+    """Give the region that the URL of a queue names, whichever address of SQS it has.
+
+    These are its own (`sqs.R.amazonaws.com`, `sqs-fips.`, `.api.aws`, those of other partitions),
+    that of an endpoint in one's network (`vpce-….sqs.R.vpce.amazonaws.com`), and the oldest
+    (`R.queue.amazonaws.com`, and without a region).
+    """
+    if found := _REGION.search(url):
+        return found[1].lower()
+    if found := _OLD_REGION.search(url):
+        return found[1] or _OLD_DEFAULT
+    return None
 
 
 def _entries(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return [{"Id": str(i), "ReceiptHandle": message.receipt} for i, message in enumerate(messages)]
 
 
-def _message(received: dict[str, Any]) -> Message:
+def _message(received: dict[str, Any], *, is_fifo: bool) -> Message:
     system = received.get("Attributes", {})
     sent = system.get("SentTimestamp")
     return Message(
@@ -181,16 +226,25 @@ def _message(received: dict[str, Any]) -> Message:
         body=received.get("Body", "").encode("utf-8", "surrogatepass"),
         receive_count=int(system.get("ApproximateReceiveCount", 0)),
         sent_us=int(sent) * 1000 if sent else None,
+        group=system.get("MessageGroupId", "") if is_fifo else "",
     )
 
 
-def _refused(code: str, what: str, url: str) -> OSError:
-    """Explain an error code."""
+def _refused(failure: ClientError, what: str, url: str) -> OSError:
+    """Explain an answer that is an error."""
+    code = error_code(failure)
+    if is_about_key(failure):
+        return PermissionError(
+            f"The key of KMS that {url} is encrypted with cannot be used ({code}). Grant the "
+            f"identity the permission {missing_permission(failure, 'kms:Decrypt')} on the key; it "
+            f"has to be there and enabled."
+        )
     if _MISSING.search(code):
         return FileNotFoundError(f"There is no queue {url} in this account and region ({code}).")
     if _FORBIDDEN.search(code):
         return PermissionError(
-            f"Not allowed to {what} {url} ({code}). The identity needs sqs:ReceiveMessage, "
-            f"sqs:DeleteMessage and sqs:ChangeMessageVisibility on it."
+            f"Not allowed to {what} {url} ({code}). Grant the identity the permission "
+            f"{missing_permission(failure, _PERMISSIONS[what])} there. A stream needs "
+            f"{', '.join(_PERMISSIONS.values())}."
         )
     return OSError(f"SQS refused to {what} {url} ({code}).")

@@ -25,10 +25,14 @@ from airflow_cloudfiles.engine.formats.avro.columns import to_array
 from airflow_cloudfiles.engine.formats.avro.container import AvroBlock, AvroDamagedError, Container
 from airflow_cloudfiles.engine.formats.avro.schema import AvroNode, parse_schema
 from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar
+from airflow_cloudfiles.engine.formats.columnar.infer import ColumnarInference, add_new
 from airflow_cloudfiles.engine.formats.columnar.reader import Chunk, ColumnarFile, ColumnarReader
 from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.avro import AvroOptions
 
 try:
@@ -39,7 +43,7 @@ except ImportError as error:
         "pip install 'airflow-provider-cloudfiles[avro]'."
     ) from error
 
-__all__ = ["AvroFile", "AvroReader"]
+__all__ = ["AvroFile", "AvroInference", "AvroReader"]
 
 _BATCH_ROWS: Final = 2**14
 """Most rows of a batch: their Python values are held at once."""
@@ -68,6 +72,29 @@ class AvroReader(ColumnarReader):
     def open(self, content: IO[bytes]) -> ColumnarFile:
         """Read the header of a file."""
         return AvroFile(content, cast("AvroOptions", self._options.format_options))
+
+
+class AvroInference(ColumnarInference):
+    """Learns the schema of Avro files, which is in their headers.
+
+    Where files disagree, fields are added, and types never relaxed (B12): the first file that has a
+    field, which is the newest of a sample, says its type.
+    """
+
+    format = "Avro"
+
+    def open(self, content: IO[bytes]) -> ColumnarFile:
+        """Read the header of a file."""
+        return AvroFile(content, self._own)
+
+    def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
+        super().__init__(options, known)
+        self._own = cast("AvroOptions", options.format_options)
+
+    def _learn(self, found: StructType, files: int, where: str) -> None:
+        del where
+        self._files += files
+        self._found = add_new(self._found, found, self._matcher)
 
 
 class AvroFile:

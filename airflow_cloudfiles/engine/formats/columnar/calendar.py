@@ -1,4 +1,4 @@
-"""Which calendar do the dates of a Parquet file follow?
+"""Tell which calendar the dates of a Parquet, Avro or ORC file follow.
 
 Parquet counts days in the calendar we use today, extended into the past. Spark before 3.0 and Hive
 counted in the calendar that was in use then: Julian before 1582-10-15. Spark 3 and later write
@@ -8,6 +8,8 @@ down what they did. So, as in Spark (`DataSourceUtils.datetimeRebaseSpec`):
    mode, follows the old calendar: its dates are converted, so that they read as they were written.
 2. A file of a later Spark follows today's.
 3. For any other file `datetimeRebaseMode` and `int96RebaseMode` decide.
+
+ORC has its own rule (`orc.writer`).
 
 In zones other than UTC the old calendar went with other offsets, too, until 1900. Timestamps of
 such files before 1900 are refused, rather than read some minutes off.
@@ -66,6 +68,11 @@ class Calendar:
             found.get(_ZONE, b"UTC").decode("utf-8", "replace"),
         )
 
+    @classmethod
+    def hybrid(cls) -> Calendar:
+        """The calendar that is Julian before 1582-10-15, in UTC."""
+        return cls("LEGACY", "LEGACY", "UTC")
+
     @property
     def is_ours(self) -> bool:
         """Whether every date can be taken as it is."""
@@ -86,7 +93,7 @@ class Calendar:
             mode = self.int96 if next(leaves) else self.dates
             return leaf if mode == "CORRECTED" else self._leaf(leaf, mode)
 
-        return _changed(array, change)
+        return changed(array, change)
 
     def _leaf(self, array: pa.Array, mode: RebaseMode) -> pa.Array:
         kind = array.type
@@ -161,25 +168,21 @@ def _as(numbers: np.ndarray[Any, Any], like: pa.Array) -> pa.Array:
     return pa.array(numbers, mask=nulls).view(like.type)
 
 
-def _changed(array: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """The array with its leaves changed, in the order of its type."""
+def changed(array: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Change the leaves of an array, in the order of its type."""
     kind = array.type
     nulls = array.is_null() if array.null_count else None
     if pa.types.is_struct(kind) and kind.num_fields:
-        children = [_changed(child, change) for child in array.flatten()]
+        children = [changed(child, change) for child in array.flatten()]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=nulls)
     if pa.types.is_map(kind):
-        keys, items = (_changed(child, change) for child in nested.entries(array))
-        offsets = _from_zero(array)
+        keys, items = (changed(child, change) for child in nested.entries(array))
+        offsets = pa.array(nested.offsets_of(array))
         return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=nulls)
     if is_list(kind):
         array = nested.listed(array)
-        elements = _changed(nested.elements(array), change)
-        return pa.ListArray.from_arrays(_from_zero(array), elements, type=array.type, mask=nulls)
+        elements = changed(nested.elements(array), change)
+        return pa.ListArray.from_arrays(
+            pa.array(nested.offsets_of(array)), elements, type=array.type, mask=nulls
+        )
     return change(array)
-
-
-def _from_zero(array: pa.Array) -> pa.Array:
-    """Where lists or maps begin among `strings.elements` or `entries`."""
-    offsets = array.offsets.to_numpy().astype(np.int32)
-    return pa.array(offsets - offsets[0] if len(offsets) else np.zeros(1, np.int32))

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.formats.arrays import Bools
+from airflow_cloudfiles.engine.formats.arrays import Bools, is_utf8
 from airflow_cloudfiles.engine.formats.columnar.types import is_bytes, is_text
 
 Cast = tuple[pa.Array, Bools | None]
@@ -236,17 +236,12 @@ def _to_string(source: pa.DataType, target: pa.DataType) -> Rule | None:
         try:
             return raw.cast(target), None  # checks the encoding
         except pa.ArrowInvalid:
-            bad = np.array([not _is_utf8(each) for each in raw.to_pylist()], np.bool_)
+            bad = np.array(
+                [each is not None and not is_utf8(each) for each in raw.to_pylist()], np.bool_
+            )
             return without(raw, bad).cast(target), bad
 
     return rule
-
-
-def _is_utf8(value: bytes | None) -> bool:
-    try:
-        return value is None or value.decode() is not None
-    except UnicodeDecodeError:
-        return False
 
 
 def _to_binary(source: pa.DataType, target: pa.DataType) -> Rule | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.formats.arrays import Bools, Int32s, validity
@@ -33,7 +34,15 @@ from airflow_cloudfiles.engine.formats.columnar.types import (
     plain_type,
 )
 from airflow_cloudfiles.engine.formats.columnar.variant import assemble
-from airflow_cloudfiles.engine.types import VARIANT, is_column_name
+from airflow_cloudfiles.engine.types import (
+    NO_ROOM,
+    ROOM,
+    VARIANT,
+    Room,
+    canonical,
+    is_column_name,
+    seen_part,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -219,9 +228,9 @@ class ListFit:
     def fit(self, array: pa.Array) -> Cast:
         """See `Fit`."""
         array = nested.listed(nested.plain(array))
-        offsets = _offsets(array)
+        offsets = nested.offsets_of(array)
         found, bad = self.element.fit(nested.elements(array))
-        return _nest(self.target, array, offsets, found), _holders(offsets, bad)
+        return nested.nest(self.target, array, found), _holders(offsets, bad)
 
     def rest(self, array: pa.Array) -> Strings:
         """See `Fit`."""
@@ -244,7 +253,7 @@ class MapFit:
     def fit(self, array: pa.Array) -> Cast:
         """See `Fit`."""
         array = nested.plain(array)
-        offsets = _offsets(array)
+        offsets = nested.offsets_of(array)
         keys, values = nested.entries(array)
         key, bad_key = self.key.fit(keys)
         value, bad_value = self.value.fit(values)
@@ -262,7 +271,7 @@ class MapFit:
         pairs = pa.StructArray.from_arrays(
             [key, value], fields=[self.target.key_field, self.target.item_field]
         )
-        return _nest(self.target, array, offsets, pairs), _holders(offsets, bad_value)
+        return nested.nest(self.target, array, pairs), _holders(offsets, bad_value)
 
     def rest(self, array: pa.Array) -> Strings:
         """See `Fit`."""
@@ -314,8 +323,25 @@ def compile_file(source: pa.Schema, target: pa.Schema, matching: Matching) -> Fi
         matching: How names are compared.
     """
     compiler = _Compiler(matching)
-    root = compiler.struct(pa.struct(list(source)), pa.struct(list(target)), (), ())
+    root = compiler.struct(pa.struct(list(source)), pa.struct(list(target)), _Place())
     return FilePlan(root, compiler.new)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where types are compared: as of `NewField`, and how deep they may be nested there."""
+
+    names: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+    room: Room = ROOM
+
+    def field(self, name: str, place: int) -> _Place:
+        """Give the place of a field of a struct."""
+        return _Place((*self.names, name), (*self.steps, place), self.room)
+
+    def inside(self, kind: type[DataType], *step: int) -> _Place:
+        """Give the place of what a type holds."""
+        return _Place(self.names, (*self.steps, *step), self.room.within(kind) or NO_ROOM)
 
 
 @dataclass(slots=True)
@@ -323,29 +349,29 @@ class _Compiler:
     matching: Matching
     new: list[NewField] = field(default_factory=list)
 
-    def compile(self, source: pa.DataType, target: pa.DataType, names: Names, steps: Steps) -> Fit:
+    def compile(self, source: pa.DataType, target: pa.DataType, at: _Place) -> Fit:
         source = plain_type(source)
         if target.equals(VARIANT, check_metadata=True):
             return VariantFit(target) if has_variant_parts(source) else NoFit(target)
         if is_variant(source) and is_variant_unshredded(target):
             return VariantFit(target)
         if pa.types.is_struct(source) and pa.types.is_struct(target):
-            return self.struct(source, target, names, steps)
+            return self.struct(source, target, at.inside(StructType))
         if is_list(source) and pa.types.is_list(target):
-            element = self.compile(source.value_type, target.value_type, names, (*steps, INSIDE))
+            inside = at.inside(ArrayType, INSIDE)
+            element = self.compile(source.value_type, target.value_type, inside)
             return ListFit(target, element)
         if pa.types.is_map(source) and pa.types.is_map(target):
             # What is new in a key is rescued: a key cannot grow.
-            key = _Compiler(self.matching).compile(source.key_type, target.key_type, (), ())
-            value = self.compile(source.item_type, target.item_type, names, (*steps, INSIDE))
+            key = _Compiler(self.matching).compile(source.key_type, target.key_type, _Place())
+            inside = at.inside(MapType, INSIDE)
+            value = self.compile(source.item_type, target.item_type, inside)
             return MapFit(target, key, value)
         rule = find_rule(source, target)
         return NoFit(target) if rule is None else LeafFit(rule)
 
-    def struct(
-        self, source: pa.StructType, target: pa.StructType, names: Names, steps: Steps
-    ) -> StructFit:
-        places = self._places(source, target, is_root=not steps)
+    def struct(self, source: pa.StructType, target: pa.StructType, at: _Place) -> StructFit:
+        places = self._places(source, target, is_root=not at.steps)
         children: list[tuple[int, Fit] | None] = []
         for wanted in target:
             place = places.get(wanted.name)
@@ -353,24 +379,28 @@ class _Compiler:
                 children.append(None)
                 continue
             found = source.field(place)
-            fit = self.compile(found.type, wanted.type, (*names, found.name), (*steps, place))
-            children.append((place, fit))
+            children.append(
+                (place, self.compile(found.type, wanted.type, at.field(found.name, place)))
+            )
         unknown_fields = sorted(
             set(range(source.num_fields)) - set(places.values()),
             key=lambda place: (source.field(place).name, place),
         )
         matcher = self.matching.matcher
         known = matcher.keys(each.name for each in target)
-        if not steps:
+        if not at.steps:
             known |= self.matching.reserved
         for unknown in unknown_fields:
             each = source.field(unknown)
             if matcher.key(each.name) in known or not is_column_name(each.name):
                 continue
-            if tuple(map(matcher.key, (*names, each.name))) in self.matching.left_out:
+            new = at.field(each.name, unknown)
+            if tuple(map(matcher.key, new.names)) in self.matching.left_out:
                 continue
-            if column_type(each.type, matcher, len(steps)) is not None:
-                self.new.append(NewField((*names, each.name), (*steps, unknown)))
+            kind = column_type(each.type, matcher, len(at.steps))
+            seen = None if kind is None else seen_part(kind)
+            if seen is not None and canonical(seen, at.room) is not None:
+                self.new.append(NewField(new.names, new.steps))
         return StructFit(
             target,
             tuple(each.name for each in source),
@@ -398,10 +428,6 @@ class _Compiler:
         return found
 
 
-Names = tuple[str, ...]
-Steps = tuple[int, ...]
-
-
 def there(array: pa.Array, *, inverted: bool = False) -> Bools | None:
     """Which values are there, or, inverted, null; `None` when none is."""
     array = nested.plain(array)
@@ -423,19 +449,6 @@ def any_of(bads: Sequence[Bools | None]) -> Bools | None:
 def _only(array: pa.Array, bad: Bools | None) -> pa.Array:
     """The array with null except where `bad` is."""
     return pa.nulls(len(array), array.type) if bad is None else without(array, ~bad)
-
-
-def _offsets(array: pa.Array) -> Int32s:
-    """Where each list or map begins among its elements, from zero."""
-    found: Int32s = array.offsets.to_numpy().astype(np.int32)
-    return found - found[0] if len(found) else np.zeros(1, np.int32)
-
-
-def _nest(kind: pa.DataType, like: pa.Array, offsets: Int32s, child: pa.Array) -> pa.Array:
-    """Lists or maps of other elements, at the same places."""
-    valid = validity(like.is_valid().to_numpy(zero_copy_only=False)) if like.null_count else None
-    buffers = [valid, pa.py_buffer(offsets)]
-    return pa.Array.from_buffers(kind, len(like), buffers, children=[child])
 
 
 def _holders(offsets: Int32s, bad: Bools | None) -> Bools | None:

@@ -13,20 +13,11 @@ import logging
 from abc import ABC, abstractmethod
 from typing import IO, TYPE_CHECKING
 
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    MapType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import DataType, NullType, StructType
 
 from airflow_cloudfiles.engine.formats.columnar.reader import ColumnarFile, content_of
-from airflow_cloudfiles.engine.formats.columnar.types import (
-    clashes,
-    column_types,
-    merge_fields,
-)
+from airflow_cloudfiles.engine.formats.columnar.types import clashes, column_types, merge_fields
+from airflow_cloudfiles.engine.types import inside_of, seen_columns, with_inside, with_type
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.casing import NameMatcher
@@ -83,7 +74,7 @@ class ColumnarInference(ABC):
 
     def result(self) -> StructType:
         """The columns of all files, in order of first appearance."""
-        return self._found
+        return seen_columns(self._found)
 
     @property
     def _is_resolved(self) -> bool:
@@ -96,7 +87,7 @@ class ColumnarInference(ABC):
             self._tell_clashes(self._found, found, "", where)
             self._found = merge_fields(self._found, found, self._matcher)
         else:
-            self._found = _add_new(self._found, found, self._matcher)
+            self._found = add_new(self._found, found, self._matcher)
 
     def _tell_clashes(self, left: StructType, right: StructType, within: str, where: str) -> None:
         positions = self._matcher.positions(left)
@@ -120,7 +111,7 @@ class ColumnarInference(ABC):
                 )
 
 
-def _add_new(known: StructType, found: StructType, matcher: NameMatcher) -> StructType:
+def add_new(known: StructType, found: StructType, matcher: NameMatcher) -> StructType:
     """What is known, with the fields that it lacks at the end of each struct."""
     fields = list(known.fields)
     key = matcher.key
@@ -133,18 +124,20 @@ def _add_new(known: StructType, found: StructType, matcher: NameMatcher) -> Stru
             continue
         old = fields[place]
         kind = _grown(old.dataType, field.dataType, matcher)
-        fields[place] = StructField(old.name, kind, old.nullable, old.metadata)
+        fields[place] = with_type(old, kind)
     return StructType(fields)
 
 
 def _grown(known: DataType, found: DataType, matcher: NameMatcher) -> DataType:
-    """A known type with the new fields of its structs."""
+    """A known type with the new fields of its structs; one that nobody knew becomes the other."""
+    if isinstance(known, NullType):
+        return found
     if isinstance(known, StructType) and isinstance(found, StructType):
-        return _add_new(known, found, matcher)
-    if isinstance(known, ArrayType) and isinstance(found, ArrayType):
-        element = _grown(known.elementType, found.elementType, matcher)
-        return ArrayType(element, known.containsNull)
-    if isinstance(known, MapType) and isinstance(found, MapType):
-        value = _grown(known.valueType, found.valueType, matcher)
-        return MapType(known.keyType, value, known.valueContainsNull)
-    return known
+        return add_new(known, found, matcher)
+    if type(known) is not type(found):
+        return known
+    others = dict(inside_of(found))
+    # The key of a map stays as it is.
+    return with_inside(
+        known, lambda name, each: each if name == "key" else _grown(each, others[name], matcher)
+    )

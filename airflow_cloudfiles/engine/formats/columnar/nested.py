@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_cloudfiles.engine.formats.arrays import Int32s, validity
 from airflow_cloudfiles.engine.formats.columnar.types import plain_type
 
 
@@ -51,3 +53,28 @@ def entries(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     offsets = array.offsets
     begin, end = (offsets[0].as_py(), offsets[-1].as_py()) if len(array) else (0, 0)
     return array.keys[begin:end], array.items[begin:end]
+
+
+def offsets_of(array: pa.Array) -> Int32s:
+    """Where the elements of each row begin and end, from 0."""
+    found: Int32s = array.offsets.to_numpy().astype(np.int32)
+    return found - found[0] if len(found) else np.zeros(1, np.int32)
+
+
+def nest(kind: pa.DataType, like: pa.Array, child: pa.Array) -> pa.Array:
+    """Lists, or maps, of new elements, of which there are as many as before.
+
+    Args:
+        kind: Their type.
+        like: The old ones.
+        child: The elements, or pairs.
+    """
+    valid = validity(like.is_valid().to_numpy(zero_copy_only=False)) if like.null_count else None
+    buffers = [valid, pa.py_buffer(offsets_of(like))]
+    return pa.Array.from_buffers(kind, len(like), buffers, children=[child])
+
+
+def with_inner(array: pa.Array, kind: pa.DataType, inner: pa.Array) -> pa.Array:
+    """The same array, a slice maybe, with other values in its one child."""
+    own = array.buffers()[:2]
+    return pa.Array.from_buffers(kind, len(array), own, array.null_count, array.offset, [inner])

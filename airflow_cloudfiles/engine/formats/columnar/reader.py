@@ -20,16 +20,8 @@ from typing import IO, TYPE_CHECKING, Final, Protocol, cast
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.errors import (
-    CloudFilesError,
-    FileUnreadableError,
-)
-from airflow_cloudfiles.engine.formats.base import (
-    BadRecord,
-    OpenedFile,
-    ReadCounts,
-    UnknownFields,
-)
+from airflow_cloudfiles.engine.errors import CloudFilesError, FileUnreadableError
+from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts, UnknownFields
 from airflow_cloudfiles.engine.formats.columnar import nested
 from airflow_cloudfiles.engine.formats.columnar import strings as json_strings
 from airflow_cloudfiles.engine.formats.columnar.content import Watched
@@ -41,16 +33,8 @@ from airflow_cloudfiles.engine.formats.columnar.fit import (
     compile_file,
     there,
 )
-from airflow_cloudfiles.engine.formats.recognize import (
-    HEAD_BYTES,
-    kind_of_content,
-    not_of_format,
-)
-from airflow_cloudfiles.engine.formats.record_policy import (
-    batch_schema,
-    make_batch,
-    sparse_strings,
-)
+from airflow_cloudfiles.engine.formats.recognize import HEAD_BYTES, kind_of_content, not_of_format
+from airflow_cloudfiles.engine.formats.record_policy import batch_schema, make_batch, sparse_strings
 from airflow_cloudfiles.engine.formats.rescued_json import path_end, quote
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.shortened import cut

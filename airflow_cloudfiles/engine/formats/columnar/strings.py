@@ -21,12 +21,7 @@ from airflow_cloudfiles.engine.formats.columnar.nested import (
     plain,
     ranges,
 )
-from airflow_cloudfiles.engine.formats.columnar.types import (
-    is_bytes,
-    is_list,
-    is_text,
-    is_variant,
-)
+from airflow_cloudfiles.engine.formats.columnar.types import is_bytes, is_list, is_text, is_variant
 from airflow_cloudfiles.engine.formats.new_fields import SAMPLE_CHARACTERS
 from airflow_cloudfiles.engine.formats.rescued_json import quote
 

@@ -31,15 +31,11 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
-    VariantType,
 )
 
 from airflow_cloudfiles.engine.casing import NameMatcher
-from airflow_cloudfiles.engine.types import (
-    MAX_DECIMAL_PRECISION,
-    is_column_name,
-    merge_types,
-)
+from airflow_cloudfiles.engine.spark_types import VariantType
+from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, is_column_name, merge_types
 
 MAX_DEPTH: Final = 100
 """A type nested deeper is no column: Spark could not plan with it."""

@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.formats.csv.tokens import MalformedRecordError, T
 from airflow_cloudfiles.engine.formats.new_fields import cut_sample
 from airflow_cloudfiles.engine.formats.record_policy import MISFIT_REASON, RecordOutcomes
 from airflow_cloudfiles.engine.formats.rescued_json import member, printable
-from airflow_cloudfiles.engine.formats.tables.rescued_columns import Rescued
+from airflow_cloudfiles.engine.formats.tables.reader import Rescued
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.arrays import Positions
     from airflow_cloudfiles.engine.formats.csv.columns import PlainReader
     from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast
-    from airflow_cloudfiles.engine.formats.tables.header import FileColumns
-    from airflow_cloudfiles.engine.formats.tables.reader import RowRules
+    from airflow_cloudfiles.engine.formats.tables.reader import FileColumns, RowRules
 
 _NO_TEXTS: Final = pa.array([], pa.string())
 
@@ -218,6 +217,8 @@ class CsvBlock:
         row = _OddRow(index, [None if value == null else value for value in values])
         columns, width = self._columns, len(self._columns.names)
         few, many = len(values) < width, len(values) > width
+        if self._policy.rescues and self._parsing.tokens.ended_in_quotes:
+            reason = reason or "a quote that is not closed"
         if (few and columns.is_exact) or (many and not columns.is_open):
             return row, reason or f"{len(values)} values instead of {width}"
         return row, reason
@@ -282,9 +283,11 @@ class CsvBlock:
         Without rescued data, such a value makes a bad record, as in Spark.
         """
         corrupt = {row: odd for row, odd in rows.odd.items() if odd.is_corrupt}
+        width = len(self._columns.names)
         for row, odd in corrupt.items():
-            # Of a record with too few or too many values, rescued data has the values.
-            if odd.values is None or self._policy.corrupt_position is not None:
+            # Values that are too many are rescued, which marks their record.
+            beside = any(each is not None for each in (odd.values or [])[width:])
+            if not beside or self._policy.corrupt_position is not None:
                 self._outcomes.keep(row, self._raw(odd.record))
         if not self._policy.rescues:
             for row in sorted(self._misfits - corrupt.keys()):

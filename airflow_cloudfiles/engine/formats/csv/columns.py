@@ -1,10 +1,17 @@
 """How do the values of plain records become columns of strings?
 
 Arrow's CSV parser takes them apart; what it does not know about nulls and blanks is done here.
+
+Does a string of a CSV file fit a column type, and as what?
+
+The reference for every value: the conversions of Spark's CSV reader
+(`UnivocityParser.makeConverter`, Spark 4.3), one string at a time. The columnar conversions of
+`csv.casts` must agree with it for whatever they take on themselves, and hand the rest to it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,9 +19,21 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
+from pyspark.sql.types import BinaryType, BooleanType, DataType, DoubleType, FloatType, StringType
 
+from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.csv.tokens import BLANKS
+from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
+from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
+from airflow_cloudfiles.engine.formats.scalars.strings import (
+    Convert,
+    to_boolean,
+    to_exact_number,
+    to_floating,
+    to_time,
+)
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
+from airflow_cloudfiles.engine.types import short_type
 
 _STAND_INS: Final = [bytes([each]) for each in (0x1F, 0x1E, 0x1D, 0x1C, 1, 2, 3, 4, 5, 6)]
 _NO_TEXT: Final = pa.scalar(None, pa.string())
@@ -158,3 +177,53 @@ def _is_found_by_searching(sep: bytes) -> bool:
         for end in range(2, len(sep))
         for length in range(1, end)
     )
+
+
+class CsvConverters:
+    """The conversions to the types of columns, as the options say.
+
+    Args:
+        options: Words for what is no number, patterns and zone of times.
+        numbers: Which numbers doubles and floats hold.
+        exact: Whether a text that Spark would change does not fit.
+
+    Raises:
+        OptionError: A pattern, a zone or a locale that does not exist.
+    """
+
+    def __init__(
+        self, options: CsvOptions, numbers: NumberRule = SPARK, *, exact: bool = True
+    ) -> None:
+        self._numbers, self._exact = numbers, exact
+        self.times = TimePatterns.of(options, exact=exact)
+        self._words = {
+            options.positive_inf: math.inf,
+            options.negative_inf: -math.inf,
+            options.nan_value: math.nan,
+        }
+
+    def to(self, kind: DataType, column: str) -> Convert:
+        """The conversion to the type of a column.
+
+        Raises:
+            IncompatibleSchemaError: A type that no single text is a value of.
+        """
+        simple: dict[type[DataType], Convert] = {
+            StringType: str,
+            BinaryType: str.encode,
+            BooleanType: to_boolean,
+        }
+        if isinstance(kind, DoubleType | FloatType):
+            is_float = isinstance(kind, FloatType)
+            return to_floating(self._numbers, is_float=is_float, words=self._words)
+        found = (
+            simple.get(type(kind))
+            or to_exact_number(kind, self.times.locale, exact=self._exact)
+            or to_time(kind, self.times)
+        )
+        if found is not None:
+            return found
+        raise IncompatibleSchemaError(
+            f"Column {column} has type {short_type(kind)}, but a value of a CSV file is one "
+            "text. Give it an atomic type; a nested one can be parsed from a string column."
+        )

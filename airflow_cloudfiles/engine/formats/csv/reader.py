@@ -12,15 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from airflow_cloudfiles.engine.formats.csv.block import CsvBlock, CsvParsing, records_left
-from airflow_cloudfiles.engine.formats.csv.columns import PlainReader
-from airflow_cloudfiles.engine.formats.csv.converters import CsvConverters
+from airflow_cloudfiles.engine.formats.csv.columns import CsvConverters, PlainReader
 from airflow_cloudfiles.engine.formats.csv.parts import FileParts
 from airflow_cloudfiles.engine.formats.csv.tokens import Tokenizer
 from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast
-from airflow_cloudfiles.engine.formats.tables.header import FileColumns, safe_names
-from airflow_cloudfiles.engine.formats.tables.reader import TableReader
+from airflow_cloudfiles.engine.formats.tables.reader import FileColumns, TableReader, safe_names
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -101,7 +99,8 @@ class CsvReader(TableReader):
                 columns = columns.with_width(parts.width_of(records))
             outcomes = RecordOutcomes(self._policy)
             batch = CsvBlock(self._parsing, outcomes, columns, records, file.uri).read()
-            yield from self._counted(batch, outcomes)
+            if self._counted(batch, outcomes).num_rows:
+                yield batch
 
     def _columns(self, header: list[str | None] | None) -> FileColumns:
         if header is None:

@@ -46,6 +46,9 @@ class Tokenizer:
 
     Args:
         options: Separator, quotes, escapes and what to do with blanks.
+
+    Attributes:
+        ended_in_quotes: Whether the record that was read last ended before a closing quote.
     """
 
     def __init__(self, options: CsvOptions) -> None:
@@ -56,6 +59,7 @@ class Tokenizer:
         self._stop = re.compile("|".join(map(re.escape, stops)))
         marks = {options.quote, options.escape, options.escape_of_escape} - {""}
         self._marks = re.compile("|".join(map(re.escape, sorted(marks))) or "(?!)")
+        self.ended_in_quotes = False
         self._blanks = BLANKS.replace(self._line_end, "").replace(options.sep, "")
 
     def values(self, text: str) -> list[str | None]:
@@ -75,6 +79,7 @@ class Tokenizer:
         The end is the end of the text, or with `multiLine` a line break (`\n`) outside of quotes.
         """
         values: list[str | None] = []
+        self.ended_in_quotes = False
         while True:
             value, place = self._value(text, place)
             values.append(value)
@@ -129,12 +134,14 @@ class Tokenizer:
         """Read on after the opening quote."""
         taken = [""]
         if at.place == len(at.text):
+            self.ended_in_quotes = True
             return self._quote, at.place
         while at.place < len(at.text):
             found = self._step(at, taken)
             if found is not None:
                 return found
         if at.before != self._quote:
+            self.ended_in_quotes = True
             taken.append(at.before)
         return "".join(taken), len(at.text)
 

@@ -5,6 +5,7 @@ The names are those of the Unicode locale data in Java 17, which Spark's formatt
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -47,106 +48,54 @@ def _numbered(names: str) -> dict[str, int]:
     return {name.lower(): number for number, name in enumerate(names.split(), start=1)}
 
 
-_LOCALES: Final = (
-    Locale(
-        "en-US",
-        "January February March April May June July August September October November December",
-        "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec",
-        ("AM", "PM"),
-        ",",
-        ".",
-    ),
-    Locale(
-        "en-GB",
-        "January February March April May June July August September October November December",
-        "Jan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec",
-        ("am", "pm"),
-        ",",
-        ".",
-    ),
-    Locale(
-        "de-DE",
-        "Januar Februar März April Mai Juni Juli August September Oktober November Dezember",
-        "Jan. Feb. März Apr. Mai Juni Juli Aug. Sept. Okt. Nov. Dez.",
-        ("AM", "PM"),
-        ".",
-        ",",
-    ),
-    Locale(
-        "fr-FR",
-        "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
-        "janv. févr. mars avr. mai juin juil. août sept. oct. nov. déc.",
-        ("AM", "PM"),
-        "\u202f",
-        ",",
-    ),
-    Locale(
-        "es-ES",
-        "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
-        "ene feb mar abr may jun jul ago sept oct nov dic",
-        ("a.\u00a0m.", "p.\u00a0m."),
-        ".",
-        ",",
-    ),
-    Locale(
-        "it-IT",
-        "gennaio febbraio marzo aprile maggio giugno "
-        "luglio agosto settembre ottobre novembre dicembre",
-        "gen feb mar apr mag giu lug ago set ott nov dic",
-        ("AM", "PM"),
-        ".",
-        ",",
-    ),
-    Locale(
-        "nl-NL",
-        "januari februari maart april mei juni juli augustus september oktober november december",
-        "jan. feb. mrt. apr. mei jun. jul. aug. sep. okt. nov. dec.",
-        ("a.m.", "p.m."),
-        ".",
-        ",",
-    ),
-    Locale(
-        "pt-BR",
-        "janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro",
-        "jan. fev. mar. abr. mai. jun. jul. ago. set. out. nov. dez.",
-        ("AM", "PM"),
-        ".",
-        ",",
-    ),
-    Locale(
-        "pl-PL",
-        "stycznia lutego marca kwietnia maja czerwca "
-        "lipca sierpnia września października listopada grudnia",
-        "sty lut mar kwi maj cze lip sie wrz paź lis gru",
-        ("AM", "PM"),
-        "\u00a0",
-        ",",
-    ),
-    Locale(
-        "sv-SE",
-        "januari februari mars april maj juni juli augusti september oktober november december",
-        "jan. feb. mars apr. maj juni juli aug. sep. okt. nov. dec.",
-        ("fm", "em"),
-        "\u00a0",
-        ",",
-    ),
-    Locale(
-        "da-DK",
-        "januar februar marts april maj juni juli august september oktober november december",
-        "jan. feb. mar. apr. maj jun. jul. aug. sep. okt. nov. dec.",
-        ("AM", "PM"),
-        ".",
-        ",",
-    ),
-    Locale(
-        "cs-CZ",
-        "ledna února března dubna května června července srpna září října listopadu prosince",
-        "led úno bře dub kvě čvn čvc srp zář říj lis pro",
-        ("dop.", "odp."),
-        "\u00a0",
-        ",",
-    ),
-)
+_TABLE: Final = """\
+en-US|AM|PM|,|.
+January February March April May June July August September October November December
+Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec
+en-GB|am|pm|,|.
+January February March April May June July August September October November December
+Jan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec
+de-DE|AM|PM|.|,
+Januar Februar März April Mai Juni Juli August September Oktober November Dezember
+Jan. Feb. März Apr. Mai Juni Juli Aug. Sept. Okt. Nov. Dez.
+fr-FR|AM|PM|\u202f|,
+janvier février mars avril mai juin juillet août septembre octobre novembre décembre
+janv. févr. mars avr. mai juin juil. août sept. oct. nov. déc.
+es-ES|a.\u00a0m.|p.\u00a0m.|.|,
+enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre
+ene feb mar abr may jun jul ago sept oct nov dic
+it-IT|AM|PM|.|,
+gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre
+gen feb mar apr mag giu lug ago set ott nov dic
+nl-NL|a.m.|p.m.|.|,
+januari februari maart april mei juni juli augustus september oktober november december
+jan. feb. mrt. apr. mei jun. jul. aug. sep. okt. nov. dec.
+pt-BR|AM|PM|.|,
+janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro
+jan. fev. mar. abr. mai. jun. jul. ago. set. out. nov. dez.
+pl-PL|AM|PM|\u00a0|,
+stycznia lutego marca kwietnia maja czerwca lipca sierpnia września października listopada grudnia
+sty lut mar kwi maj cze lip sie wrz paź lis gru
+sv-SE|fm|em|\u00a0|,
+januari februari mars april maj juni juli augusti september oktober november december
+jan. feb. mars apr. maj juni juli aug. sep. okt. nov. dec.
+da-DK|AM|PM|.|,
+januar februar marts april maj juni juli august september oktober november december
+jan. feb. mar. apr. maj jun. jul. aug. sep. okt. nov. dec.
+cs-CZ|dop.|odp.|\u00a0|,
+ledna února března dubna května června července srpna září října listopadu prosince
+led úno bře dub kvě čvn čvc srp zář říj lis pro"""
+"""A language in three lines: its tag, morning, afternoon and its separators of thousands and of the
+fraction; the full names of its months; the abbreviated ones."""
+
+
+def _locales(lines: list[str]) -> Iterator[Locale]:
+    for marks, full, short in zip(lines[::3], lines[1::3], lines[2::3], strict=True):
+        tag, morning, afternoon, group, decimal = marks.split("|")
+        yield Locale(tag, full, short, (morning, afternoon), group, decimal)
+
+
+_LOCALES: Final = tuple(_locales(_TABLE.split("\n")))
 _BY_TAG: Final = {each.tag.lower(): each for each in _LOCALES}
 _BY_LANGUAGE: Final = {each.tag.partition("-")[0]: each for each in reversed(_LOCALES)}
 ENGLISH: Final = _LOCALES[0]

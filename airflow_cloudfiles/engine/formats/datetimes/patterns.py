@@ -18,11 +18,16 @@ import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.formats.datetimes import default_format
-from airflow_cloudfiles.engine.formats.datetimes.java import Pattern, PatternError
+from airflow_cloudfiles.engine.formats.datetimes.default_format import find_zone, offset_of
+from airflow_cloudfiles.engine.formats.datetimes.java import (
+    Pattern,
+    PatternError,
+    day_of,
+    moment_of,
+    offset_of_text,
+)
 from airflow_cloudfiles.engine.formats.datetimes.layouts import Layouts
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale, find_locale
-from airflow_cloudfiles.engine.formats.datetimes.resolve import day_of, moment_of, offset_of_text
-from airflow_cloudfiles.engine.formats.datetimes.zones import find_zone, offset_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,11 +64,11 @@ class TimePatterns:
     def __init__(  # noqa: PLR0913 - an option each
         self,
         *,
-        date: str | None,
-        timestamp: str | None,
-        timestamp_ntz: str | None,
-        time_zone: str | None,
-        locale: str | None,
+        date: str | None = None,
+        timestamp: str | None = None,
+        timestamp_ntz: str | None = None,
+        time_zone: str | None = None,
+        locale: str | None = None,
         exact: bool = True,
     ) -> None:
         self._exact = exact

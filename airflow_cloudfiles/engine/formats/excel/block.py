@@ -19,14 +19,13 @@ from airflow_cloudfiles.engine.formats.base import UnknownFields
 from airflow_cloudfiles.engine.formats.excel.cells import Kind
 from airflow_cloudfiles.engine.formats.new_fields import cut_sample
 from airflow_cloudfiles.engine.formats.record_policy import MISFIT_REASON, RecordOutcomes
-from airflow_cloudfiles.engine.formats.tables.rescued_columns import Rescued
+from airflow_cloudfiles.engine.formats.tables.reader import Rescued
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.arrays import Positions
     from airflow_cloudfiles.engine.formats.excel.converters import CellCast
     from airflow_cloudfiles.engine.formats.excel.rows import Rows
-    from airflow_cloudfiles.engine.formats.tables.header import FileColumns
-    from airflow_cloudfiles.engine.formats.tables.reader import RowRules
+    from airflow_cloudfiles.engine.formats.tables.reader import FileColumns, RowRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +80,9 @@ class SheetBlock:
         arrays = self._arrays()
         beside = self._rows_beside()
         self._resolve(beside)
-        self._outcomes.counts.error_cells = int((self._rows.kinds == Kind.ERROR).sum())
+        self._outcomes.counts.error_cells = int(
+            np.isin(self._rows.kinds, (Kind.ERROR, Kind.INVALID)).sum()
+        )
         count, column = self._rows.count, None
         if self._policy.rescues:
             column, found = self._rescued_column(count)

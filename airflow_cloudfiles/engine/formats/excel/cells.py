@@ -4,14 +4,21 @@ A `Cells` holds the cells that are not empty, row by row: where each stands, of 
 and its value as a text. Numbers have the shortest text that gives the same number, as Excel would
 have shown it: 42 is never `42.0`. Whole numbers beyond 2**53 have the 15 digits that Excel keeps.
 Dates and times are written as Spark writes them.
+
+Does a number format show a date, a time, or a number?
+
+Workbooks hold dates as numbers; only the format of a cell tells.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 from airflow_cloudfiles.engine.options.formats import excel_address
@@ -49,6 +56,8 @@ class Kind(IntEnum):
     """Such as `#N/A`: no value, but not empty."""
     DURATION = 7
     """What a format may show; a cell with one is a `TIME`."""
+    INVALID = 8
+    """No value of the kind that the cell names, such as the number `NaN`."""
 
 
 class DamagedWorkbookError(ValueError):
@@ -93,36 +102,37 @@ class Cells:
         )
         return first, rest
 
-    def add_number(
-        self, row: int, column: int, number: float, shown: Kind, *, is_1904: bool
-    ) -> None:
-        """Add a number, as its format shows it."""
+    def add_number(self, row: int, column: int, raw: str, shown: Kind, *, is_1904: bool) -> None:
+        """Add a number that is a text in a workbook, as its format shows it."""
         if shown is Kind.NUMBER:
-            self.add(row, column, Kind.NUMBER, number_text(number))
-        else:
-            self.add(row, column, *moment(number, shown, is_1904=is_1904))
+            self.add(row, column, *plain_number(raw))
+            return
+        number = _number_of(raw)
+        found = (Kind.INVALID, raw) if number is None else moment(number, shown, is_1904=is_1904)
+        self.add(row, column, *found)
 
 
-def number_of(raw: str) -> float:
-    """The number of a text in a workbook.
-
-    Raises:
-        DamagedWorkbookError: It is none.
-    """
+def _number_of(raw: str) -> float | None:
+    """The number of a text; `None` where it is none, or one that no workbook can hold."""
     try:
         number = float(raw)
     except ValueError:
-        number = math.nan
-    if not math.isfinite(number) or "_" in raw:
-        raise DamagedWorkbookError(f"a cell holds the number {raw[:40]!r}, which is none")
-    return number
+        return None
+    return number if math.isfinite(number) and "_" not in raw else None
 
 
-def plain_number(raw: str) -> str:
-    """The text of a number that is a text in a workbook."""
+def plain_number(raw: str) -> tuple[Kind, str]:
+    """The kind and text of a number that is a text in a workbook."""
     if raw.isdecimal() and raw.isascii() and len(raw) < _PLAIN_DIGITS and raw[0] != "0":
-        return raw
-    return number_text(number_of(raw))
+        return Kind.NUMBER, raw
+    number = _number_of(raw)
+    return (Kind.INVALID, raw) if number is None else (Kind.NUMBER, number_text(number))
+
+
+def boolean(raw: str) -> tuple[Kind, str]:
+    """The kind and text of a boolean, which programs write in any case."""
+    value = {"1": "true", "true": "true", "0": "false", "false": "false"}.get(raw.strip().lower())
+    return (Kind.INVALID, raw) if value is None else (Kind.BOOLEAN, value)
 
 
 def number_text(number: float) -> str:
@@ -186,3 +196,40 @@ def _date(days: int, *, is_1904: bool) -> str:
         return "1900-02-29"
     early = days < _LEAP_DAY
     return (_EPOCH_1900 + dt.timedelta(days + early)).isoformat()
+
+
+_BUILT_IN: Final[Mapping[int, Kind]] = {
+    **dict.fromkeys((14, 15, 16, 17, *range(27, 32), 36, *range(50, 59)), Kind.DATE),
+    **dict.fromkeys((18, 19, 20, 21, 45, 47, *range(32, 36)), Kind.TIME),
+    22: Kind.TIMESTAMP,
+    46: Kind.DURATION,
+}
+"""Formats that have numbers alone (ECMA-376, 18.8.30), of all languages."""
+_DURATION: Final = re.compile(r"\[(?:h+|m+|s+)\]", re.IGNORECASE)
+_NO_CODE: Final = re.compile(r'"[^"]*"?|\\.|_.|\*.|\[[^\]]*\]', re.DOTALL)
+"""Texts, escaped characters, spaces of a width, fillers, colors, conditions and languages."""
+_TEXTS: Final = re.compile(r'"[^"]*"?|\\.')
+_AM_PM: Final = re.compile(r"am/pm|a/p", re.IGNORECASE)
+
+
+def built_in(number: int) -> Kind:
+    """What a format shows that has a number alone."""
+    return _BUILT_IN.get(number, Kind.NUMBER)
+
+
+@lru_cache(maxsize=1024)
+def shown_by(code: str) -> Kind:
+    """What a format shows, by its code such as `yyyy-mm-dd`."""
+    if code.strip().lower() == "general":
+        return Kind.NUMBER
+    if _DURATION.search(_TEXTS.sub("", code)):
+        return Kind.DURATION
+    first, _, _ = _NO_CODE.sub("", code).partition(";")
+    letters = set(_AM_PM.sub("h", first).lower())
+    has_time = bool(letters & {"h", "s"})
+    has_date = bool(letters & {"y", "d"}) or ("m" in letters and not has_time)
+    if letters & {"#", "?"} or ("0" in letters and not has_time and not letters & {"y", "d"}):
+        return Kind.NUMBER
+    if has_date:
+        return Kind.TIMESTAMP if has_time else Kind.DATE
+    return Kind.TIME if has_time else Kind.NUMBER

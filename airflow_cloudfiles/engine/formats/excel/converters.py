@@ -10,9 +10,8 @@ A number in a DECIMAL column has the 15 digits that Excel keeps: what is compute
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +20,6 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
-    DecimalType,
     DoubleType,
     FloatType,
     StringType,
@@ -34,15 +32,12 @@ from airflow_cloudfiles.engine.formats.excel.cells import Kind
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.formats.scalars.string_casts import NONE, Cast
 from airflow_cloudfiles.engine.formats.scalars.strings import (
-    INTEGER_BITS,
     JAVA_NUMBER,
     MISFIT,
     Convert,
-    ascii_digits,
-    decimal_text,
     floating,
-    to_decimal,
-    to_integer,
+    to_boolean,
+    to_exact_number,
     to_time,
 )
 from airflow_cloudfiles.engine.types import short_type
@@ -51,7 +46,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.arrays import Bytes, Positions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 
-_INTEGER: Final = re.compile(r"[+-]?\d{1,400}")
 _ZEROS: Final = r"^[+-]?0[0-9]"
 _KEPT_DIGITS: Final = 15
 """Excel shows no more digits of a number."""
@@ -76,10 +70,10 @@ class CellCast:
 
         Returns:
             The array, and the positions of the cells that do not fit, which are null in it. An
-            error is null and fits.
+            error is null and fits; what is no value of its kind fits nowhere.
         """
         if pa.types.is_string(self.kind) or pa.types.is_binary(self.kind):
-            return _without_errors(texts, kinds).cast(self.kind), NONE
+            return _without_errors(texts, kinds).cast(self.kind), _invalid(kinds)
         there = np.unique(kinds).tolist()
         if len(there) == 1:
             return self._of_kind(texts, Kind(there[0]))
@@ -125,14 +119,7 @@ class CellConverters:
     def __init__(self, options: ExcelOptions, numbers: NumberRule, *, exact: bool) -> None:
         self._numbers, self._exact = numbers, exact
         self.times = TimePatterns.of(options, exact=exact)
-        self._own = TimePatterns(
-            date=None,
-            timestamp=None,
-            timestamp_ntz=None,
-            time_zone=options.time_zone,
-            locale=None,
-            exact=exact,
-        )
+        self._own = TimePatterns(time_zone=options.time_zone, exact=exact)
 
     def to(self, kind: DataType, arrow: pa.DataType, column: str) -> CellCast:
         """The conversion to the type of a column, which Arrow has a type for.
@@ -147,7 +134,7 @@ class CellConverters:
         casts: dict[Kind, Cast] = {}
         text_time, own_time = to_time(kind, self.times), to_time(kind, self._own)
         if isinstance(kind, BooleanType):
-            casts = dict.fromkeys((Kind.BOOLEAN, Kind.TEXT), cast(_to_boolean))
+            casts = dict.fromkeys((Kind.BOOLEAN, Kind.TEXT), cast(to_boolean))
         elif text_time is not None and own_time is not None:
             casts = dict.fromkeys((Kind.DATE, Kind.TIMESTAMP), cast(own_time))
             casts[Kind.TEXT] = cast(text_time, self.times)
@@ -162,15 +149,9 @@ class CellConverters:
         return CellCast(arrow, casts, self._exact)
 
     def _to_number(self, kind: DataType, locale: Locale) -> Convert | None:
-        bits = INTEGER_BITS.get(type(kind))
-        if bits is not None:
-            return to_integer(bits, _INTEGER)
-        if isinstance(kind, DecimalType):
-            fit = to_decimal(kind, exact=self._exact)
-            return lambda text: fit(ascii_digits(decimal_text(text, locale)))
         if isinstance(kind, DoubleType | FloatType):
             return self._floating(is_float=isinstance(kind, FloatType))
-        return None
+        return to_exact_number(kind, locale, exact=self._exact)
 
     def _floating(self, *, is_float: bool) -> Convert:
         def convert(text: str) -> object:
@@ -200,11 +181,11 @@ def _kept(text: str) -> str:
 
 
 def _without_errors(texts: pa.StringArray, kinds: Bytes) -> pa.StringArray:
-    errors = kinds == Kind.ERROR
+    errors = (kinds == Kind.ERROR) | (kinds == Kind.INVALID)
     if not errors.any():
         return texts
     return pc.if_else(pa.array(errors), pa.scalar(None, pa.string()), texts)
 
 
-def _to_boolean(text: str) -> Any:
-    return {"true": True, "false": False}.get(text.lower(), MISFIT)
+def _invalid(kinds: Bytes) -> Positions:
+    return np.flatnonzero(kinds == Kind.INVALID)

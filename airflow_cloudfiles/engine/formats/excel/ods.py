@@ -19,6 +19,7 @@ from airflow_cloudfiles.engine.formats.excel.cells import (
     Cells,
     DamagedWorkbookError,
     Kind,
+    boolean,
     plain_number,
 )
 from airflow_cloudfiles.engine.formats.excel.package import Package, Tags, parse
@@ -219,13 +220,13 @@ def _value(given: dict[str, str], text: str) -> tuple[Kind, str] | None:
     ):
         return Kind.ERROR, text
     if kind in _NUMBERS:
-        return Kind.NUMBER, plain_number(given.get("office:value", ""))
+        return plain_number(given.get("office:value", ""))
     if kind == "boolean":
-        return Kind.BOOLEAN, "true" if given.get("office:boolean-value") == "true" else "false"
+        return boolean(given.get("office:boolean-value", "false"))
     if kind == "date":
         return _date(given.get("office:date-value", ""))
     if kind == "time":
-        return Kind.TIME, _time(given.get("office:time-value", ""))
+        return _time(given.get("office:time-value", ""))
     text = given.get("office:string-value", text)
     return (Kind.TEXT, text) if kind == "string" and text else None
 
@@ -233,21 +234,21 @@ def _value(given: dict[str, str], text: str) -> tuple[Kind, str] | None:
 def _date(raw: str) -> tuple[Kind, str]:
     try:
         found = dt.datetime.fromisoformat(raw[:26])
-    except ValueError as error:
-        raise DamagedWorkbookError(f"a cell holds the date {raw[:40]!r}, which is none") from error
+    except ValueError:
+        return Kind.INVALID, raw
     if "T" in raw:
         return Kind.TIMESTAMP, found.isoformat(" ")
     return Kind.DATE, found.date().isoformat()
 
 
-def _time(raw: str) -> str:
+def _time(raw: str) -> tuple[Kind, str]:
     found = _PERIOD.fullmatch(raw)
     if found is None:
-        raise DamagedWorkbookError(f"a cell holds the time {raw[:40]!r}, which is none")
+        return Kind.INVALID, raw
     sign, *parts, fraction = found.groups()
     days, hours, minutes, seconds = (int(each or 0) for each in parts)
     whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     minutes, seconds = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
     rest = (fraction or "")[:7].rstrip("0").rstrip(".")
-    return f"{sign}{hours:02d}:{minutes:02d}:{seconds:02d}{rest}"
+    return Kind.TIME, f"{sign}{hours:02d}:{minutes:02d}:{seconds:02d}{rest}"

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, cast
 from airflow_cloudfiles.engine.formats.columnar.reader import content_of
 from airflow_cloudfiles.engine.formats.excel.block import SheetBlock, SheetParsing
 from airflow_cloudfiles.engine.formats.excel.converters import CellConverters
-from airflow_cloudfiles.engine.formats.excel.sheets import FORMAT, names_of, tables
-from airflow_cloudfiles.engine.formats.excel.workbook import open_workbook
+from airflow_cloudfiles.engine.formats.excel.workbook import FORMAT, names_of, open_workbook, tables
 from airflow_cloudfiles.engine.formats.fixed_columns import SHEETS, FixedColumnsReader
 from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile
     from airflow_cloudfiles.engine.formats.excel.rows import Table
-    from airflow_cloudfiles.engine.formats.tables.header import FileColumns
+    from airflow_cloudfiles.engine.formats.tables.reader import FileColumns
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 
@@ -95,7 +94,8 @@ class ExcelReader(TableReader):
             columns = columns or self._columns(table)
             outcomes = RecordOutcomes(self._policy)
             batch = SheetBlock(self._parsing, outcomes, columns, table.first, rows, uri).read()
-            yield from self._counted(batch, outcomes)
+            if self._counted(batch, outcomes).num_rows:
+                yield batch
 
     def _columns(self, table: Table) -> FileColumns:
         if table.header is None:

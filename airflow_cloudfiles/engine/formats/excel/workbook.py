@@ -1,22 +1,35 @@
 """Which kind of workbook is a file, and which of its sheets are wanted?
 
 A file is known by its content, whatever its name says.
+
+Which tables does a file hold, and how are its columns named?
+
+What reading and inference share: a file is opened, and each sheet that is wanted is a table of its
+own, with its own header.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from typing import IO, Final, Protocol
+from typing import IO, TYPE_CHECKING, Final, Protocol
 
+from airflow_cloudfiles.engine.formats.columnar.reader import content_of, reading
 from airflow_cloudfiles.engine.formats.excel.cells import Cells, DamagedWorkbookError
 from airflow_cloudfiles.engine.formats.excel.ods import CONTENT, OdsWorkbook
-from airflow_cloudfiles.engine.formats.excel.open_xml import Relations
-from airflow_cloudfiles.engine.formats.excel.package import Package
+from airflow_cloudfiles.engine.formats.excel.package import Package, Relations
+from airflow_cloudfiles.engine.formats.excel.rows import Table
 from airflow_cloudfiles.engine.formats.excel.xlsb import XlsbWorkbook
 from airflow_cloudfiles.engine.formats.excel.xlsx import XlsxWorkbook
 from airflow_cloudfiles.engine.formats.recognize import OLE_MARK, ZIP_MARK
+from airflow_cloudfiles.engine.formats.tables.reader import safe_names
 from airflow_cloudfiles.engine.shortened import cut, more
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.casing import NameMatcher
+    from airflow_cloudfiles.engine.formats.base import OpenedFile
+    from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 
 _SHOWN_SHEETS: Final = 10
 
@@ -85,3 +98,37 @@ def wanted_sheets(book: Workbook, pattern: str | None) -> list[str]:
             f"it has no sheet {pattern!r}, which dataAddress names. Its sheets are: {names}{rest}"
         )
     return found
+
+
+FORMAT: Final = "Excel"
+_log = logging.getLogger(__name__)
+
+
+def tables(file: OpenedFile, options: ExcelOptions) -> Iterator[tuple[str, Table]]:
+    """The wanted sheets of a file, each to be read before the next is asked for.
+
+    Raises:
+        FileUnreadableError: The file is no workbook, damaged, or lacks the sheet.
+    """
+    if not file.entry.size:
+        return  # without a row, as an empty file of lines
+    address = options.data_address
+    with content_of(file, FORMAT) as content:
+        book = open_workbook(content, options.max_record_bytes)
+        wanted = wanted_sheets(book, address.sheet)
+        if not wanted:
+            _log.warning("%s has no sheet that dataAddress names", file.uri)
+        for sheet in wanted:
+            cells = _told(file, book.cells(sheet))
+            yield sheet, Table(cells, address, has_header=bool(options.header_rows))
+
+
+def _told(file: OpenedFile, cells: Iterator[Cells]) -> Iterator[Cells]:
+    """The cells of a file, whose name is in what goes wrong with them."""
+    with reading(file, FORMAT):
+        yield from cells
+
+
+def names_of(table: Table, matcher: NameMatcher) -> tuple[str, ...]:
+    """The names of the columns of a table with a header."""
+    return safe_names(table.header or (), "", matcher, first=table.first + 1)

@@ -16,8 +16,9 @@ from airflow_cloudfiles.engine.formats.excel.cells import (
     Cells,
     DamagedWorkbookError,
     Kind,
+    built_in,
+    shown_by,
 )
-from airflow_cloudfiles.engine.formats.excel.number_formats import built_in, shown_by
 
 try:
     import xlrd
@@ -95,7 +96,7 @@ class XlsWorkbook:
             elif kind in {_NUMBER, _DATE}:
                 shown = self._shown_by(page.cell_xf_index(row, column))
                 is_1904 = bool(self._book.datemode)
-                found.add_number(row, column, value, shown, is_1904=is_1904)
+                found.add_number(row, column, repr(value), shown, is_1904=is_1904)
             elif kind == _BOOLEAN:
                 found.add(row, column, Kind.BOOLEAN, "true" if value else "false")
             elif kind == _ERROR:

@@ -16,10 +16,14 @@ from airflow_cloudfiles.engine.formats.excel.cells import (
     Cells,
     DamagedWorkbookError,
     Kind,
-    number_of,
 )
-from airflow_cloudfiles.engine.formats.excel.open_xml import OpenXmlParts, TextBudget, format_shows
-from airflow_cloudfiles.engine.formats.excel.package import Package, damage
+from airflow_cloudfiles.engine.formats.excel.package import (
+    OpenXmlWorkbook,
+    Package,
+    TextBudget,
+    damage,
+    format_shows,
+)
 
 _LONGEST_RECORD: Final = 2**24
 """No record is longer; a text has 65,534 bytes at most."""
@@ -45,33 +49,19 @@ _ERRORS: Final = {
 _REAL: Final = struct.Struct("<d")
 
 
-class XlsbWorkbook:
-    """An open workbook.
+class XlsbWorkbook(OpenXmlWorkbook):
+    """An open workbook of binary parts."""
 
-    Args:
-        package: The archive.
-        most_text: How many bytes of texts that cells share are held at most.
+    BOOK = "xl/workbook.bin"
+    _shared: list[str] | None = None
 
-    Attributes:
-        sheets: The names of the sheets with cells, in their order.
-
-    Raises:
-        DamagedWorkbookError: It is no such workbook, or damaged.
-    """
-
-    def __init__(self, package: Package, most_text: int) -> None:
-        self._package, self._most_text = package, most_text
-        self._is_1904 = False
-        self._parts = OpenXmlParts(package, "xl/workbook.bin")
+    def _read_book(self) -> None:
         with damage(self._parts.book):
-            for kind, data in records(package, self._parts.book):
+            for kind, data in records(self._package, self._parts.book):
                 if kind == _BOOK:
                     self._is_1904 = bool(data[0] & 1)
                 elif kind == _SHEET:
                     self._add_sheet(data)
-        self.sheets = [*self._parts.sheets]
-        self._shared: list[str] | None = None
-        self._styles: list[Kind] = []
 
     def cells(self, sheet: str) -> Iterator[Cells]:
         """The cells of a sheet, whole rows at a time.
@@ -194,8 +184,8 @@ class _SheetCells:
         self._add(_REAL.unpack_from(data)[0], shown)
 
     def _add(self, number: float, shown: Kind) -> None:
-        number = number_of(repr(number))
-        self.cells.add_number(self._row, self._column, number, shown, is_1904=self._is_1904)
+        raw = repr(number)
+        self.cells.add_number(self._row, self._column, raw, shown, is_1904=self._is_1904)
 
     def _add_error(self, data: bytes, _: Kind) -> None:
         self.cells.add(self._row, self._column, Kind.ERROR, _ERRORS.get(data[0], "#ERROR"))

@@ -19,39 +19,31 @@ from airflow_cloudfiles.engine.formats.excel.cells import (
     Cells,
     DamagedWorkbookError,
     Kind,
-    number_of,
-    plain_number,
+    boolean,
 )
-from airflow_cloudfiles.engine.formats.excel.open_xml import OpenXmlParts, TextBudget, format_shows
-from airflow_cloudfiles.engine.formats.excel.package import Package, Tags, parse, parse_whole
+from airflow_cloudfiles.engine.formats.excel.package import (
+    OpenXmlWorkbook,
+    Package,
+    Tags,
+    TextBudget,
+    format_shows,
+    parse,
+    parse_whole,
+)
 
 _ESCAPED: Final = re.compile("_x([0-9A-Fa-f]{4})_")
 _TRUE: Final = frozenset({"1", "true"})
 _FIRST_HALF, _LAST_HALF = 0xD800, 0xDFFF
 
 
-class XlsxWorkbook:
-    """An open workbook.
+class XlsxWorkbook(OpenXmlWorkbook):
+    """An open workbook of XML."""
 
-    Args:
-        package: The archive.
-        most_text: How many bytes of texts that cells share are held at most.
+    BOOK = "xl/workbook.xml"
+    _shared: _SharedStrings | None = None
 
-    Attributes:
-        sheets: The names of the sheets with cells, in their order.
-
-    Raises:
-        DamagedWorkbookError: It is no such workbook, or damaged.
-    """
-
-    def __init__(self, package: Package, most_text: int) -> None:
-        self._package, self._most_text = package, most_text
-        self._is_1904 = False
-        self._parts = OpenXmlParts(package, "xl/workbook.xml")
-        parse_whole(package, self._parts.book, self._book)
-        self.sheets = [*self._parts.sheets]
-        self._shared: _SharedStrings | None = None
-        self._styles: list[Kind] = []
+    def _read_book(self) -> None:
+        parse_whole(self._package, self._parts.book, self._book)
 
     def cells(self, sheet: str) -> Iterator[Cells]:
         """The cells of a sheet, whole rows at a time.
@@ -263,15 +255,11 @@ class _SheetParser:
         row, column, kind = self._row, self._column, self._type
         if kind is None or kind == "n":
             shown = self._styles[self._style] if self._style < len(self._styles) else Kind.NUMBER
-            if shown is Kind.NUMBER:
-                self._cells.add(row, column, shown, plain_number(raw))
-            else:
-                number = number_of(raw)
-                self._cells.add_number(row, column, number, shown, is_1904=self._is_1904)
+            self._cells.add_number(row, column, raw, shown, is_1904=self._is_1904)
         elif kind == "s":
             self._add_text(self._shared_text(raw))
         elif kind == "b":
-            self._cells.add(row, column, Kind.BOOLEAN, "true" if raw in _TRUE else "false")
+            self._cells.add(row, column, *boolean(raw))
         elif kind == "e":
             self._cells.add(row, column, Kind.ERROR, raw)
         elif kind == "d":

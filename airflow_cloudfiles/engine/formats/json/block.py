@@ -20,11 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_cloudfiles.engine.formats.arrays import is_utf8
-from airflow_cloudfiles.engine.formats.base import (
-    ENOUGH_RECORDS,
-    LinePiece,
-    UnknownFields,
-)
+from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS, LinePiece, UnknownFields
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
 from airflow_cloudfiles.engine.formats.json.columns import Finished, LeafColumn, StructColumn
 from airflow_cloudfiles.engine.formats.json.explain import (
@@ -40,7 +36,7 @@ from airflow_cloudfiles.engine.formats.rescued_json import path_end, quote
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from airflow_cloudfiles.engine.formats.json.unknown_fields import Extended, UnknownFieldColumns
+    from airflow_cloudfiles.engine.formats.json.shape import Extended, UnknownFieldColumns
 
 _REFUSED: Final = (msgspec.DecodeError, RecursionError)
 

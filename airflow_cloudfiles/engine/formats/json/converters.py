@@ -8,6 +8,8 @@ A value that Spark would change into another one does not fit where a rescued da
 a byte from 128, a decimal with more digits than the column has, a number beyond the largest double.
 Where nothing takes it, it becomes what Spark makes of it (`JsonScalarRules.exact`). A double is the
 nearest one to its text; which of them are too far from it, `exact_numbers` says.
+
+What do the options of JSON mean for those who read it?
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from pyspark.sql.types import (
@@ -36,6 +38,7 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.formats.datetimes.default_format import numbered_days
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
+from airflow_cloudfiles.engine.formats.json.tokens import Grammar
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.scalars.strings import (
     INTEGER_BITS,
@@ -45,6 +48,10 @@ from airflow_cloudfiles.engine.formats.scalars.strings import (
     to_decimal,
     to_integer,
 )
+from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 JsonConvert = Callable[[bytes], object]
 """From the strict JSON text of a value that is not `null` to the value Arrow stores, or `MISFIT`.
@@ -103,12 +110,7 @@ class JsonScalarRules:
 
 
 DEFAULT_RULES: Final = JsonScalarRules()
-_ISO: Final = {
-    exact: TimePatterns(
-        date=None, timestamp=None, timestamp_ntz=None, time_zone=None, locale=None, exact=exact
-    )
-    for exact in (False, True)
-}
+_ISO: Final = {exact: TimePatterns(exact=exact) for exact in (False, True)}
 
 
 def converter(kind: DataType, rules: JsonScalarRules = DEFAULT_RULES) -> JsonConvert:
@@ -235,3 +237,40 @@ _CONVERTERS: Final[dict[type[DataType], JsonConvert]] = {
     BooleanType: _to_boolean,
     BinaryType: _to_binary,
 }
+
+
+def json_options(options: CloudFilesOptions | None) -> JsonOptions:
+    """The options of JSON; the defaults where there are none."""
+    own = None if options is None else options.format_options
+    return own if isinstance(own, JsonOptions) else JsonOptions()
+
+
+def grammar_of(options: JsonOptions) -> Grammar:
+    """What is taken for JSON."""
+    return Grammar(
+        comments=options.allow_comments,
+        single_quotes=options.allow_single_quotes,
+        unquoted_names=options.allow_unquoted_field_names,
+        leading_zeros=options.allow_numeric_leading_zeros,
+        any_escape=options.allow_backslash_escaping_any_character,
+        control_characters=options.allow_unquoted_control_chars,
+        not_finite=options.allow_non_numeric_numbers,
+    )
+
+
+def scalar_rules(
+    options: JsonOptions, numbers: NumberRule = SPARK, *, exact: bool = True
+) -> JsonScalarRules:
+    """How leaves are written; default patterns are left to the casts that are made for them.
+
+    Raises:
+        OptionError: A pattern, zone or locale that is none.
+    """
+    patterns = TimePatterns.of(options, exact=exact)
+    return JsonScalarRules(
+        patterns=None if patterns.are_default else patterns,
+        not_finite=options.allow_non_numeric_numbers,
+        locale=patterns.locale,
+        numbers=numbers,
+        exact=exact,
+    )

@@ -20,8 +20,8 @@ from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.formats.arrays import is_utf8
 from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
+from airflow_cloudfiles.engine.formats.json.converters import json_options
 from airflow_cloudfiles.engine.formats.json.infer import JsonInference
-from airflow_cloudfiles.engine.formats.json.options import json_options
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader
 from airflow_cloudfiles.engine.formats.json.tokens import Grammar, NotJsonError
 from airflow_cloudfiles.engine.formats.json.variant import JsonVariantReader

@@ -2,25 +2,138 @@
 
 An object, an array, a map or a leaf: what values have shown so far, which is more than the type it
 comes to (whether a null was met beside an empty object, say).
+
+How does what one process learned of JSON records reach another?
+
+The evidence is all that an inference knows, not only the types it would come to: whether a null
+was met beside an empty object, say. So the records of a sample can be learned from in any number of
+processes, and absorbing their evidence in the order of the records gives what one process would
+have learned from all of them.
+
+Which type does one value that is neither null, empty nor nested tell of its column?
+
+Spark's rules (`JsonInferSchema.inferField`), with the options `primitivesAsString`,
+`prefersDecimal` and `inferTimestamp`. A decimal with a negative scale, which Spark refuses together
+with its record, is a whole number here.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
     MapType,
     NullType,
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
+from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.casing import NameMatcher
-from airflow_cloudfiles.engine.formats.json.leaf_types import STRING
-from airflow_cloudfiles.engine.types import canonical, merge_types
+from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
+from airflow_cloudfiles.engine.formats.scalars.strings import (
+    JAVA_NUMBER,
+    decimal_text,
+    decimal_type,
+    digits_of,
+    exact_decimal,
+)
+from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, canonical, merge_types
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+
+
+def _fraction(text: str) -> Decimal | float:
+    """A number with a fraction or an exponent; a double where no `Decimal` has such an exponent."""
+    found = exact_decimal(text)
+    return float(text) if found is None else found
+
+
+PLAIN: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
+_EXACT: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(float_hook=_fraction)
+
+STRING: Final = StringType()
+BOOLEAN: Final = BooleanType()
+LONG: Final = LongType()
+DOUBLE: Final = DoubleType()
+_TIMESTAMP: Final = TimestampType()
+_LONGEST: Final = 100
+
+
+class LeafTypes:
+    """Tells types by the options of a source.
+
+    Args:
+        options: The options of JSON.
+        typed: Whether there are other types than strings (`cloudFiles.inferColumnTypes`; B23).
+
+    Attributes:
+        decoder: Decodes records so that `of` can tell.
+    """
+
+    def __init__(self, options: JsonOptions, *, typed: bool) -> None:
+        self._typed = typed
+        self._has_primitives = typed and not options.primitives_as_string
+        self._decimals = typed and options.prefers_decimal
+        self._patterns = TimePatterns.of(options)
+        self._timestamps = typed and options.infer_timestamp
+        self.decoder = _EXACT if self._decimals else PLAIN
+
+    def of(self, value: object) -> DataType:
+        """The type of a value as `decoder` gives it, or of something nested taken as text."""
+        if not self._typed or isinstance(value, dict | list):
+            return STRING
+        if isinstance(value, str):
+            return self._of_text(value)
+        if not self._has_primitives:
+            return STRING
+        if isinstance(value, bool):
+            return BOOLEAN
+        if isinstance(value, int):
+            return _integer_type(value)
+        return decimal_type(value) if isinstance(value, Decimal) else DOUBLE
+
+    def _of_text(self, text: str) -> DataType:
+        if self._decimals:
+            found = _text_type(decimal_text(text, self._patterns.locale))
+            if found is not None:
+                return found
+        if self._timestamps and self._patterns.timestamp_micros(text) is not None:
+            return _TIMESTAMP
+        return STRING
+
+
+def _integer_type(value: int) -> DataType:
+    """Long, or the decimal of just its digits, or double past 38 digits."""
+    if -(2**63) <= value < 2**63:
+        return LONG
+    if abs(value) >= 10**MAX_DECIMAL_PRECISION:
+        return DOUBLE
+    return DecimalType(len(str(abs(value))), 0)
+
+
+def _text_type(text: str) -> DataType | None:
+    """The decimal that a text is, if it is one that Spark can name."""
+    if len(text) > _LONGEST or not JAVA_NUMBER.fullmatch(text):
+        return None
+    number = exact_decimal(text)
+    if number is None:
+        return None
+    precision, scale = digits_of(number)
+    named = 0 <= scale <= precision <= MAX_DECIMAL_PRECISION
+    return DecimalType(precision, scale) if named else None
 
 
 class UnseenType(NullType):
@@ -147,3 +260,83 @@ def data_type(kind: Evidence) -> DataType:
         found = kind.data_type if isinstance(kind, FixedType) else kind
         return NULL if found is UNSEEN else found
     return NULL if kind.was_null and canonical(found) is None else found
+
+
+_LEAVES: Final[dict[type, DataType]] = {
+    type(leaf): leaf for leaf in (BOOLEAN, DOUBLE, LONG, NULL, STRING, UNSEEN)
+}
+"""Leaves are distinguished by identity, which they lose on their way."""
+KeyOf = Callable[[str], str]
+"""`NameMatcher.key`."""
+
+
+def merge(root: ObjectEvidence, evidence: bytes, matcher: NameMatcher) -> int:
+    """Add what the records after one's own have shown to another process.
+
+    Returns:
+        How many spellings of names were new.
+    """
+    other: Any = worker_messages.decode(evidence)
+    return _add_object(root, other, matcher.key)
+
+
+def _add_object(known: ObjectEvidence, other: ObjectEvidence, key_of: KeyOf) -> int:
+    """Add fields in the order of their first appearance; returns how many spellings were new."""
+    new = 0
+    for name, field in other.spellings.items():
+        if name in known.spellings:
+            continue
+        known.spellings[name] = field and known.fields.setdefault(key_of(name), FieldEvidence(name))
+        new += 1
+    for key, field in other.fields.items():
+        mine = known.fields[key]
+        mine.kind, count = _merged(mine.kind, field.kind, key_of)
+        new += count
+    known.was_null = known.was_null or other.was_null
+    return new
+
+
+def _merged(kind: Evidence, other: Evidence, key_of: KeyOf) -> tuple[Evidence, int]:
+    """The kind that holds the values of both, and how many spellings were new inside."""
+    if kind is STRING or isinstance(kind, FixedType):
+        return kind, 0
+    if isinstance(other, NullType):
+        return _with_null(kind, other), 0
+    if isinstance(kind, NullType):
+        kind = _empty(other, was_null=kind is NULL)
+    if isinstance(kind, DataType) and isinstance(other, DataType):
+        return widen_leaf(kind, other), 0
+    new = _add_inside(kind, other, key_of)
+    return (clash(kind), 0) if new is None else (kind, new)
+
+
+def _with_null(kind: Evidence, other: NullType) -> Evidence:
+    """A kind where the other process met nothing but nulls, or nothing at all."""
+    if isinstance(other, type(UNSEEN)):
+        return kind
+    if isinstance(kind, ObjectEvidence | ArrayEvidence):
+        kind.was_null = True
+    return NULL if kind is UNSEEN else kind
+
+
+def _add_inside(kind: Evidence, other: Evidence, key_of: KeyOf) -> int | None:
+    """Add what is inside of another kind of the same shape; `None` when it has another shape."""
+    if isinstance(kind, ObjectEvidence) and isinstance(other, ObjectEvidence):
+        return _add_object(kind, other, key_of)
+    new = None
+    if isinstance(kind, ArrayEvidence) and isinstance(other, ArrayEvidence):
+        kind.element, new = _merged(kind.element, other.element, key_of)
+        kind.was_null = kind.was_null or other.was_null
+    elif isinstance(kind, MapEvidence) and isinstance(other, MapEvidence):
+        kind.value, new = _merged(kind.value, other.value, key_of)
+    return new
+
+
+def _empty(other: Evidence, *, was_null: bool) -> Evidence:
+    """What is known of a place in which there was nothing but nulls, as the other kind begins."""
+    if isinstance(other, ObjectEvidence):
+        return ObjectEvidence(was_null=was_null)
+    if isinstance(other, ArrayEvidence):
+        return ArrayEvidence(was_null=was_null)
+    assert isinstance(other, DataType), other  # noqa: S101 - maps and fixed kinds are on both sides
+    return _LEAVES.get(type(other), other)

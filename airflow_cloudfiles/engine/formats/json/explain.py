@@ -27,7 +27,6 @@ from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructF
 
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.formats.json.converters import text_of
-from airflow_cloudfiles.engine.formats.json.infer import seen_part
 from airflow_cloudfiles.engine.formats.json.shape import (
     EMPTY,
     JsonLeaf,
@@ -43,14 +42,17 @@ from airflow_cloudfiles.engine.formats.json.tokens import (
     NotJsonError,
     key_text,
 )
-from airflow_cloudfiles.engine.formats.new_fields import (
-    MAX_COLUMN_DEPTH,
-    SAMPLE_CHARACTERS,
-    merge_samples,
-)
+from airflow_cloudfiles.engine.formats.new_fields import SAMPLE_CHARACTERS, merge_samples
 from airflow_cloudfiles.engine.formats.rescued_json import quote
 from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
-from airflow_cloudfiles.engine.types import canonical, is_column_name, is_unicode, merge_types
+from airflow_cloudfiles.engine.types import (
+    Room,
+    canonical,
+    is_column_name,
+    is_unicode,
+    merge_types,
+    seen_part,
+)
 
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS: Final = msgspec.json.Decoder(list[Raw])
@@ -303,7 +305,7 @@ class JsonExplainer:
                 self.unknown_fields.add(name)
             return False
         strict = self.grammar.strict(text)
-        if not _has_column_type(strict, drops_nulls=self.drops_nulls):
+        if not _has_column_type(strict, shape.room, drops_nulls=self.drops_nulls):
             return False
         sample = _sample(strict)
         for outer in reversed((*path, name)):
@@ -411,24 +413,22 @@ def _object(members: list[bytes]) -> Rescued:
     return b"{" + b",".join(members) + b"}" if members else None
 
 
-def _has_column_type(strict: bytes, *, drops_nulls: bool) -> bool:
+def _has_column_type(strict: bytes, room: Room, *, drops_nulls: bool) -> bool:
     """Whether a column could have the type of a value, which is what inference will say of it.
 
-    An empty struct has no type (B77), and one nested beyond reason has none that Spark could plan.
+    An empty struct has no type (B77), nor has what is nested deeper than there is room.
     """
     if strict[:1] not in b"{[" and strict not in _SAY_NOTHING:
         return True
-    try:
-        found = _type_of(strict, MAX_COLUMN_DEPTH)
-    except NotJsonError:
-        return False
-    return (seen_part(found) if drops_nulls else canonical(found)) is not None
+    found = _type_of(strict, room.arrow + 1)
+    seen = seen_part(found) if drops_nulls else found
+    return seen is not None and canonical(seen, room) is not None
 
 
 def _type_of(strict: bytes, depth: int) -> DataType:
     """As much of the type of a value as tells whether it has one."""
-    if not depth:
-        raise NotJsonError("nested too deeply for a column")
+    if not depth:  # too deep for a column, whatever it holds
+        return StructType([])
     if strict in _SAY_NOTHING:
         return NullType()
     if strict[:1] == b"[":

@@ -14,23 +14,24 @@ is a string. Ours: the order of first appearance, names equal but for case are o
 what is not a JSON object (or an array of them) is passed over here, and the reader accounts for it;
 and a field that is an empty object in one record but null in another is a string, not nothing, for
 the reader calls a null field new.
+
+Which value does one line of JSON hold, by the tolerant rules of the reader?
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from zlib import crc32
 
 import msgspec
 from pyspark.sql.types import (
-    ArrayType,
     BooleanType,
     DataType,
     DecimalType,
     DoubleType,
     LongType,
     NullType,
-    StructField,
     StructType,
     TimestampType,
 )
@@ -39,31 +40,32 @@ from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.formats.base import OpenedFile
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
+from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options
 from airflow_cloudfiles.engine.formats.json.evidence import (
     NULL,
+    PLAIN,
+    STRING,
     UNSEEN,
     ArrayEvidence,
     Evidence,
     FieldEvidence,
     FixedType,
+    LeafTypes,
     MapEvidence,
     ObjectEvidence,
     clash,
     known_object,
+    merge,
     struct_type,
     widen_leaf,
 )
-from airflow_cloudfiles.engine.formats.json.leaf_types import STRING, LeafTypes
-from airflow_cloudfiles.engine.formats.json.merge import merge
-from airflow_cloudfiles.engine.formats.json.options import grammar_of, json_options
-from airflow_cloudfiles.engine.formats.json.parse import MAX_DEPTH, UNPARSABLE, parse_line
+from airflow_cloudfiles.engine.formats.json.tokens import DEFAULT, Grammar, NotJsonError, key_text
 from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.types import is_column_name
+from airflow_cloudfiles.engine.types import is_column_name, seen_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
 
 _LONG_DIGITS: Final = 20
 """Digits of the decimal that holds every long, in Spark's arithmetic of types."""
@@ -269,20 +271,6 @@ class JsonInference:
         return after
 
 
-def seen_part(kind: DataType) -> Any:
-    """As much of a type as values have shown (`dropFieldIfAllNull`); `None` when nothing."""
-    if isinstance(kind, NullType):
-        return None
-    if isinstance(kind, ArrayType):
-        element = seen_part(kind.elementType)
-        return None if element is None else ArrayType(element, kind.containsNull)
-    if isinstance(kind, StructType):
-        fields = ((each.name, seen_part(each.dataType)) for each in kind.fields)
-        kept = [StructField(name, found) for name, found in fields if found is not None]
-        return StructType(kept) if kept else None
-    return kind
-
-
 def _chunks(data: bytes) -> Iterator[bytes]:
     """Cut at line ends, after about `_CHUNK_BYTES`."""
     start = 0
@@ -347,3 +335,56 @@ def _checked_leaf(kind: DataType) -> Any:
     if isinstance(kind, LongType) or holds_longs:
         return _ANY_LONG | _NOTHING
     return _NOTHING
+
+
+MAX_DEPTH: Final = 100
+"""Objects and arrays nested deeper are kept as text in a string column."""
+UNPARSABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for what is no strict JSON."""
+_NOT_FINITE: Final = (b"NaN", b"Infinity", b"INF")
+_SOME_STRING: Final = "?"
+
+
+def parse_line(
+    line: bytes, grammar: Grammar = DEFAULT, decoder: msgspec.json.Decoder[Any] = PLAIN
+) -> object:
+    """Parse one line with the tolerance of the reader (see `tokens`).
+
+    Returns:
+        The value; `None` when the line is blank, not UTF-8 or not JSON. What is nested too deep is
+        a string.
+    """
+    try:
+        return decoder.decode(line)
+    except UNPARSABLE:
+        text = line.rstrip()
+    try:
+        text.decode()
+        begin = grammar.begin(text)
+        end = grammar.value_end(text, begin)
+    except (UnicodeDecodeError, NotJsonError):
+        return None
+    return None if grammar.has_more(text, end) else _tolerant(text[begin:end], 0, grammar, decoder)
+
+
+def _tolerant(
+    text: bytes, depth: int, grammar: Grammar, decoder: msgspec.json.Decoder[Any]
+) -> object:
+    """A value that is valid by the tolerant rules."""
+    if depth > MAX_DEPTH:
+        return _SOME_STRING
+    if text.startswith(b"{"):
+        found = {}
+        for key, value in grammar.members(text):
+            name = key_text(grammar.strict_key(key))
+            if name is not None:
+                found[name] = _tolerant(value, depth + 1, grammar, decoder)
+        return found
+    if text.startswith(b"["):
+        return [_tolerant(each, depth + 1, grammar, decoder) for each in grammar.elements(text)]
+    if text.lstrip(b"+-") in _NOT_FINITE:
+        return math.nan
+    try:
+        return decoder.decode(grammar.strict(text))
+    except msgspec.DecodeError:  # a lone surrogate, or a number beyond every type but double
+        return math.inf if text[:1] in b"-0123456789" else _SOME_STRING

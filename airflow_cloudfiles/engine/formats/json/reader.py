@@ -13,21 +13,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from airflow_cloudfiles.engine.formats.base import BadRecord, LinePiece, ReadCounts, UnknownFields
+from airflow_cloudfiles.engine.formats.base import LinePiece, ReadCounts, UnknownFields
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
 from airflow_cloudfiles.engine.formats.json.block import JsonBlock
+from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options, scalar_rules
 from airflow_cloudfiles.engine.formats.json.explain import JsonExplainer
-from airflow_cloudfiles.engine.formats.json.options import (
-    grammar_of,
-    json_options,
-    scalar_rules,
-)
-from airflow_cloudfiles.engine.formats.json.shape import compile_struct
-from airflow_cloudfiles.engine.formats.json.unknown_fields import UnknownFieldColumns
-from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes, RecordPolicy
+from airflow_cloudfiles.engine.formats.json.shape import UnknownFieldColumns, compile_struct
+from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes, RecordReader
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
-from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
-from airflow_cloudfiles.engine.types import missing_fields
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,56 +32,26 @@ if TYPE_CHECKING:
 __all__ = ["JsonReader", "LinePiece", "ReadCounts", "UnknownFields"]
 
 
-class JsonReader:
-    """Reads blocks of JSON Lines with one schema.
-
-    Args:
-        data_schema: The columns to fill: without partition columns and rescued data column. A
-            column named as `columnNameOfCorruptRecord` takes corrupt records.
-        options: Mode, evolution mode, case sensitivity and the names of the special columns.
-        reserved: Names that are never new columns, for instance partition columns; fields named
-            so are rescued.
-
-    Attributes:
-        arrow_schema: Of the batches: the data columns, then the rescued data column if any.
-        counts: What was read so far.
-        bad_records: Corrupt records on their way to `badRecordsPath`; the stream empties it.
+class JsonReader(RecordReader):
+    """Reads blocks of JSON Lines with one schema; see `RecordReader`.
 
     Raises:
         IncompatibleSchemaError: A column has a type that JSON cannot be read into.
     """
 
-    def __init__(
-        self,
-        data_schema: StructType,
-        options: CloudFilesOptions,
-        *,
-        reserved: Sequence[str] = (),
-    ) -> None:
-        self._policy = RecordPolicy.of(data_schema, options)
-        self.arrow_schema: pa.Schema = self._policy.arrow_schema
-        self.counts = ReadCounts()
-        self.bad_records: list[BadRecord] = []
-        self._options = options
-        # Unknown fields nobody wants to see again need not be looked at, unless one of them may
-        # be a column in another case.
-        ignores = (
-            options.schema_evolution_mode == "none"
-            and not self._policy.rescues
-            and options.reader_case_sensitive
-        )
-        own = json_options(options)
+    def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
+        super().__init__(data_schema, options)
+        self._own = own = json_options(options)
         self.grammar = grammar_of(own)
-        self._own = own
-        rules = scalar_rules(own, NumberRule.of(options), exact=self._policy.rescues)
-        shape = compile_struct(
-            self._policy.parsed, forbid_unknown=not ignores, rules=rules, matcher=options.matcher
+        self._shape = compile_struct(
+            self._policy.parsed,
+            forbid_unknown=not self._ignores_unknown,
+            rules=scalar_rules(own, NumberRule.of(options), exact=self._policy.rescues),
+            matcher=options.matcher,
         )
-        self.decoder = msgspec.json.Decoder(shape.make)
-        self._unknown_fields = UnknownFieldColumns(shape, drops_nulls=own.drop_field_if_all_null)
-        self._shape = shape
-        self._reserved = options.matcher.keys((*reserved, *options.reserved_columns))
-        self._left_out = missing_fields(options.stay_rescued, data_schema, options.matcher)
+        self.decoder = msgspec.json.Decoder(self._shape.make)
+        drops_nulls = own.drop_field_if_all_null
+        self._unknown_fields = UnknownFieldColumns(self._shape, drops_nulls=drops_nulls)
 
     def read(self, pieces: Sequence[LinePiece]) -> pa.RecordBatch:
         """Read lines of one or many files into one batch, rows in the order of the lines.
@@ -118,7 +82,7 @@ class JsonReader:
         explainer = JsonExplainer(
             self._shape,
             case_sensitive=self._options.reader_case_sensitive,
-            collects_new=self._options.schema_evolution_mode in WATCHING_MODES,
+            collects_new=self._watches,
             grammar=self.grammar,
             drops_nulls=self._own.drop_field_if_all_null,
             as_spark=not self._policy.rescues,
@@ -128,7 +92,4 @@ class JsonReader:
         )
         outcomes = RecordOutcomes(self._policy)
         block = JsonBlock(outcomes, self.decoder, explainer, self._unknown_fields, lines, aside)
-        batch = block.read()
-        self.counts.add(outcomes.counts)
-        self.bad_records += outcomes.bad_records
-        return batch
+        return self._counted(block.read(), outcomes)

@@ -11,6 +11,7 @@ Nothing here recurses: nesting is counted, and refused beyond `MAX_DEPTH` (Jacks
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import Final
 
@@ -75,8 +76,9 @@ class Grammar:
         self._any_escape = any_escape
         self._control_characters = control_characters
         white = rb"(?:" + _WHITE + (rb"|" + _COMMENT if comments else b"") + rb")"
-        self._blank = re.compile(white + rb"*+", re.DOTALL)
-        self._tail = re.compile(rb"(?:" + white + rb"|,)*+", re.DOTALL)
+        # Files that were joined have the marks of all of them between their records.
+        self._blank = re.compile(rb"(?:" + white + rb"|" + BOM_UTF8 + rb")*+", re.DOTALL)
+        self._tail = re.compile(rb"(?:" + white + rb"|,|" + BOM_UTF8 + rb")*+", re.DOTALL)
         escaped = (
             rb"[^u]" if any_escape else rb"[\"'\\/bfnrt]" if single_quotes else rb"[\"\\/bfnrt]"
         )

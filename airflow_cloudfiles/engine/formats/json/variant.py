@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
-from airflow_cloudfiles.engine.formats.base import BadRecord, LinePiece, ReadCounts
+from airflow_cloudfiles.engine.formats.base import LinePiece
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
+from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options
 from airflow_cloudfiles.engine.formats.json.lines import printable
-from airflow_cloudfiles.engine.formats.json.options import grammar_of, json_options
 from airflow_cloudfiles.engine.formats.json.tokens import NotJsonError
-from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes, RecordPolicy
+from airflow_cloudfiles.engine.formats.record_policy import (
+    RecordOutcomes,
+    RecordReader,
+    require_variant_column,
+)
 from airflow_cloudfiles.engine.formats.rescued_json import path_end
 from airflow_cloudfiles.engine.formats.variant.encode import NotVariantError, encode_json
 from airflow_cloudfiles.engine.types import VARIANT, to_arrow
@@ -34,37 +37,24 @@ _BEGINS_NUMBER: Final = b"-0123456789"
 _WHITE: Final = b" \t\r\n"
 
 
-class JsonVariantReader:
-    """Reads JSON records into one VARIANT column.
+class JsonVariantReader(RecordReader):
+    """Reads JSON records into one VARIANT column; see `RecordReader`.
 
-    Args:
-        data_schema: Has the column that `singleVariantColumn` names, and maybe one for corrupt
-            records; any other is NULL.
-        options: The options of the source.
-
-    Attributes:
-        arrow_schema: Of the batches: the data columns, then the rescued data column if any.
-        counts: What was read so far.
-        bad_records: Corrupt records on their way to `badRecordsPath`; the stream empties it.
+    The schema has the column that `singleVariantColumn` names, and maybe one for corrupt records;
+    any other is NULL.
 
     Raises:
         IncompatibleSchemaError: The schema has no such column.
     """
 
     def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
-        self._policy = RecordPolicy.of(data_schema, options)
-        self.arrow_schema: pa.Schema = self._policy.arrow_schema
+        super().__init__(data_schema, options)
+        column = str(options.single_variant_column)
+        require_variant_column(self._policy.parsed, column)
         self._parsed = to_arrow(self._policy.parsed)
-        self._position = self._parsed.get_field_index(str(options.single_variant_column))
-        if self._position < 0 or self._parsed.field(self._position).type != VARIANT:
-            raise IncompatibleSchemaError(
-                f"singleVariantColumn names {options.single_variant_column!r}, which the schema "
-                "does not have as a column of type VARIANT. Leave the schema out."
-            )
+        self._position = self._parsed.get_field_index(column)
         self._own = json_options(options)
         self.grammar = grammar_of(self._own)
-        self.counts = ReadCounts()
-        self.bad_records: list[BadRecord] = []
 
     def read(self, pieces: Sequence[LinePiece]) -> pa.RecordBatch:
         """Read lines of one or many files into one batch, rows in the order of the lines.
@@ -134,10 +124,7 @@ class JsonVariantReader:
         if self._policy.rescues:
             ends = {row: path_end(uri).encode() for row, (uri, _) in corrupt.items()}
             rescued = outcomes.rescued_column(len(values), ends.__getitem__)
-        batch = outcomes.batch(columns, len(values), rescued)
-        self.counts.add(outcomes.counts)
-        self.bad_records += outcomes.bad_records
-        return batch
+        return self._counted(outcomes.batch(columns, len(values), rescued), outcomes)
 
 
 def variants(values: Sequence[_Encoded | None]) -> pa.StructArray:

@@ -5,22 +5,40 @@ stripe is read whole, as ORC's library does; writers keep stripes at some 64 MB.
 its columns by turns, a little of each, so its bytes are held until it is read. ORC has no
 checksums: a flipped bit can go unnoticed, and one damaged file in a thousand makes the library end
 the process.
+
+How do ORC files become batches?
+
+What columns do ORC files have?
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 from pyarrow import orc
 
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.formats.columnar.content import Blocks
-from airflow_cloudfiles.engine.formats.columnar.reader import BATCH_BYTES, Chunk, names_of
+from airflow_cloudfiles.engine.formats.columnar.infer import ColumnarInference
+from airflow_cloudfiles.engine.formats.columnar.reader import (
+    BATCH_BYTES,
+    Chunk,
+    ColumnarFile,
+    ColumnarReader,
+    names_of,
+)
 from airflow_cloudfiles.engine.formats.columnar.types import leaf_types
-from airflow_cloudfiles.engine.formats.orc.footer import rows_of_stripes, unscaled_decimals
+from airflow_cloudfiles.engine.formats.orc.writer import (
+    OrcWriter,
+    rows_of_stripes,
+    unscaled_decimals,
+)
 from airflow_cloudfiles.engine.options.values import GIB
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.options.formats.orc import OrcOptions
 
 _FEWEST_ROWS: Final = 64
 _MOST_ROWS: Final = 2**16
@@ -56,6 +74,7 @@ class OrcFile:
                 "later than the newest known here"
             )
         self._found = self._file.schema
+        self._writer = OrcWriter(self._file.reader.serialized_file_tail(), content)
         self._unscaled = self._unscaled_decimals()
         self.schema: pa.Schema = pa.schema(
             [field.with_type(_corrected(field)) for field in self._found]
@@ -135,16 +154,18 @@ class OrcFile:
             for begin in range(0, batch.num_rows, rows):
                 piece = batch.slice(begin, rows)
                 found = [
-                    self._corrected_array(piece.column(place), column)
+                    self._corrected_array(piece.column(place), column, part)
                     for place, column in zip(places, wanted, strict=True)
                 ]
                 yield Chunk(piece.num_rows, found if columns else [])
         if len(parts) == self._file.nstripes and total != self._file.nrows:
             raise OSError(f"it has {counted(total, 'row')}, not {self._file.nrows} as it says")
 
-    def _corrected_array(self, array: pa.Array, column: int) -> pa.Array:
-        """The array with the type that `schema` tells."""
+    def _corrected_array(self, array: pa.Array, column: int, part: int) -> pa.Array:
+        """The array with the type that `schema` tells, in today's calendar."""
         kind = self.schema.field(column).type
+        if any(map(pa.types.is_temporal, leaf_types(kind))):
+            array = self._writer.corrected(array, part)
         return array if kind == self._found.field(column).type else array.view(kind)
 
 
@@ -169,3 +190,25 @@ def _corrected(field: pa.Field) -> pa.DataType:
     if kind == pa.int64() and (field.metadata or {}).get(_SPARK_TYPE) == b"timestamp_ntz":
         return pa.timestamp("us")
     return kind
+
+
+class OrcReader(ColumnarReader):
+    """Reads ORC files with one schema; see `ColumnarReader`."""
+
+    format = "ORC"
+
+    def open(self, content: IO[bytes]) -> ColumnarFile:
+        """Read the footer of a file."""
+        return OrcFile(content, cast("OrcOptions", self._options.format_options).max_record_bytes)
+
+
+class OrcInference(ColumnarInference):
+    """Learns the schema of ORC files from their footers; see `ColumnarInference`."""
+
+    format = "ORC"
+
+    def open(self, content: IO[bytes]) -> ColumnarFile:
+        """Read the footer of a file; refuse one with a column that could not be read exactly."""
+        file = OrcFile(content)
+        file.check_exact()
+        return file

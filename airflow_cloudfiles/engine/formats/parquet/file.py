@@ -3,6 +3,10 @@
 Opens a file, tells its types as Spark's reader sees them, and gives its row groups in batches of
 bounded memory. What the file's metadata says beyond Parquet's own types (the Arrow schema that
 some writers add) never changes a value; see `formats.columnar.types.plain_type`.
+
+How do Parquet files become batches?
+
+What columns do Parquet files have?
 """
 
 from __future__ import annotations
@@ -19,7 +23,14 @@ import pyarrow.parquet as pq
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar
 from airflow_cloudfiles.engine.formats.columnar.content import Held
-from airflow_cloudfiles.engine.formats.columnar.reader import BATCH_BYTES, Chunk, names_of
+from airflow_cloudfiles.engine.formats.columnar.infer import ColumnarInference
+from airflow_cloudfiles.engine.formats.columnar.reader import (
+    BATCH_BYTES,
+    Chunk,
+    ColumnarFile,
+    ColumnarReader,
+    names_of,
+)
 from airflow_cloudfiles.engine.formats.columnar.types import (
     as_variant,
     has_variant_parts,
@@ -31,13 +42,15 @@ from airflow_cloudfiles.engine.formats.columnar.types import (
 )
 from airflow_cloudfiles.engine.formats.parquet.footer import (
     Leaves,
+    as_maps,
+    has_nanos,
+    in_nanos,
+    map_type,
+    refuse_encrypted,
     variant_leaves,
     without_optional_keys,
 )
-from airflow_cloudfiles.engine.formats.parquet.int96 import has_nanos, in_nanos
-from airflow_cloudfiles.engine.formats.parquet.maps import as_maps, map_type
-from airflow_cloudfiles.engine.formats.parquet.pages import leaf_of, range_of
-from airflow_cloudfiles.engine.formats.parquet.rows import rows_at_once
+from airflow_cloudfiles.engine.formats.parquet.rows import leaf_of, range_of, rows_at_once
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
 
@@ -77,8 +90,10 @@ class ParquetFile:
         self._content = cast("IO[bytes]", self._held)
         self._limit = None if is_trusted else options.max_record_bytes
         self._maps: set[Leaves] = set()
+        refuse_encrypted(self._content)
         self._file = self._first_opened()
         self._metadata = self._file.metadata
+        refuse_encrypted(self._content, self._metadata)
         groups = range(self._metadata.num_row_groups)
         self._groups = [self._metadata.row_group(each) for each in groups]
         self._is_large = self._largest_group() > _BUFFERED_BYTES
@@ -214,7 +229,7 @@ class ParquetFile:
         """How many rows are read at once, of `rows` at most, by what the pages may become.
 
         Raises:
-            OSError: A record may take more than `limit` bytes.
+            RecordTooLargeError: A record may take more than `limit` bytes.
         """
         group, schema = self._groups[part], self._file.schema
         pages = [leaf_of(self._content, group.column(leaf), schema.column(leaf)) for leaf in leaves]
@@ -415,3 +430,23 @@ class _Seen:
         if place in self._maps:
             return map_type(found) or found
         return as_variant(found) if place in self._variants and has_variant_parts(kind) else found
+
+
+class ParquetReader(ColumnarReader):
+    """Reads Parquet files with one schema; see `ColumnarReader`."""
+
+    format = "Parquet"
+
+    def open(self, content: IO[bytes]) -> ColumnarFile:
+        """Read the footer of a file."""
+        return ParquetFile(content, parquet_options(self._options))
+
+
+class ParquetInference(ColumnarInference):
+    """Learns the schema of Parquet files from their footers; see `ColumnarInference`."""
+
+    format = "Parquet"
+
+    def open(self, content: IO[bytes]) -> ColumnarFile:
+        """Read the footer of a file."""
+        return ParquetFile(content, ParquetOptions())

@@ -4,15 +4,36 @@ The library reads the annotation of a group and passes it on to nobody. It does 
 has read, so the schema is taken from there: a list of elements in Thrift's compact protocol
 (`parquet.thrift` of Apache Parquet), in the order in which a tree is walked. A group is recognized
 by its leaves: the number of the first one, and how many there are.
+
+How do groups with a list of pairs become the maps that they are?
+
+Some writers mark the keys of a map as optional, which Parquet does not allow and Spark reads. The
+library refuses such a map; it gets a footer that does not call it one
+(`footer.without_optional_keys`), and what it reads is made a map here. A key that is null
+makes the file unreadable: Arrow has no such map.
+
+Does an INT96 column need nanoseconds?
+
+INT96 counts nanoseconds over more years than 64 bits of them hold. So a column is read in
+microseconds and in nanoseconds, and what follows compares the two.
 """
 
 from __future__ import annotations
 
 import io
 from dataclasses import dataclass, replace
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
+
+from airflow_cloudfiles.engine.formats.columnar import nested
+from airflow_cloudfiles.engine.formats.columnar.nested import elements, entries, listed
+from airflow_cloudfiles.engine.formats.columnar.types import is_list, list_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _MAGIC_BYTES: Final = 4
 _SCHEMA_OF_FOOTER: Final = 2
@@ -22,6 +43,8 @@ _MAPS: Final = {1, 2}
 """The converted types `MAP` and `MAP_KEY_VALUE`."""
 _MAP, _VARIANT = 2, 16
 _TAIL_BYTES: Final = 8
+_SIGNATURE_BYTES: Final = 28
+"""A nonce and a tag, behind a footer in plain text of a file with encrypted columns."""
 _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 12
 _I32: Final = 5
 _NUMBERS: Final = {4, _I32, 6}
@@ -76,6 +99,27 @@ def variant_leaves(metadata: pq.FileMetaData) -> set[Leaves]:
     """
     elements = _elements(_serialized(metadata))
     return {each.leaves for each in elements if each.is_group and _VARIANT in each.annotation}
+
+
+def refuse_encrypted(content: IO[bytes], metadata: pq.FileMetaData | None = None) -> None:
+    """Refuse a file of which columns are encrypted; the library crashes on these.
+
+    Args:
+        content: The file.
+        metadata: Its footer, where that can be read: behind it there is a signature then.
+
+    Raises:
+        OSError: It is encrypted.
+    """
+    content.seek(0, io.SEEK_END)
+    content.seek(-min(_TAIL_BYTES, content.tell()), io.SEEK_END)
+    tail = content.read()
+    size = int.from_bytes(tail[:4], "little")
+    if tail.endswith(b"PARE") or (metadata and size - metadata.serialized_size == _SIGNATURE_BYTES):
+        raise OSError(
+            "it is encrypted (Parquet modular encryption), which cannot be read here: write it "
+            "without encryption of its columns, and let the storage encrypt it"
+        )
 
 
 def without_optional_keys(content: IO[bytes]) -> tuple[pq.FileMetaData, set[Leaves]]:
@@ -270,3 +314,100 @@ class Compact:
 
     def _byte(self) -> int:
         return self._bytes(1)[0]
+
+
+_PAIR: int = 2
+
+
+def map_type(kind: pa.DataType) -> pa.DataType | None:
+    """The map that a group with a list of pairs is; `None` if it is something else."""
+    if kind.num_fields != 1 or not is_list(kind.field(0).type):
+        return None
+    pair = kind.field(0).type.value_type
+    if not pa.types.is_struct(pair) or pair.num_fields != _PAIR:
+        return None
+    return pa.map_(pair.field(0).type, pair.field(1).type)
+
+
+def holds_map(kind: pa.DataType) -> bool:
+    """Whether it is a map, or has one inside."""
+    inner = range(kind.num_fields) if pa.types.is_nested(kind) else ()
+    return pa.types.is_map(kind) or any(holds_map(kind.field(each).type) for each in inner)
+
+
+def as_maps(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The array with maps in place of groups, wherever the type has one.
+
+    Raises:
+        OSError: A key is null.
+    """
+    if not holds_map(kind):
+        return array if array.type == kind else array.view(kind)
+    if pa.types.is_map(kind):
+        if pa.types.is_struct(array.type):
+            pairs = nested.listed(array.flatten()[0])
+            parts = nested.elements(pairs).flatten()
+        else:
+            pairs, parts = array, nested.entries(array)
+        if parts[0].null_count:
+            raise OSError(
+                "a map has a key that is null, which no map can have. Write the file anew with "
+                "keys, or leave the column out of a schema of your own"
+            )
+        fields = [kind.key_field, kind.item_field]
+        children = [as_maps(part, each.type) for part, each in zip(parts, fields, strict=True)]
+        return nested.nest(kind, pairs, pa.StructArray.from_arrays(children, fields=fields))
+    if is_list(kind):
+        array = nested.listed(array)
+        return nested.nest(kind, array, as_maps(nested.elements(array), kind.value_type))
+    children = [
+        as_maps(each, field.type) for each, field in zip(array.flatten(), kind, strict=True)
+    ]
+    nulls = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=nulls)
+
+
+_MOST_NANOS: Final = 2**63 - 2000
+
+
+def in_nanos(kind: pa.DataType) -> pa.DataType:
+    """The type with its instants in nanoseconds."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, in_nanos(each.type)) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(in_nanos(kind.key_type), in_nanos(kind.item_type))
+    if is_list(kind):
+        return list_of(kind, in_nanos(kind.value_type))
+    return pa.timestamp("ns", "UTC") if kind == pa.timestamp("us", "UTC") else kind
+
+
+def has_nanos(micros: pa.Array, nanos: pa.Array) -> bool:
+    """Whether a column of INT96 has fractions of microseconds.
+
+    Raises:
+        OSError: It has, and beside them a time that 64 bits of nanoseconds cannot hold.
+    """
+    found = is_beyond = False
+    for coarse, fine in zip(_instants(micros), _instants(nanos), strict=True):
+        number = coarse.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        exact = fine.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        found = found or bool((exact != number * 1000).any())  # beyond 64 bits both wrap round
+        is_beyond = is_beyond or bool((np.abs(number) > _MOST_NANOS // 1000).any())
+    if found and is_beyond:
+        raise OSError("an INT96 column has both nanoseconds and times beyond 1677 or 2262")
+    return found
+
+
+def _instants(array: pa.Array) -> Iterator[pa.Array]:
+    """The leaves of an array that are timestamps."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        for child in array.flatten():
+            yield from _instants(child)
+    elif pa.types.is_map(kind):
+        for child in entries(array):
+            yield from _instants(child)
+    elif is_list(kind):
+        yield from _instants(elements(listed(array)))
+    elif pa.types.is_timestamp(kind):
+        yield array

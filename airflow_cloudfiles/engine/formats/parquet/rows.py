@@ -3,11 +3,20 @@
 So many that they take some `MOST_BATCH_BYTES`, whatever the file says of itself. Where the headers
 of the pages cannot tell how long the strings are (a dictionary has short and long ones), the
 places in the dictionary are read first, without the strings.
+
+What may the pages of a Parquet file become in memory?
+
+A page says, before it is decompressed, how many values it holds, how they are encoded and how
+many bytes it has then. That is all that the library goes by, so the headers of pages are read
+here, not what the footer says of them: a file of some hundred bytes can name one long string of a
+dictionary ten thousand times.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import io
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +25,14 @@ import pyarrow.compute as pc
 from airflow_cloudfiles.engine.formats.columnar import nested
 from airflow_cloudfiles.engine.formats.columnar.reader import BATCH_BYTES
 from airflow_cloudfiles.engine.formats.columnar.types import is_list
+from airflow_cloudfiles.engine.formats.parquet.footer import Compact, Fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import pyarrow.parquet as pq
+
     from airflow_cloudfiles.engine.formats.arrays import Int64s
-    from airflow_cloudfiles.engine.formats.parquet.pages import Leaf
 
 MOST_BATCH_BYTES: Final = 2 * BATCH_BYTES
 """What the rows that are read at once take, at most, unless a single one takes more."""
@@ -29,6 +40,10 @@ _LEVELS_BYTES: Final = 4
 _UNKNOWN: Final = 2**63
 _MOST_TIMES: Final = 1000
 """Lists of more than `limit` bytes are read if the file has a thousandth of them."""
+
+
+class RecordTooLargeError(ValueError):
+    """A record takes more memory than is allowed."""
 
 
 def rows_at_once(
@@ -49,7 +64,7 @@ def rows_at_once(
             dictionaries; `None` where the file has two columns of one name.
 
     Raises:
-        OSError: A record would take more than the limit.
+        RecordTooLargeError: A record would take more than the limit.
     """
     _check(leaves, limit)
     row_bytes = 0.0
@@ -107,8 +122,8 @@ def _check(leaves: Sequence[Leaf], limit: int) -> None:
             raise _too_large(listed, limit)
 
 
-def _too_large(found: int, limit: int) -> OSError:
-    return OSError(
+def _too_large(found: int, limit: int) -> RecordTooLargeError:
+    return RecordTooLargeError(
         f"a record of it takes {found} bytes in memory or more, and {limit} are the most that is "
         "read (maxRecordBytes)"
     )
@@ -167,4 +182,137 @@ def _bytes_of_lists(array: pa.Array, sizes: Int64s) -> Int64s:
     offsets = array.offsets.to_numpy().astype(np.int64)
     offsets -= offsets[0]
     found: Int64s = before[offsets[1:]] - before[offsets[:-1]]
+    return found
+
+
+_TYPE, _UNPACKED, _PACKED, _DATA, _DICTIONARY, _DATA_2 = 1, 2, 3, 5, 7, 8
+"""Fields of a `PageHeader`."""
+_DICTIONARY_PAGE: Final = 2
+_VALUES, _ENCODING, _ENCODING_2 = 1, 2, 4
+"""Fields of the headers of a kind of page; the encoding has another number in version 2."""
+_BY_DICTIONARY: Final = {2, 8}
+_BY_SHARED_BEGINNINGS: Final = 7
+_WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "BYTE_ARRAY": 4}
+_WIDEST: Final = 8
+_WINDOW, _LARGEST_HEADER = 2**10, 2**24
+_PADDING: Final = 100
+"""Bytes that writers of old left out of the size of a column (PARQUET-816)."""
+
+
+@dataclass(slots=True)
+class Leaf:
+    """The pages of a column without fields, in one row group.
+
+    Attributes:
+        path: Its name in the file.
+        width: Bytes of a value in memory; of a string, without the string.
+        is_repeated: Whether a row may have several values.
+        packed: Bytes that it takes in the file.
+        values: How many values its pages have.
+        largest: Bytes of its largest page and of its dictionary, decompressed.
+        repeatable: Bytes that each value may have though the file has them once: those of the
+            dictionary, or of a page whose strings share their beginnings.
+        dense: Bytes of a string, where each is in the file: most of any page, on average.
+        by_dictionary: Whether strings are named by their place in a dictionary.
+        shares: Whether a string is written as what follows the beginning of the one before.
+    """
+
+    path: str
+    width: int
+    is_repeated: bool
+    packed: int
+    values: int = 0
+    largest: int = 0
+    repeatable: int = 0
+    dense: int = 0
+    by_dictionary: bool = False
+    shares: bool = False
+
+
+def range_of(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """Where a column of a row group begins and ends, as the library takes it."""
+    begin = int(column.data_page_offset)
+    if column.has_dictionary_page and 0 < column.dictionary_page_offset < begin:
+        begin = int(column.dictionary_page_offset)
+    return begin, begin + max(1, int(column.total_compressed_size)) + _PADDING
+
+
+def leaf_of(content: IO[bytes], column: pq.ColumnChunkMetaData, schema: pq.ColumnSchema) -> Leaf:
+    """Read the headers of the pages of a column of a row group, as the library will.
+
+    Raises:
+        OSError: A header is not as the format has it.
+    """
+    is_text = column.physical_type == "BYTE_ARRAY"
+    width = _WIDTHS.get(column.physical_type, _WIDEST)
+    if column.physical_type == "FIXED_LEN_BYTE_ARRAY":
+        width = int(schema.length)
+    leaf = Leaf(
+        column.path_in_schema,
+        width,
+        is_repeated=schema.max_repetition_level > 0,
+        packed=max(1, int(column.total_compressed_size)),
+    )
+    place, end = range_of(column)
+    end = min(end, content.seek(0, io.SEEK_END))
+    dictionary = 0
+    while leaf.values < column.num_values and place < end:
+        header, place = _header(content, place)
+        unpacked, packed = _number(header, _UNPACKED), _number(header, _PACKED)
+        if header.get(_TYPE) == _DICTIONARY_PAGE:
+            if dictionary or leaf.values:
+                raise OSError("a column has a dictionary that is not before its values")
+            dictionary = unpacked
+            leaf.repeatable = unpacked if is_text else 0
+        else:
+            _add(leaf, header, unpacked, is_text=is_text)
+        place += packed
+    leaf.largest += dictionary
+    return leaf
+
+
+def _add(leaf: Leaf, header: Fields, unpacked: int, *, is_text: bool) -> None:
+    """Count a page of data."""
+    about = header.get(_DATA, header.get(_DATA_2))
+    if not isinstance(about, dict):
+        return  # of a kind that the library passes over
+    values = _number(about, _VALUES)
+    encoding = about.get(_ENCODING if _DATA in header else _ENCODING_2)
+    leaf.values += values
+    leaf.largest = max(leaf.largest, unpacked)
+    if not is_text:
+        return
+    if encoding in _BY_DICTIONARY:
+        leaf.by_dictionary = True
+    elif encoding == _BY_SHARED_BEGINNINGS:
+        leaf.shares = True
+        leaf.repeatable = max(leaf.repeatable, unpacked)
+    else:
+        leaf.dense = max(leaf.dense, unpacked // max(1, values))
+
+
+def _header(content: IO[bytes], place: int) -> tuple[Fields, int]:
+    """The header of a page, and where its content begins."""
+    window = _WINDOW
+    while True:
+        data = _read(content, place, window)
+        message = Compact(data, 0)
+        try:
+            return message.struct(), place + message.place
+        except (ValueError, RecursionError) as error:
+            if len(data) < window or window >= _LARGEST_HEADER:
+                raise OSError(f"the header of its page at byte {place} is damaged") from error
+            window *= 2**4
+
+
+def _read(content: IO[bytes], place: int, size: int) -> bytes:
+    content.seek(place)
+    return content.read(size)
+
+
+def _number(fields: Fields, number: int) -> int:
+    """A number that cannot be below zero."""
+    found = fields.get(number)
+    if not isinstance(found, int) or found < 0:
+        raise OSError("the header of one of its pages is damaged")
     return found

@@ -7,13 +7,15 @@ or takes them for, is its own business (`converters` of JSON and CSV, `casts` of
 A value that Spark would change into another one does not fit where a rescued data column takes it:
 a decimal with more digits than the column has, a number beyond the largest double. A double is the
 nearest one to its text; which of them are too far from it, `exact_numbers` says.
+
+Which decimal type holds a number?
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Final
 
@@ -23,6 +25,7 @@ from pyspark.sql.types import (
     DataType,
     DateType,
     DecimalType,
+    DoubleType,
     IntegerType,
     LongType,
     ShortType,
@@ -33,6 +36,7 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
+from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION
 
 Convert = Callable[[str], object]
 """From a string that is not null to the value Arrow stores, or `MISFIT`.
@@ -60,6 +64,8 @@ INTEGER_BITS: Final[dict[type[DataType], int]] = {
 JAVA_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 """A number in decimal, as Java's `BigDecimal` and `parseDouble` take it."""
 _PLAIN_DECIMAL: Final = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:E-?[0-9]+)?")
+_INTEGER: Final = re.compile(r"[+-]?\d{1,400}")
+_NO_WORDS: Final[Mapping[str, float]] = {}
 _MAX_DIGITS: Final = 38
 _DIGIT: Final = re.compile(r"\d")
 _JAVA_WORDS: Final = {
@@ -73,7 +79,53 @@ _JAVA_WORDS: Final = {
 _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
 
 
-def to_integer(bits: int, grammar: re.Pattern[str]) -> Convert:
+def to_boolean(text: str) -> object:
+    """`true` and `false`, in any case."""
+    return {"true": True, "false": False}.get(text.lower(), MISFIT)
+
+
+def to_exact_number(kind: DataType, locale: Locale, *, exact: bool) -> Convert | None:
+    """The conversion to a whole number or a decimal as Java takes them; `None` for other types."""
+    if type(kind) in INTEGER_BITS:
+        return to_integer(INTEGER_BITS[type(kind)])
+    if not isinstance(kind, DecimalType):
+        return None
+    fit = to_decimal(kind, exact=exact)
+    return lambda text: fit(ascii_digits(decimal_text(text, locale)))
+
+
+def to_floating(
+    rule: NumberRule,
+    *,
+    is_float: bool,
+    words: Mapping[str, float] = _NO_WORDS,
+    exact: bool = True,
+) -> Convert:
+    """The conversion to a double or a float as Java takes it.
+
+    Args:
+        rule: Which numbers it holds.
+        is_float: Whether the column is a float.
+        words: Other texts that are a number.
+        exact: Whether a hexadecimal number that is no float does not fit.
+    """
+
+    def convert(text: str) -> object:
+        if text in words:
+            return words[text]
+        plain = java_decimal(text)
+        if plain is not None:
+            return floating(plain, rule, is_float=is_float)
+        number = java_double(text)
+        if number is None or not is_float or not math.isfinite(number):
+            return MISFIT if number is None else number
+        nearest = pa.scalar(number).cast(pa.float32()).as_py()
+        return nearest if number == nearest or not exact else MISFIT
+
+    return convert
+
+
+def to_integer(bits: int, grammar: re.Pattern[str] = _INTEGER) -> Convert:
     """The conversion to whole numbers of so many bits.
 
     Args:
@@ -226,3 +278,19 @@ def _hexadecimal(text: str) -> float | None:
 def ascii_digits(text: str) -> str:
     """The text with the digits of any script as those of ours."""
     return text if text.isascii() else _DIGIT.sub(lambda found: str(int(found[0])), text)
+
+
+def decimal_type(value: Decimal) -> DataType:
+    """The decimal of just the digits of a fraction, or double."""
+    precision, scale = digits_of(value)
+    if scale < 0:
+        precision, scale = precision - scale, 0
+    precision = max(precision, scale)
+    return DecimalType(precision, scale) if precision <= MAX_DECIMAL_PRECISION else DoubleType()
+
+
+def digits_of(value: Decimal) -> tuple[int, int]:
+    """Precision and scale as Java counts them: leading zeros do not."""
+    _, digits, exponent = value.as_tuple()
+    scale = -exponent if isinstance(exponent, int) else 0
+    return (len(digits) if any(digits) else 1), scale

@@ -1,26 +1,43 @@
 """What do readers of files whose records are rows of a table have in common?
 
 Records with a value for each column, which a header names or which are counted: CSV and workbooks.
+
+Which column of a file is which column of the schema?
+
+A file with a header is read by the names in it, wherever they stand (Auto Loader ignores
+`enforceSchema`, so that it can evolve and rescue). A file without one is read by position: its
+columns are those of a given schema, or else `_c0`, `_c1` and so on (B8); where columns are counted
+from 1, as in Excel, `_c1`, `_c2` and so on.
+
+How does rescued data look, for many rows at once?
+
+One JSON object a row: members by the names in the file, values as their strings, the path of the
+file last.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
-from airflow_cloudfiles.engine.formats.base import BadRecord, ReadCounts
-from airflow_cloudfiles.engine.formats.record_policy import RecordPolicy
-from airflow_cloudfiles.engine.formats.tables.header import ColumnMatcher
-from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
-from airflow_cloudfiles.engine.types import missing_fields
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_cloudfiles.engine.formats.record_policy import RecordPolicy, RecordReader
+from airflow_cloudfiles.engine.formats.rescued_json import path_end, quote
+from airflow_cloudfiles.engine.formats.scalars.string_casts import data_of
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.types import is_column_name, missing_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes
+    from airflow_cloudfiles.engine.casing import NameMatcher
+    from airflow_cloudfiles.engine.formats.arrays import Positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,61 +54,224 @@ class RowRules:
     watches: bool
     left_out: frozenset[str]
 
-    @classmethod
-    def of(cls, data_schema: StructType, options: CloudFilesOptions) -> Self:
-        """The rules of a reader.
 
-        Raises:
-            IncompatibleSchemaError: The corrupt record column is no string.
-        """
-        policy = RecordPolicy.of(data_schema, options)
-        left_out = missing_fields(options.stay_rescued, policy.parsed, options.matcher)
-        return cls(
-            policy=policy,
-            watches=options.schema_evolution_mode in WATCHING_MODES,
-            left_out=frozenset(name for name, *_ in left_out),
-        )
-
-
-class TableReader:
-    """Reads files with one schema.
+class TableReader(RecordReader):
+    """Reads files with one schema; see `RecordReader`.
 
     Args:
-        data_schema: The columns to fill: without partition columns and rescued data column. A
-            column named as `columnNameOfCorruptRecord` takes corrupt records.
-        options: Mode, evolution mode, case sensitivity and the names of the special columns.
+        data_schema: The columns to fill.
+        options: Of the source.
         first: The number of the first column in a file.
-
-    Attributes:
-        arrow_schema: Of the batches: the data columns, then the rescued data column if any.
-        counts: What was read so far.
-        bad_records: What `badRecordsPath` takes; whoever writes it empties the list.
-
-    Raises:
-        IncompatibleSchemaError: The corrupt record column is no string.
     """
 
     def __init__(
         self, data_schema: StructType, options: CloudFilesOptions, *, first: int = 0
     ) -> None:
-        self._options = options
-        self._rules = RowRules.of(data_schema, options)
-        self._policy = self._rules.policy
-        self.arrow_schema: pa.Schema = self._policy.arrow_schema
-        self.counts = ReadCounts()
-        self.bad_records: list[BadRecord] = []
+        super().__init__(data_schema, options)
+        left_out = missing_fields(options.stay_rescued, self._policy.parsed, options.matcher)
+        names = frozenset(name for name, *_ in left_out)
+        self._rules = RowRules(policy=self._policy, watches=self._watches, left_out=names)
         self._matcher = ColumnMatcher(
             self._policy.parsed,
             case_sensitive=options.reader_case_sensitive,
             by_position=options.has_schema,
-            reserved=(*options.reserved_columns, *self._rules.left_out),
+            reserved=(*options.reserved_columns, *names),
             matcher=options.matcher,
             first=first,
         )
 
-    def _counted(self, batch: pa.RecordBatch, outcomes: RecordOutcomes) -> Iterator[pa.RecordBatch]:
-        """A batch, unless it has no rows, with what became of its records counted."""
-        self.counts.add(outcomes.counts)
-        self.bad_records += outcomes.bad_records
-        if batch.num_rows:
-            yield batch
+
+_POSITIONAL: Final = re.compile(r"_c(0|[1-9][0-9]{0,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """The columns of one file.
+
+    Attributes:
+        names: As the file, or its lack of a header, names them.
+        targets: For each, its position in the schema; `None` when it has none.
+        new: Positions in the file of what could be new columns.
+        is_exact: Whether a record with fewer values is not valid.
+        is_open: Whether a record with more values has new columns, rather than not being valid.
+        usual_width: How many values most records have.
+    """
+
+    names: tuple[str, ...]
+    targets: tuple[int | None, ...]
+    new: tuple[int, ...] = ()
+    is_exact: bool = True
+    is_open: bool = False
+    usual_width: int = 0
+
+    def with_width(self, width: int) -> FileColumns:
+        """The same for records of so many values, in a file that tells nothing about its columns.
+
+        Columns only grow: what a wider record has besides is known by its position.
+        """
+        if not self.is_open or not width:
+            return self
+        more = range(len(self.names), width)
+        return FileColumns(
+            (*self.names, *(f"_c{place}" for place in more)),
+            (*self.targets, *(None for _ in more)),
+            (*self.new, *more),
+            is_exact=False,
+            is_open=True,
+            usual_width=width,
+        )
+
+
+def safe_names(
+    header: Sequence[str | None], null_value: str, matcher: NameMatcher, *, first: int = 0
+) -> tuple[str, ...]:
+    """The names of columns as Spark makes them from a header (`CSVUtils.makeSafeHeader`).
+
+    Args:
+        header: The names that the file has.
+        null_value: Stands for no name, as an empty text does.
+        matcher: How names of columns are compared.
+        first: The number of the first column.
+
+    Without a name, a column is called `_c` and its position (B79); names that come twice, in
+    whatever spelling, have their position behind them.
+    """
+    key = matcher.key
+    counts = Counter(key(name) for name in header if name)
+    return tuple(
+        f"_c{index}"
+        if not name or name == null_value
+        else name + (str(index) if counts[key(name)] > 1 else "")
+        for index, name in enumerate(header, first)
+    )
+
+
+class ColumnMatcher:
+    """Finds the columns of files in one schema.
+
+    Args:
+        schema: The data columns, without the corrupt record column.
+        case_sensitive: Whether `Foo` is another column than `foo`.
+        by_position: Whether a file without a header has the columns of the schema in their order.
+        reserved: Names that are never new columns.
+        matcher: How names of columns are compared.
+        first: The number of the first column in a file.
+    """
+
+    def __init__(  # noqa: PLR0913 - each by name
+        self,
+        schema: StructType,
+        *,
+        case_sensitive: bool,
+        by_position: bool,
+        reserved: Iterable[str],
+        matcher: NameMatcher,
+        first: int = 0,
+    ) -> None:
+        self._names = schema.names
+        self._first = first
+        self._key = matcher.key
+        self._index = {name: place for place, name in reversed([*enumerate(self._names)])}
+        self._folded = {
+            self._key(name): place for place, name in reversed([*enumerate(self._names)])
+        }
+        self._case_sensitive = case_sensitive
+        self._by_position = by_position
+        self._reserved = matcher.keys(reserved)
+
+    def of_header(self, names: Sequence[str]) -> FileColumns:
+        """The columns of a file with a header."""
+        targets: list[int | None] = []
+        taken: set[int] = set()
+        for name in names:
+            found = self._index.get(name)
+            if found is None and not self._case_sensitive:
+                found = self._folded.get(self._key(name))
+            targets.append(None if found in taken else found)
+            taken.update([] if found is None else [found])
+        new = tuple(
+            place
+            for place, name in enumerate(names)
+            if targets[place] is None and self._may_be_new(name)
+        )
+        return FileColumns(tuple(names), tuple(targets), new, usual_width=len(names))
+
+    def without_header(self) -> FileColumns:
+        """The columns of a file without a header."""
+        if self._by_position:
+            width = len(self._names)
+            return FileColumns(tuple(self._names), tuple(range(width)), usual_width=width)
+        positions = {
+            int(found[1]) - self._first: place
+            for place, name in enumerate(self._names)
+            if (found := _POSITIONAL.fullmatch(name)) and int(found[1]) >= self._first
+        }
+        width = max(positions, default=-1) + 1
+        names = tuple(f"_c{place + self._first}" for place in range(width))
+        targets = tuple(positions.get(place) for place in range(width))
+        new = tuple(place for place, target in enumerate(targets) if target is None)
+        return FileColumns(names, targets, new, is_exact=False, is_open=True, usual_width=width)
+
+    def _may_be_new(self, name: str) -> bool:
+        return (
+            is_column_name(name)
+            and self._key(name) not in self._folded
+            and self._key(name) not in self._reserved
+        )
+
+
+_SPECIAL: Final = bytes(range(0x20)) + b'"\\'
+
+
+@dataclass(slots=True)
+class Rescued:
+    """What is rescued of the rows of a batch, column by column."""
+
+    _rows: list[Positions] = field(default_factory=list)
+    _members: list[pa.StringArray] = field(default_factory=list)
+
+    def add(self, name: str, rows: Positions, strings: pa.StringArray) -> None:
+        """Rescue strings of one column; rows ascending."""
+        if len(rows):
+            self.add_members(rows, _joined(quote(name) + ":", _quoted(strings)))
+
+    def add_members(self, rows: Positions, members: pa.StringArray) -> None:
+        """Rescue what is JSON already, such as `"a":"1","b":"2"`; rows ascending."""
+        if len(rows):
+            self._rows.append(rows)
+            self._members.append(members)
+
+    def column(self, count: int, file_uri: str) -> tuple[pa.StringArray, int]:
+        """The rescued data of so many rows, and of how many there is some."""
+        if not self._rows:
+            return pa.nulls(count, pa.string()), 0
+        rows = np.unique(np.concatenate(self._rows))
+        members = [
+            _spread(each, where, rows)
+            for where, each in zip(self._rows, self._members, strict=True)
+        ]
+        joined = pc.binary_join_element_wise(*members, ",", null_handling="skip")
+        path = path_end(file_uri)
+        objects = pc.binary_join_element_wise("{", joined, path, "")
+        return _spread(objects, rows, np.arange(count)), len(rows)
+
+
+def _joined(before: str, strings: pa.StringArray) -> pa.StringArray:
+    return pc.binary_join_element_wise(before, strings, "")
+
+
+def _quoted(strings: pa.StringArray) -> pa.StringArray:
+    """JSON strings."""
+    data = data_of(strings)
+    if len(data.translate(None, _SPECIAL)) == len(data):
+        return pc.binary_join_element_wise('"', strings, '"', "")
+    return pa.array([None if text is None else quote(text) for text in strings.to_pylist()])
+
+
+def _spread(values: pa.StringArray, where: Positions, rows: Positions) -> pa.StringArray:
+    """Values at some rows, among rows of which some have none; both ascending."""
+    if len(where) == len(rows):
+        return values
+    places = np.searchsorted(where, rows)
+    places[places == len(where)] = 0
+    return values.take(pa.array(places, mask=where[places] != rows))

@@ -24,9 +24,8 @@ from airflow_cloudfiles.engine.formats.xml.tree import NotXmlError, parse
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.arrays import Positions
-    from airflow_cloudfiles.engine.formats.xml.explain import XmlExplainer
+    from airflow_cloudfiles.engine.formats.xml.explain import VariantExplainer, XmlExplainer
     from airflow_cloudfiles.engine.formats.xml.rows import Rows
-    from airflow_cloudfiles.engine.formats.xml.variant import VariantExplainer
 
 
 class XmlBlock:

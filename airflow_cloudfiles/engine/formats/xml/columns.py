@@ -16,22 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.formats.arrays import Bools, Positions, validity
-from airflow_cloudfiles.engine.formats.xml.elements import find_elements
-from airflow_cloudfiles.engine.formats.xml.fields import Fields
 from airflow_cloudfiles.engine.formats.xml.found import Found, NodeValues
-from airflow_cloudfiles.engine.formats.xml.layouts import (
-    MOST_PIECES,
-    Layout,
-    LayoutRows,
-    Layouts,
-)
+from airflow_cloudfiles.engine.formats.xml.layouts import MOST_PIECES, Layout, LayoutRows, Layouts
 from airflow_cloudfiles.engine.formats.xml.pieces import (
     MarkupPieces,
     PieceTable,
     cut,
+    find_elements,
     forbidden,
 )
-from airflow_cloudfiles.engine.formats.xml.places import NOWHERE, SchemaNode, SchemaNodes
+from airflow_cloudfiles.engine.formats.xml.shape import NOWHERE, SchemaNode, SchemaNodes
+from airflow_cloudfiles.engine.formats.xml.tree import Fields
 from airflow_cloudfiles.engine.formats.xml.values import Values
 
 if TYPE_CHECKING:

@@ -13,17 +13,28 @@ away that found its column; attributes have their prefix, texts beside elements 
   did fit are `null`, and elements after the last rescued one are left out.
 
 Known fields come first, in the order of the schema, then unknown ones by name.
+
+How does a row become one VARIANT (`singleVariantColumn`)?
+
+As in Spark (`StaxXmlParser.convertVariant`, 4.3): an element with attributes or elements is an
+object, one that repeats an array, one that is empty null; `true`, `false` and numbers are what they
+say, with all of their digits; other texts are strings.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
 
-from airflow_cloudfiles.engine.formats.new_fields import MAX_COLUMN_DEPTH, cut_sample, merge_samples
-from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
-from airflow_cloudfiles.engine.formats.xml.fields import SPACE, Fields, Item
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
+
+from airflow_cloudfiles.engine.formats.new_fields import cut_sample, merge_samples
+from airflow_cloudfiles.engine.formats.rescued_json import quote
+from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT, decimal_text, exact_decimal
+from airflow_cloudfiles.engine.formats.variant.encode import NotVariantError, encode_json
 from airflow_cloudfiles.engine.formats.xml.shape import (
     XmlLeaf,
     XmlList,
@@ -31,7 +42,11 @@ from airflow_cloudfiles.engine.formats.xml.shape import (
     XmlShape,
     XmlStruct,
 )
-from airflow_cloudfiles.engine.formats.xml.tree import XmlNode
+from airflow_cloudfiles.engine.formats.xml.tree import SPACE, Fields, Item, NotXmlError, XmlNode
+from airflow_cloudfiles.engine.types import canonical, merge_types
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.formats.datetimes.names import Locale
 
 
 class _Nothing:
@@ -201,7 +216,7 @@ class XmlExplainer:
             and key not in shape.folded
             and (path or key not in self.reserved)
             and not (self.left_out and (*map(shape.matcher.key, path), key) in self.left_out)
-            and len(path) + max(map(_depth, plain)) < MAX_COLUMN_DEPTH
+            and canonical(_type_of(value), shape.room) is not None
         )
         if not may_be_new:
             rescued[name] = value
@@ -212,13 +227,13 @@ class XmlExplainer:
         merge_samples(self.new_fields, sample)
 
 
-def _depth(value: object) -> int:
-    """How deep a value is nested."""
+def _type_of(value: object) -> DataType:
+    """As much of the type of a value as tells whether it is too deep for a column."""
     if isinstance(value, dict):
-        return 1 + max(map(_depth, value.values()), default=0)
+        return StructType([StructField(name, _type_of(each)) for name, each in value.items()])
     if isinstance(value, list):
-        return max(map(_depth, value), default=0)
-    return 1
+        return ArrayType(reduce(merge_types, map(_type_of, value)))
+    return StringType()
 
 
 def _json(value: object) -> str:
@@ -230,3 +245,69 @@ def _sample(value: object) -> object:
     text = value if isinstance(value, str) else _json(value)
     cut = cut_sample(text)
     return value if cut == text else cut
+
+
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_MOST_DIGITS: Final = 38
+_WORDS: Final = {"true", "false"}
+
+
+class VariantExplainer:
+    """Turns whole rows into values of one column.
+
+    Args:
+        column: Its name.
+        fields: How elements have fields.
+        locale: How decimals are written.
+
+    Attributes:
+        new_fields: None, ever.
+    """
+
+    def __init__(self, column: str, fields: Fields, locale: Locale) -> None:
+        self.new_fields: dict[str, object] = {}
+        self._column = column
+        self._fields = fields
+        self._locale = locale
+
+    def explain(self, node: XmlNode) -> XmlExplained:
+        """Encode one row.
+
+        Raises:
+            NotXmlError: It cannot be a VARIANT without a loss, or is too large for one.
+        """
+        try:
+            value, metadata = encode_json(self._json(node).encode())
+        except NotVariantError as error:
+            raise NotXmlError(str(error)) from error
+        row: dict[str, object] = {self._column: {"value": value, "metadata": metadata}}
+        return XmlExplained(row, rescued="", fits=True)
+
+    def _json(self, item: Item) -> str:
+        if isinstance(item, str):
+            return self._text(self._fields.text(item))
+        if self._fields.is_leaf(item):
+            return self._text(self._fields.leaf(item) or None)
+        found: dict[str, list[str]] = {}
+        for name, each in self._fields.of(item):
+            found.setdefault(name, []).append(self._json(each))
+        members = (
+            f"{quote(name)}:{each[0] if len(each) == 1 else '[' + ','.join(each) + ']'}"
+            for name, each in found.items()
+        )
+        return "{" + ",".join(members) + "}"
+
+    def _text(self, text: str | None) -> str:
+        if text is None:
+            return "null"
+        if text.lower() in _WORDS:
+            return text.lower()
+        plain = decimal_text(text, self._locale)
+        if _NUMBER.fullmatch(plain):
+            number = exact_decimal(plain)
+            if number is not None and abs(number.adjusted()) <= _MOST_DIGITS:
+                digits = format(number, "f").removeprefix("-").replace(".", "").lstrip("0")
+                scale = max(0, -int(number.as_tuple().exponent))
+                if max(len(digits), scale) <= _MOST_DIGITS:
+                    return format(number, "f")
+        return quote(text)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from airflow_cloudfiles.engine.formats.xml.places import NOWHERE, SchemaNodes
+from airflow_cloudfiles.engine.formats.xml.shape import NOWHERE, SchemaNodes
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_cloudfiles.engine.formats.arrays import Bools, Positions
-    from airflow_cloudfiles.engine.formats.xml.elements import Elements
+    from airflow_cloudfiles.engine.formats.xml.pieces import Elements
     from airflow_cloudfiles.engine.formats.xml.values import Values
 
 _NONE: Final = np.empty(0, np.int64)

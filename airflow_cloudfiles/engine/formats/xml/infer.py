@@ -36,9 +36,15 @@ from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.new_fields import MAX_COLUMN_DEPTH
 from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT, decimal_text, exact_decimal
 from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
-from airflow_cloudfiles.engine.formats.xml.fields import SPACE, Fields, Item
 from airflow_cloudfiles.engine.formats.xml.rows import Rows, RowScanner
-from airflow_cloudfiles.engine.formats.xml.tree import NotXmlError, XmlNode, parse
+from airflow_cloudfiles.engine.formats.xml.tree import (
+    SPACE,
+    Fields,
+    Item,
+    NotXmlError,
+    XmlNode,
+    parse,
+)
 from airflow_cloudfiles.engine.formats.xml.validate import RowValidator
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types
 

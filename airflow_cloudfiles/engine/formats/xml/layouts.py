@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.formats.arrays import Bools, Positions
     from airflow_cloudfiles.engine.formats.xml.found import Found
-    from airflow_cloudfiles.engine.formats.xml.places import SchemaNodes
     from airflow_cloudfiles.engine.formats.xml.rows import CutRows
+    from airflow_cloudfiles.engine.formats.xml.shape import SchemaNodes
     from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 
 MOST_PIECES: Final = 512

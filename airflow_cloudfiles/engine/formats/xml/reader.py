@@ -12,24 +12,25 @@ from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.formats.base import (
-    BadRecord,
-    OpenedFile,
-    ReadCounts,
+from airflow_cloudfiles.engine.formats.base import OpenedFile
+from airflow_cloudfiles.engine.formats.record_policy import (
+    RecordOutcomes,
+    RecordReader,
+    require_variant_column,
 )
-from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes, RecordPolicy
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.formats.xml.block import XmlBlock
 from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml.columns import Columns
-from airflow_cloudfiles.engine.formats.xml.explain import XmlExplainer
-from airflow_cloudfiles.engine.formats.xml.fields import Fields
+from airflow_cloudfiles.engine.formats.xml.explain import (
+    VariantExplainer,
+    XmlExplainer,
+)
 from airflow_cloudfiles.engine.formats.xml.rows import Rows, RowScanner
 from airflow_cloudfiles.engine.formats.xml.shape import compile_struct
+from airflow_cloudfiles.engine.formats.xml.tree import Fields
 from airflow_cloudfiles.engine.formats.xml.validate import RowValidator
-from airflow_cloudfiles.engine.formats.xml.variant import VariantExplainer, check_column
-from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
-from airflow_cloudfiles.engine.types import missing_fields
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,19 +43,13 @@ _LARGEST_BATCH: Final = 16_384
 """Rows in a batch: Spark keeps a few of them in memory."""
 
 
-class XmlReader:
-    """Reads XML files with one schema.
+class XmlReader(RecordReader):
+    """Reads XML files with one schema; see `RecordReader`.
 
     Args:
-        data_schema: The columns to fill: without partition columns and rescued data column. A
-            column named as `columnNameOfCorruptRecord` takes corrupt records.
-        options: Mode, evolution mode, case sensitivity, names of the special columns, `rowTag`.
+        data_schema: The columns to fill.
+        options: Of the source.
         is_thorough: Whether every row is explained one by one, which is slow and gives the same.
-
-    Attributes:
-        arrow_schema: Of the batches: the data columns, then the rescued data column if any.
-        counts: What was read so far.
-        bad_records: Corrupt records, where `badRecordsPath` is set; whoever stores them empties it.
 
     Raises:
         IncompatibleSchemaError: A column has a type that XML cannot be read into.
@@ -64,29 +59,18 @@ class XmlReader:
     def __init__(
         self, data_schema: StructType, options: CloudFilesOptions, *, is_thorough: bool = False
     ) -> None:
+        super().__init__(data_schema, options)
         own = cast("XmlOptions", options.format_options)
-        self._policy = RecordPolicy.of(data_schema, options)
-        self.arrow_schema: pa.Schema = self._policy.arrow_schema
-        self.counts = ReadCounts()
-        self.bad_records: list[BadRecord] = []
-        self._options = options
         self._own = own
         parsed = self._policy.parsed
         casts = TextCasts(own, NumberRule.of(options), exact=self._policy.rescues)
         self._locale = casts.locale
         single = options.single_variant_column
         if single is not None:
-            check_column(parsed, single)
+            require_variant_column(parsed, single)
         columns = parsed if single is None else StructType([])
         self._shape = compile_struct(columns, casts.converter, options.matcher)
         self._fields = Fields(own)
-        # Unknown fields nobody wants to see again need not be looked at, unless one of them may
-        # be a column in another case.
-        ignores = (
-            options.schema_evolution_mode == "none"
-            and not self._policy.rescues
-            and options.reader_case_sensitive
-        )
         self._columns = (
             None
             if is_thorough or single is not None
@@ -96,17 +80,14 @@ class XmlReader:
                 own,
                 casts,
                 case_sensitive=options.reader_case_sensitive,
-                ignores_unknown=ignores,
+                ignores_unknown=self._ignores_unknown,
                 rescues=self._policy.rescues,
-                rescues_unknown=self._policy.rescues
-                and options.schema_evolution_mode not in WATCHING_MODES,
+                rescues_unknown=self._policy.rescues and not self._watches,
             )
         )
         self._scanner = RowScanner(own.row_tag, ignore_namespace=own.ignore_namespace)
         path = own.row_validation_xsd_path
         self._validator = None if path is None else RowValidator(path)
-        self._reserved = options.matcher.keys(options.reserved_columns)
-        self._left_out = missing_fields(options.stay_rescued, data_schema, options.matcher)
 
     def read_file(
         self, file: OpenedFile, start: int = 0, end: int | None = None
@@ -136,10 +117,9 @@ class XmlReader:
     def _read(self, rows: Rows, file_uri: str) -> pa.RecordBatch:
         explainer = self._explainer()
         outcomes = RecordOutcomes(self._policy)
-        batch = XmlBlock(outcomes, self._columns, explainer, rows, file_uri).read()
-        self.counts.add(outcomes.counts)
-        self.bad_records += outcomes.bad_records
-        return batch
+        return self._counted(
+            XmlBlock(outcomes, self._columns, explainer, rows, file_uri).read(), outcomes
+        )
 
     def _explainer(self) -> XmlExplainer | VariantExplainer:
         single = self._options.single_variant_column
@@ -149,7 +129,7 @@ class XmlReader:
             self._shape,
             self._fields,
             case_sensitive=self._options.reader_case_sensitive,
-            collects_new=self._options.schema_evolution_mode in WATCHING_MODES,
+            collects_new=self._watches,
             reserved=self._reserved,
             left_out=self._left_out,
         )

@@ -35,7 +35,12 @@ _MARKS: Final = (
     (b"\xff\xfe", "utf-16-le"),
     (b"\xfe\xff", "utf-16-be"),
 )
-_WIDE: Final = ((b"<\x00", "utf-16-le"), (b"\x00<", "utf-16-be"))
+_WIDE: Final = (
+    (b"<\x00\x00\x00", "utf-32-le"),
+    (b"\x00\x00\x00<", "utf-32-be"),
+    (b"<\x00", "utf-16-le"),
+    (b"\x00<", "utf-16-be"),
+)
 _LITTLE_ENDIAN: Final = {"utf-16": b"<\x00", "utf-32": b"<\x00\x00\x00"}
 """How a file begins in an encoding of two orders when the lower byte comes first."""
 _DECLARATION: Final = re.compile(
@@ -78,8 +83,8 @@ class XmlText:
         self._stream = self._open(file)
         self._after_return = False
         head = self._read(CHUNK_BYTES)
-        refuse_binary(head, self._uri)
         name, skipped = self._find_encoding(head)
+        refuse_binary(head, self._uri, is_utf8=name == "utf-8")
         self._head = head[skipped:]
         self._decoder = (
             None

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.formats.xml.fields import SPACE
+from airflow_cloudfiles.engine.formats.xml.tree import SPACE
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.arrays import Bools, Bytes, Positions

@@ -84,14 +84,17 @@ def come_back(
     """
     state = open_store(spec.checkpoint_location)
     run = left_runs.read_run(state, spec.run_id)
-    if run is None or run.query is None:
-        return CameBack(run=run)
-    found = left_query.state_of(server, run.query)
+    query = None if run is None or run.query is None else left_query.started(server, run.query)
+    if run is None or query is None:
+        return CameBack(run=None if run is None else replace(run, query=None))
+    run = replace(run, query=query)
+    found = left_query.state_of(server, query)
     if found is QueryState.ACTIVE:
         _log.info("The query goes on")
-        report["query"] = _watched(run.query, is_own=True)
+        left_runs.write_run(state, run)
+        report["query"] = _watched(query, is_own=True)
         return CameBack(is_settled=True)
-    text = left_query.failure_of(server, run.query) if found is QueryState.ENDED else None
+    text = left_query.failure_of(server, query) if found is QueryState.ENDED else None
     failure = _as_error(text)
     now = position_of_a_job(state, PlanLog(state))
     BatchLines(spec, run.next_line).log_new()
@@ -132,7 +135,8 @@ def has_to_wait(
     other = left_runs.newest_query(state)
     if other is None:
         return False
-    if other.query is None or left_query.state_of(server, other.query) is not QueryState.ACTIVE:
+    query = None if other.query is None else left_query.started(server, other.query)
+    if query is None or left_query.state_of(server, query) is not QueryState.ACTIVE:
         left_runs.forget_query(state)
         return False
     if spec.leave_after_seconds is None:
@@ -142,7 +146,7 @@ def has_to_wait(
             "that run."
         )
     _log.info("The query of the run %s goes on; this run waits for it", other.run_id)
-    report["query"] = _watched(other.query, is_own=other.run_id == spec.run_id)
+    report["query"] = _watched(query, is_own=other.run_id == spec.run_id)
     return True
 
 
@@ -152,28 +156,45 @@ class Leaving:
 
     Attributes:
         run: What is known of the run.
-        identify: Names a query on its server.
+        identify: Names a query on its server; or, while there is none yet, its session.
         spec: The run's.
         query: The query, once it was left.
     """
 
     run: LeftRun
-    identify: Callable[[StreamingQuery], LeftQuery]
+    identify: Callable[[StreamingQuery | None], LeftQuery]
     spec: JobSpec
     query: LeftQuery | None = None
 
     def started(self, after_batch: int) -> None:
-        """Note behind which batch the query starts."""
+        """Note behind which batch the query starts, and in which session.
+
+        So others find it where this driver is killed before it knows the query.
+        """
         moment = datetime.now(tz=UTC).isoformat()
         self.run = replace(self.run, after_batch=after_batch, query_started=moment)
+        self.note(None, after_batch + 1, {})
+
+    def note(
+        self, query: StreamingQuery | None, next_line: int, durations: Mapping[str, float]
+    ) -> None:
+        """Write down which query runs."""
+        noted = replace(
+            self.run, query=self.identify(query), next_line=next_line, durations=dict(durations)
+        )
+        left_runs.write_run(open_store(self.spec.checkpoint_location), noted)
+        self.run = noted
 
     def leave(self, query: StreamingQuery, next_line: int, durations: Mapping[str, float]) -> None:
         """Leave a query that goes on."""
-        left = self.identify(query)
-        self.run = replace(self.run, query=left, next_line=next_line, durations=dict(durations))
-        left_runs.write_run(open_store(self.spec.checkpoint_location), self.run)
-        self.query = left
+        self.note(query, next_line, durations)
+        self.query = self.run.query
         _log.info("The query goes on without this driver")
+
+    def forget(self) -> None:
+        """Delete what was written down of a query that has ended."""
+        self.run = replace(self.run, query=None)
+        left_runs.delete_run(open_store(self.spec.checkpoint_location), self.spec.run_id)
 
     def reported(self, report: dict[str, Any]) -> None:
         """Say in the report which query was left."""

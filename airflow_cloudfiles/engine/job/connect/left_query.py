@@ -46,8 +46,8 @@ class LeftQuery:
         session_id: Of the session.
         server_session_id: The server's own, which another server, or the same one after a restart,
             does not have.
-        query_id: Of the query; the same in all runs of a stream.
-        run_id: Of the query; this run's only.
+        query_id: Of the query; empty while the driver has the server start it.
+        run_id: Of the query; empty as its id.
     """
 
     user_id: str
@@ -89,6 +89,31 @@ def identify(
             "started. What was committed stays; run again for the rest."
         )
     return replace(query, server_session_id=answers[0].server_side_session_id)
+
+
+def started(server: SparkConnect, query: LeftQuery) -> LeftQuery | None:
+    """Find the query of a session whose driver was killed while it had the server start it.
+
+    Returns:
+        The query, also one whose ids are known; `None` where none of the session is active.
+
+    Raises:
+        SparkUnreachableError: The server does not answer.
+        SparkServerError: It refuses this client.
+    """
+    if query.query_id:
+        return query
+    request = _request(query)
+    request.plan.command.streaming_query_manager_command.active = True
+    for each in _answered(server, request):
+        for found in each.streaming_query_manager_command_result.active.active_queries:
+            return replace(
+                query,
+                server_session_id=each.server_side_session_id,
+                query_id=found.id.id,
+                run_id=found.id.run_id,
+            )
+    return None
 
 
 def state_of(server: SparkConnect, query: LeftQuery) -> QueryState:
@@ -154,16 +179,27 @@ def _asked(server: SparkConnect, query: LeftQuery, **command: bool) -> Any:
 
 def _answers(server: SparkConnect, query: LeftQuery, **command: bool) -> list[Any]:
     """What the server answers; nothing when it knows no such query."""
+    request = _request(query)
+    asked = request.plan.command.streaming_query_command
+    asked.query_id.id, asked.query_id.run_id = query.query_id, query.run_id
+    for name, value in command.items():
+        setattr(asked, name, value)
+    return _answered(server, request)
+
+
+def _request(query: LeftQuery) -> Any:
+    """A request in the session of a query, without its command."""
     from pyspark.sql.connect.proto import base_pb2  # noqa: PLC0415
 
     request = base_pb2.ExecutePlanRequest(session_id=query.session_id)
     if query.server_session_id:
         request.client_observed_server_side_session_id = query.server_session_id
     request.user_context.user_id = query.user_id
-    asked = request.plan.command.streaming_query_command
-    asked.query_id.id, asked.query_id.run_id = query.query_id, query.run_id
-    for name, value in command.items():
-        setattr(asked, name, value)
+    return request
+
+
+def _answered(server: SparkConnect, request: Any) -> list[Any]:
+    """Send a request; nothing when the server does not know what it is about."""
     answers: list[Any] = []
     with _service(server) as (stub, metadata):
         answers += stub.ExecutePlan(request, metadata=metadata, timeout=ANSWER_SECONDS)

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.spark_command import JOB_MODULE, LAUNCHED
+from airflow_cloudfiles.engine.storage.access import check_environment, check_secret
 
 REMOTE = "CLOUDFILES_SPARK_REMOTE"
 """Environment variable of a driver: the address of the server, with its token."""
@@ -44,6 +45,7 @@ class SparkConnect:
     remote: str = field(repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "remote", self.remote.strip())
         if _USER_INFO.match(self.remote):
             raise OptionError(f"The address of a Spark Connect server has no user. {_ADVICE}")
         try:
@@ -65,6 +67,8 @@ class SparkConnect:
                     f"A parameter of the Spark Connect server {self.address} lacks a value. "
                     f"{_ADVICE}"
                 )
+        for value in self._secrets():
+            check_secret(f"A parameter of the Spark Connect server {self.address}", unquote(value))
 
     @property
     def address(self) -> str:
@@ -131,11 +135,12 @@ def remote_of(
     parameters = []
     for name, value in ((USER_ID, user), (TOKEN, token), (USE_SSL, use_ssl)):
         if value not in {None, ""}:
-            text = str(value).lower() if isinstance(value, bool) else str(value)
+            text = str(value).lower() if isinstance(value, bool) else str(value).strip()
             parameters.append(f";{name}={quote(text, safe='')}")
     return f"sc://{authority}/{''.join(parameters)}"
 
 
 def server_of_driver() -> SparkConnect:
     """The server that this driver was started for; no process it starts learns the address."""
+    check_environment("SPARK_CONNECT_AUTHENTICATE_TOKEN")
     return SparkConnect(os.environ.pop(REMOTE))

@@ -10,44 +10,54 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from airflow_cloudfiles.engine.batches.client_version import explained
+from airflow_cloudfiles.engine.batches.connect_tasks import ConnectTasks, parallelism_of
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     OptionError,
     SparkServerError,
     SparkUnreachableError,
 )
+from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
 from airflow_cloudfiles.engine.job.connect.server import USER_ID, SparkConnect, server_of_driver
 from airflow_cloudfiles.engine.job.connect.tls import refusal
 from airflow_cloudfiles.engine.job.session import SparkStart
+from airflow_cloudfiles.engine.job.spark_command import DAEMON_MODULE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from airflow_cloudfiles.engine.batches.run import Executor
     from airflow_cloudfiles.engine.job.spec import JobSpec
 
 CONNECT_SECONDS = 30.0
 """How long a server may take to accept a connection."""
 _DOUBT_SECONDS = 3.0
 """After which time it is looked whether it speaks as the client does."""
+ASSUMED_PARALLELISM = 8
+"""Tasks at a time on a server that does not tell."""
 RETRIES = 7
 """How often a request is sent again while the connection is lost: about two minutes long."""
-OLDEST_SPARK = (4, 2)
+OLDEST_SPARK = (4, 0)
 CONF = {
-    # Python processes of the server then serve all runs; with isolation each query would start
-    # some of its own and leave them behind (docs/decisions).
+    # Python processes of the server then serve all runs; with isolation each run would start some
+    # of its own and leave them behind (docs/decisions).
     "spark.sql.artifact.isolation.enabled": "false",
-    # A query that a killed run left behind is stopped when the next run starts.
-    "spark.sql.streaming.stopActiveRunOnRestart": "true",
 }
 """Configuration of every run's session."""
+_SHARING_SPARK = (4, 1)
+"""Whose sessions can share Python processes."""
+_DAEMON = "spark.python.daemon.module"
 _LOST = re.compile(
     r"INVALID_HANDLE\.(?:SESSION|OPERATION)|SESSION_NOT_SAME|RetriesExceeded|StatusCode\.UNAVAILABLE"
     r"|UNAVAILABLE|STREAMING_QUERY_NOT_FOUND|Connection reset|Socket closed"
@@ -56,9 +66,6 @@ _LOST = re.compile(
 )
 _REFUSED = re.compile(r"UNAUTHENTICATED|PERMISSION_DENIED|Invalid authentication token")
 _SQL = "spark.sql."
-_CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
-_ASKED = "${system:java.io.tmpdir}"
-_TEMPORARY = "/tmp"  # noqa: S108 - of the server, if it does not say; the name below it is random
 _log = logging.getLogger(__name__)
 
 
@@ -69,13 +76,12 @@ class ConnectStart(SparkStart):
         spec: The run.
     """
 
-    is_elsewhere = True
-
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
         self._server = server_of_driver()
         self._starting: Future[SparkSession] | None = None
-        self.temporary = _TEMPORARY
+        self.waited_seconds = 0.0
+        self.warnings = []
 
     @property
     def keeps_queries_on(self) -> SparkConnect | None:
@@ -90,6 +96,16 @@ class ConnectStart(SparkStart):
         """
         _check_spec(self._spec)
 
+    @contextmanager
+    def executor(self) -> Iterator[Executor]:
+        """The executors of the server."""
+        yield ConnectTasks(self.session, printable_path(str(self._spec.target)))
+
+    def parallelism(self) -> int:
+        """How many tasks run at a time, as far as the server tells."""
+        session: Any = self.session()
+        return int(parallelism_of(session.conf.getAll) or ASSUMED_PARALLELISM)
+
     def begin(self) -> None:
         """Connect in the background; once."""
         if self._starting is None:
@@ -97,8 +113,8 @@ class ConnectStart(SparkStart):
             self._starting = pool.submit(self._connected)
             pool.shutdown(wait=False)
 
-    def session(self, *, is_one_batch: bool = False) -> SparkSession:  # noqa: ARG002 - a local run's
-        """Give the session, with `cloudFiles` registered.
+    def session(self) -> SparkSession:
+        """Give the session.
 
         Raises:
             SparkUnreachableError: The server does not answer.
@@ -107,7 +123,10 @@ class ConnectStart(SparkStart):
         """
         self.begin()
         assert self._starting is not None  # noqa: S101 - `begin` sets it
-        return self._starting.result()
+        asked = time.monotonic()
+        session: SparkSession = self._starting.result()
+        self.waited_seconds += round(time.monotonic() - asked, 3)
+        return session
 
     def stop_session(self) -> None:
         """Release the session; harmless when there is none, or no server any more."""
@@ -120,17 +139,26 @@ class ConnectStart(SparkStart):
             session.client.set_retry_policies([])
             session.stop()
 
-    def identify(self, query: StreamingQuery) -> LeftQuery:
-        """Name a query of this session, for who comes back to it.
+    def identify(self, query: StreamingQuery | None) -> LeftQuery:
+        """Name a query of this session, or the session only, for who comes back to it.
 
         Raises:
             SparkUnreachableError: The server does not answer.
         """
         session: Any = self.session()
+        user_id, session_id = _user_of(self._server), session.session_id
+        if query is None:
+            return LeftQuery(
+                user_id=user_id,
+                session_id=session_id,
+                server_session_id="",
+                query_id="",
+                run_id="",
+            )
         return left_query.identify(
             self._server,
-            user_id=_user_of(self._server),
-            session_id=session.session_id,
+            user_id=user_id,
+            session_id=session_id,
             query_id=str(query.id),
             run_id=str(query.runId),
         )
@@ -159,17 +187,16 @@ class ConnectStart(SparkStart):
                 f"The Spark Connect server {self._server.address} was lost during the run, or was "
                 f"restarted: {_first_line(text)}. What was committed stays; run again for the rest."
             )
-        return None
+        return explained(text, self._server.address)
 
     def _connected(self) -> SparkSession:
         try:
             session = _create(self._server)
-            _check_version(session.version, self._server)
+            version = session.version
+            _check_version(version, self._server)
+            session = _sharing(session, version)
+            self.warnings = _missing(session, version, self._server)
             _configure(session, self._spec)
-            self.temporary = _temporary(session)
-            from airflow_cloudfiles.engine.spark.register import register  # noqa: PLC0415
-
-            register(session)
         except CloudFilesError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends the run
@@ -231,6 +258,42 @@ def _create(server: SparkConnect) -> SparkSession:
     return session
 
 
+def _sharing(session: Any, version: str) -> SparkSession:
+    """A session whose tasks use the Python processes that those of other sessions use.
+
+    Spark reads whether a session has processes of its own before a client can say it, and when it
+    copies the session once more.
+    """
+    if _numbers(version) < _SHARING_SPARK or not hasattr(session, "cloneSession"):
+        own: SparkSession = session
+        return own
+    copied: Any = session.cloneSession()
+    copied.release_session_on_close = True  # Spark 4.1 leaves it out
+    copied.client.set_retry_policies(session.client.get_retry_policies())
+    session.stop()
+    type(copied)._set_default_and_active_session(copied)  # noqa: SLF001 - as the builder does
+    shared: SparkSession = copied
+    return shared
+
+
+def _missing(session: Any, version: str, server: SparkConnect) -> list[str]:
+    """What the configuration of a server lacks, and what follows from it."""
+    if session.conf.get(_DAEMON, None) == DAEMON_MODULE:
+        return []
+    left = (
+        ""
+        if _numbers(version) >= _SHARING_SPARK
+        else (", and each run leaves Python processes behind")
+    )
+    warning = (
+        f"The Spark Connect server {server.address} was started without {_DAEMON}={DAEMON_MODULE}: "
+        f"its tasks import everything when they begin, which takes seconds{left}. Add it to the "
+        "configuration of the server (docs/how-to/spark-connect.md)."
+    )
+    _log.warning("%s", warning)
+    return [warning]
+
+
 def _user_of(server: SparkConnect) -> str:
     """The user of a session, whom PySpark takes from the address or else from the environment."""
     given = re.search(rf";{USER_ID}=([^;]*)", server.remote)
@@ -257,20 +320,21 @@ def _wait(ready: Callable[[float], object], timeout: type[Exception], server: Sp
         ) from None
 
 
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
 def _check_version(version: str, server: SparkConnect) -> None:
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if numbers < OLDEST_SPARK:
+    if _numbers(version) < OLDEST_SPARK:
         oldest = ".".join(map(str, OLDEST_SPARK))
         raise SparkServerError(
             f"The Spark Connect server {server.address} has Spark {version}. This package needs "
-            f"{oldest} or later: its data source has read limits."
+            f"{oldest} or later there."
         )
 
 
 def _configure(session: Any, spec: JobSpec) -> None:
     """Set the configuration of the run, each key so that a refusal is seen."""
-    # The server may name a class that writes to its object store only.
-    session.conf.unset(_CHECKPOINT_FILES)
     set_conf: Callable[[str, str], None] = session.conf.set
     for key, value in spec.spark_conf.items():
         try:
@@ -280,13 +344,6 @@ def _configure(session: Any, spec: JobSpec) -> None:
             raise OptionError(
                 f"The server refuses the Spark configuration {key}: {text}"
             ) from error
-
-
-def _temporary(session: Any) -> str:
-    """The temporary directory of the server's JVM."""
-    found: str = session.sql(f"SELECT 1 AS `{_ASKED}`").columns[0]  # nothing is executed
-    # As it was asked for where the server leaves variables in SQL alone.
-    return found if found.startswith("/") else _TEMPORARY
 
 
 def _first_line(text: str) -> str:

@@ -1,38 +1,35 @@
-"""How does the query of a run write what a function makes of each micro-batch?
+"""Write what a function makes of each micro-batch.
 
-With `foreachBatch`, in the driver:
-
-1. Of a source of files, a micro-batch is rows that say what to read, as in every job. Tasks read
-   the files, so the function is given the rows of the files. Of a Delta table it is given its rows.
-2. The function returns a DataFrame, by which nothing is read yet.
-3. That is written, and committed under the number of the micro-batch, by the writer that commits
-   the batches of every job. So a batch that the table has is recognised and dropped, whatever the
-   function would return this time.
+1. Tasks are to read the parts of the micro-batch; the function is given the rows of all of them, as
+   a DataFrame of which nothing is read yet.
+2. It returns a DataFrame, by which nothing is read either.
+3. Tasks write the rows of that, and the micro-batch is committed as in every run. So a batch that
+   the table has is recognised and dropped, whatever the function would return this time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 
 from airflow_cloudfiles.engine import errors
-from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError, TransformError
-from airflow_cloudfiles.engine.job.target import sink_format
+from airflow_cloudfiles.engine.batches.frame_tasks import FrameTasks
+from airflow_cloudfiles.engine.batches.run import TaskFailed, commit_or_abort
+from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
+from airflow_cloudfiles.engine.errors import CloudFilesError, TransformError
+from airflow_cloudfiles.engine.job.target import new_writer
 from airflow_cloudfiles.engine.job.transform.function import BatchFunction
-from airflow_cloudfiles.engine.spark import split_rows
-from airflow_cloudfiles.engine.spark.error_marks import marking
-from airflow_cloudfiles.engine.spark.source import log_to_stderr
-from airflow_cloudfiles.engine.spark.tables.one_batch import BATCH
-from airflow_cloudfiles.engine.stream.task_reader import TaskReader
-from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from airflow_cloudfiles.engine.batches.run import BatchSource, Planned
+    from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
     from airflow_cloudfiles.engine.job.spec import JobSpec
 
 _MOST_CHARACTERS = 2000
@@ -40,59 +37,68 @@ _MOST_CHARACTERS = 2000
 
 
 class TransformedBatches:
-    """What `foreachBatch` calls for each micro-batch of a run.
+    """Writes and commits the micro-batches of a run with a function.
 
     Args:
         spec: The run; its `transform` is the function.
-        sink: Options of the sink.
-        reads: What makes rows of a micro-batch; `None` where it has them.
+        session: Gives the session, once there is something to carry.
+        source: What the micro-batches are made of.
+        schema: Of their rows.
+        stream: What else there is to say of the stream to its writer (`TableWriter`).
         on_schema: Called with the schema of what is written.
 
     Raises:
         TransformError: The function cannot be loaded.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a run
         self,
         spec: JobSpec,
-        sink: Mapping[str, str],
+        session: Callable[[], SparkSession],
+        source: BatchSource,
         *,
-        reads: tuple[ReadSplits, StructType] | None = None,
+        schema: StructType,
+        stream: Mapping[str, Any],
         on_schema: Callable[[StructType], None] | None = None,
     ) -> None:
         described = BatchFunction.from_json(spec.transform or {})
         self._name = described.name
         self._function = described.load()
         self._arguments = described.arguments
-        self._target = str(spec.target)
-        self._sink = dict(sink)
-        self._reads = reads
+        self._spec = spec
+        self._tasks = FrameTasks(session)
+        self._source = source
+        self._schema = schema
+        self._stream = dict(stream)
         self._on_schema = on_schema
 
-    def of(self, batch: DataFrame, number: int) -> None:
-        """Write a micro-batch.
-
-        Args:
-            batch: What the source has emitted for it.
-            number: Spark's number of it.
+    def __call__(self, planned: Planned) -> None:
+        """Write and commit a micro-batch.
 
         Raises:
             TransformError: The function failed, or returned something else than rows.
             CloudFilesError: The batch cannot be read, written or committed.
         """
-        rows = batch if self._reads is None else batch.mapInArrow(*self._reads)
+        rows = self._tasks.frame(self._source.rows(), planned.parts, self._schema)
         found = self._called(rows)
         if self._on_schema is not None:
             self._on_schema(found.schema)
-        writer = found.write.format(sink_format(self._target)).mode("append")
-        writer = writer.options(**self._sink, **{BATCH: str(number)})
+        writer = new_writer(self._spec, schema=found.schema, **self._stream)
+        commit_or_abort(writer, planned.number, partial(self._written, found, writer))
+
+    def _written(self, found: DataFrame, writer: TableWriter) -> list[TaskWritten]:
+        """Have tasks write rows; that they cannot be written is an error of the function's."""
         try:
-            writer.save(self._target)
-        except PySparkException as error:
-            raise self._as_ours(error, "what it returned cannot be written") from error
+            return self._tasks.write(found, partial(_write, writer))
+        except TaskFailed as failed:
+            if isinstance(failed.failure, CloudFilesError):
+                raise
+            ours = self._as_ours(failed.failure, "what it returned cannot be written")
+            ours.__cause__ = failed.failure
+            raise TaskFailed(ours, failed.written) from failed
 
     def _called(self, rows: DataFrame) -> DataFrame:
-        from pyspark.sql import DataFrame as Frame  # noqa: PLC0415 - needs a JVM
+        from pyspark.sql import DataFrame as Frame  # noqa: PLC0415
 
         try:
             found = self._function(rows, **self._arguments)
@@ -113,7 +119,7 @@ class TransformedBatches:
             )
         return found
 
-    def _as_ours(self, error: Exception, what: str) -> CloudFilesError:
+    def _as_ours(self, error: BaseException, what: str) -> CloudFilesError:
         """The error of ours behind a failure, else one that names the function."""
         text = str(error)
         ours = errors.from_text(text)
@@ -126,36 +132,7 @@ class TransformedBatches:
         )
 
 
-def as_callback(batches: TransformedBatches) -> Callable[[DataFrame, int], None]:
-    """The function for `foreachBatch`, whose errors stay what they are on their way."""
-    return marking(batches.of)
-
-
-class ReadSplits:
-    """Reads the files that the rows of a micro-batch name, in tasks.
-
-    Args:
-        token: Of the query (`split_rows`).
-        schema: Of the rows.
-    """
-
-    def __init__(self, token: str, schema: StructType) -> None:
-        self._token = token
-        self._schema = schema
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the files."""
-        return marking(self._rows)(batches)  # type: ignore[no-any-return]
-
-    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        log_to_stderr()
-        schema = to_arrow(self._schema)
-        for batch in batches:
-            for row in batch.column(0):
-                reader = TaskReader(split_rows.decode(row.as_py(), self._token))
-                if reader.arrow_schema.names != schema.names:
-                    raise RunFailedError(
-                        "The schema of the stream has changed while the run began. Nothing was "
-                        "read: run again."
-                    )
-                yield from reader.read()
+def _write(writer: TableWriter, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
+    """Write the rows of a task."""
+    log_to_stderr()
+    return writer.write_rows(rows)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from airflow_cloudfiles.engine.batches.error_marks import marking_errors
+from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.batch_write import BatchWrite
@@ -23,8 +24,10 @@ from airflow_cloudfiles.engine.delta.predicates import holds, parse_predicate
 from airflow_cloudfiles.engine.delta.write.rows import write_rows
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions
-from airflow_cloudfiles.engine.spark.error_marks import marking_errors
-from airflow_cloudfiles.engine.spark.source import log_to_stderr
+from airflow_cloudfiles.engine.spark.data_source_api import (
+    DataSourceArrowWriter,
+    WriterCommitMessage,
+)
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.errors.exceptions.base import PySparkException
 
 from airflow_cloudfiles.engine import errors
-from airflow_cloudfiles.engine.delta.stream.unblocking import PREFIX
+from airflow_cloudfiles.engine.delta.stream.changes import PREFIX
 from airflow_cloudfiles.engine.spark import checkpoint_mirror, handoff
 from airflow_cloudfiles.engine.spark.tables.source import CHECK_CONF, CHECK_OPTION
 from airflow_cloudfiles.engine.spark.tables.stream_reader import IS_STREAM, TOKEN

@@ -1,14 +1,15 @@
 """Which save modes has `df.write.format("deltalake")`?
 
 Spark offers a Python data source `append` and `overwrite` only. `errorifexists`, which is the
-default, and `ignore` are decided here, before Spark sees them. Errors of this package are raised as
+default, and `ignore` are decided here, before Spark sees them. So is `partitionBy`: Spark compares
+it with the partitioning of a table that, to it, has none. Errors of this package are raised as
 themselves.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from pyspark.errors.exceptions.base import PySparkException
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.errors import OptionError, SinkError
+from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
 
 _NOTED = "_cloudfiles_given"
 _SPARKS = ("append", "overwrite")
@@ -80,7 +82,7 @@ def wrap_save(formats: set[str]) -> None:
     _wrapped.append(formats)
     from pyspark.sql.readwriter import DataFrameWriter  # noqa: PLC0415 - needs a JVM
 
-    for name in ("format", "mode", "option", "options"):
+    for name in ("format", "mode", "option", "options", "partitionBy"):
         _wrap(DataFrameWriter, name, _note)
     _wrap(DataFrameWriter, "save", _save)
 
@@ -102,6 +104,8 @@ def _note(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs:
     values = [*args, *kwargs.values()]
     if name in {"format", "mode"} and values:
         noted[name] = values[0]
+    elif name == "partitionBy":
+        noted[name] = values
     elif name == "option" and len(values) > 1:
         noted["path"] = _path_in({str(values[0]): values[1]}) or noted.get("path")
     elif name == "options":
@@ -121,12 +125,30 @@ def _save(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs
         return None
     path, format_name, _, partitions = (*args, None, None, None, None)[:4]
     named = {"path": path, "format": format_name, "partitionBy": partitions, **kwargs, "mode": mode}
+    columns = _hand_partitions(self, named.pop("partitionBy"))
     try:
         return original(self, **named)
     except PySparkException as error:
         raise (errors.from_text(str(error)) or error) from None
     finally:
         self.__dict__[_NOTED]["mode"] = call.mode  # the writer may be used again
+        if columns:
+            self.partitionBy(*columns)
+
+
+def _hand_partitions(writer: Any, given: Any) -> list[str]:
+    """Give partition columns as the option that a Python data source is given."""
+    noted: dict[str, Any] = writer.__dict__.get(_NOTED, {})
+    columns = flattened([given] if given else noted.get("partitionBy") or ())
+    if columns:
+        writer.option(PARTITION_BY, partition_option(columns))
+        writer.partitionBy()
+    return columns
+
+
+def flattened(given: Iterable[Any]) -> list[str]:
+    """What `partitionBy` names; Spark takes names and lists of names."""
+    return [name for each in given for name in (each if isinstance(each, list | tuple) else [each])]
 
 
 def _path_in(options: dict[str, Any]) -> Any:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import difflib
 
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader
 from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
 
-from airflow_cloudfiles.engine.delta.read.files import TableColumns
-from airflow_cloudfiles.engine.delta.stream.definition import StreamDefinition
-from airflow_cloudfiles.engine.delta.stream.read_state import ReadState
+from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
+from airflow_cloudfiles.engine.batches.error_marks import marking_errors
+from airflow_cloudfiles.engine.delta.read.table_state import TableColumns, TableState
+from airflow_cloudfiles.engine.delta.stream.tracking import StreamDefinition
 from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError
 from airflow_cloudfiles.engine.options.declared import options_of
 from airflow_cloudfiles.engine.options.sink import (
@@ -23,10 +23,12 @@ from airflow_cloudfiles.engine.options.sink import (
     SinkOptions,
     TableOptions,
 )
-from airflow_cloudfiles.engine.spark.error_marks import marking_errors
+from airflow_cloudfiles.engine.spark.data_source_api import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+)
 from airflow_cloudfiles.engine.spark.tables.batch_writer import DeltaBatchWriter
-from airflow_cloudfiles.engine.spark.tables.delta_writer import DeltaStreamWriter
-from airflow_cloudfiles.engine.spark.tables.one_batch import BATCH, OneBatchWriter
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader, version_to_read
 from airflow_cloudfiles.engine.spark.tables.stream_reader import (
     DeltaTableStreamReader,
@@ -34,6 +36,7 @@ from airflow_cloudfiles.engine.spark.tables.stream_reader import (
     is_stream,
     lowered,
 )
+from airflow_cloudfiles.engine.spark.tables.stream_writer import StreamWriter, new_writer
 
 _ALIKE = 0.85
 """From where on a name is taken for a misspelt one; `overwriteSchema` is not `mergeSchema`."""
@@ -69,12 +72,13 @@ class DeltaLakeDataSource(DataSource):
             self._definition = definition_of(self._path(), options)
             return self._definition.state.public_schema
         snapshot = version_to_read(self._path(), options)
-        self._definition = StreamDefinition(ReadState.of(snapshot), snapshot.version)
+        self._definition = StreamDefinition(TableState.at(snapshot), snapshot.version)
         return TableColumns.of(snapshot).public_schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch query: the newest version, or the one `versionAsOf` names."""
-        return DeltaTableReader(self._path(), schema, dict(self.options))
+        defined = None if self._definition is None else self._definition.state.columns
+        return DeltaTableReader(self._path(), schema, dict(self.options), defined)
 
     def streamReader(self, schema: StructType) -> DeltaTableStreamReader:  # noqa: N802
         """The reader of a stream; see `TableStreamOptions` for its options."""
@@ -85,7 +89,7 @@ class DeltaLakeDataSource(DataSource):
         self,
         schema: StructType,
         overwrite: bool,  # noqa: FBT001
-    ) -> DeltaStreamWriter:
+    ) -> StreamWriter:
         """The writer of one query.
 
         Raises:
@@ -97,18 +101,16 @@ class DeltaLakeDataSource(DataSource):
         if overwrite:
             raise OptionError("The deltalake sink appends: use outputMode append.")
         refuse_misspelt(options, SinkOptions, self.name())
-        return DeltaStreamWriter(target, options, schema)
+        return StreamWriter(new_writer(DeltaWriter, target, options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
-        """The writer of one DataFrame; of a micro-batch that a function has made, in a job.
+        """The writer of one DataFrame.
 
         Raises:
             OptionError: No path, or an option that is not valid or does not go with the mode.
         """
         options = {key.lower(): value for key, value in dict(self.options).items()}
         target = self._path()
-        if (batch := options.get(BATCH.lower())) is not None:
-            return OneBatchWriter(DeltaStreamWriter(target, options, schema), int(batch))
         refuse_misspelt(options, BatchWriteOptions, self.name())
         return DeltaBatchWriter(target, options, schema, overwrite=overwrite)
 

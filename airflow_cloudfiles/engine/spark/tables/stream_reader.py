@@ -13,39 +13,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadMaxFiles,
-    SupportsTriggerAvailableNow,
-)
-from pyspark.sql.streaming.datasource import ReadLimit as SparkReadLimit
-
+from airflow_cloudfiles.engine.batches.error_marks import marking_errors
+from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.delta.read.files import DataFileReader, TableColumns
-from airflow_cloudfiles.engine.delta.stream.definition import StreamDefinition, define
+from airflow_cloudfiles.engine.delta.read.files import TablePart, shared_out
 from airflow_cloudfiles.engine.delta.stream.evolution import QueryPlace
 from airflow_cloudfiles.engine.delta.stream.table_stream import TableStream
+from airflow_cloudfiles.engine.delta.stream.tracking import StreamDefinition, define
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.spark.checkpoint_mirror import CheckpointMirror
-from airflow_cloudfiles.engine.spark.error_marks import marking_errors
-from airflow_cloudfiles.engine.spark.source import log_to_stderr
-from airflow_cloudfiles.engine.spark.tables.source import TablePart, shared_out
-from airflow_cloudfiles.engine.types import to_arrow
+from airflow_cloudfiles.engine.spark.data_source_api import (
+    DataSourceStreamReader,
+    InputPartition,
+    ReadAllAvailable,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from airflow_cloudfiles.engine.spark.data_source_api import (
+    ReadLimit as SparkReadLimit,
+)
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 IS_STREAM = "cloudFiles.internal.tableStream"
 """Option of the source: the read is a stream. Spark does not say so when it asks for columns."""
 TOKEN = "cloudFiles.internal.tableToken"  # noqa: S105 - the name of an option
 """Option of the source: where `start()` says where the state of the query is."""
-COUNTS = "cloudFiles.internal.tableCounts"
-"""Option of the source: a file of this machine to which it appends what each micro-batch reads."""
 _TIME_TRAVEL = ("versionasof", "timestampasof")
 _log = logging.getLogger(__name__)
 
@@ -145,23 +143,14 @@ class DeltaTableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._publish()
         crash_point("after-spark-offset")
         files = stream.files(stream.read_offset(start), stream.read_offset(end))
-        columns: TableColumns = stream.columns
         _log.info("Micro-batch %s to %s: %s", start, end, counted(len(files), "file"))
-        if counts := self._given.get(COUNTS.lower()):
-            size = sum(each.size for each in files)
-            line = {"start": start, "end": end, "files": len(files), "bytes": size}
-            handoff.add_line(counts, line)
-        return [TablePart(columns, share) for share in shared_out(files)] if files else []
+        return [InputPartition(part) for part in shared_out(stream.columns, files)] if files else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read some files in a task."""
         crash_point("before-read")
-        columns, files = partition.value
-        reader = DataFileReader(columns, self._schema.fieldNames())
-        wanted = to_arrow(self._schema)
-        for file in files:
-            for batch in reader.read(file):
-                yield pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
+        part: TablePart = partition.value
+        yield from part.read(self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has committed up to `end`, which its own log holds."""

@@ -6,6 +6,7 @@ and what to do. The failure itself is its cause.
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 
 from botocore.exceptions import (  # noqa: TID253 - for modules that import the client anyway
@@ -28,12 +29,17 @@ from botocore.exceptions import (  # noqa: TID253 - as above
     ConnectionError as NoConnectionError,
 )
 
+from airflow_cloudfiles.engine.storage.aws.session import asks_metadata_service
+from airflow_cloudfiles.engine.storage.cloud_errors import NO_IDENTITY_NOW, archived
+
 _CREDENTIALS = (
     NoCredentialsError,
     PartialCredentialsError,
     CredentialRetrievalError,
     TokenRetrievalError,
 )
+_REFUSED_BY_AGENT = re.compile(r"non 200 response 4(?!08|29)\d\d")
+"""An agent of a container that answers so has no identity for it."""
 _NO_ANSWER = (
     HTTPClientError,
     NoConnectionError,
@@ -51,6 +57,8 @@ _BAD_CREDENTIALS = {
     "UnrecognizedClientException",
 }
 _DENIED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+_NOT_AUTHORIZED = re.compile(r"not authorized to perform:? +([a-z0-9-]+:[A-Za-z0-9]+)")
+_OF_KEY = re.compile(r"\bkms\b|^kms", re.IGNORECASE)
 
 
 def error_code(failure: ClientError) -> str:
@@ -61,6 +69,29 @@ def error_code(failure: ClientError) -> str:
 def error_status(failure: ClientError) -> int:
     """Give the HTTP status of an answer; 0 when there is none."""
     return int(failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def missing_permission(failure: ClientError, needed: str) -> str:
+    """Give the permission that an identity lacks.
+
+    The text of an answer names it, which may be one for another service: for the key that an object
+    or a queue is encrypted with.
+
+    Args:
+        failure: An answer that denies access.
+        needed: What the request takes, where the answer names nothing.
+    """
+    text = failure.response.get("Error", {}).get("Message", "")
+    if named := _NOT_AUTHORIZED.search(text):
+        return named[1]
+    if _OF_KEY.search(error_code(failure)) or "ciphertext" in text.lower():
+        return "kms:Decrypt (and kms:GenerateDataKey to write) on the key of KMS"
+    return needed
+
+
+def is_about_key(failure: ClientError) -> bool:
+    """Whether an answer is about the key of KMS that something is encrypted with."""
+    return bool(_OF_KEY.search(error_code(failure)))
 
 
 def readable(failure: BotoCoreError | ClientError, what: str, permission: str) -> OSError:
@@ -77,10 +108,7 @@ def readable(failure: BotoCoreError | ClientError, what: str, permission: str) -
     if isinstance(failure, ClientError):
         return _of_answer(failure, what, permission)
     if isinstance(failure, _CREDENTIALS):
-        return PermissionError(
-            f"{what}: no credentials for AWS that can be used were found ({failure}). Name a "
-            f"connection, or give this machine an identity."
-        )
+        return _of_identity(failure, what)
     if isinstance(failure, ConnectTimeoutError | ReadTimeoutError):
         return TimeoutError(
             f"{what}: the server did not answer in time, in several tries. Try again."
@@ -91,10 +119,46 @@ def readable(failure: BotoCoreError | ClientError, what: str, permission: str) -
             f"proxy and the certificates."
         )
     if isinstance(failure, _NO_ANSWER):
+        return _of_connection(failure, what)
+    return OSError(f"{what}: {failure}")
+
+
+def _of_connection(failure: BotoCoreError, what: str) -> OSError:
+    """Explain that there is no answer.
+
+    What the client of HTTP raises by chance is not quoted: it may hold a header, with a secret.
+    """
+    if type(failure) is not HTTPClientError:
         return ConnectionError(
             f"{what}: the connection failed, in several tries ({failure}). Try again."
         )
-    return OSError(f"{what}: {failure}")
+    cause = getattr(failure, "kwargs", {}).get("error")
+    if isinstance(cause, ValueError):
+        return PermissionError(
+            f"{what}: HTTP does not take the request ({type(cause).__name__}). A credential or the "
+            f"address has a character in it that no header may have, such as a line end."
+        )
+    return ConnectionError(f"{what}: the connection failed ({type(cause).__name__}). Try again.")
+
+
+def _of_identity(failure: BotoCoreError, what: str) -> OSError:
+    """Explain that there are no credentials."""
+    if _is_identity_outage(failure):
+        return ConnectionError(f"{what}: no credentials for AWS ({failure}): {NO_IDENTITY_NOW}")
+    return PermissionError(
+        f"{what}: no credentials for AWS that can be used were found ({failure}). Name a "
+        f"connection, or give this machine an identity."
+    )
+
+
+def _is_identity_outage(failure: BotoCoreError) -> bool:
+    """Whether credentials are missing because what gives them did not answer.
+
+    botocore takes a metadata service that does not answer for one that is not there.
+    """
+    if isinstance(failure, CredentialRetrievalError):
+        return not _REFUSED_BY_AGENT.search(str(failure))
+    return isinstance(failure, NoCredentialsError) and asks_metadata_service()
 
 
 def _is_busy(code: str, status: int) -> bool:
@@ -110,6 +174,11 @@ def _of_answer(failure: ClientError, what: str, permission: str) -> OSError:
     """Explain an answer that is an error."""
     code, status = error_code(failure), error_status(failure)
     text = failure.response.get("Error", {}).get("Message", "")
+    if code == "InvalidObjectState":
+        answer: dict[str, str] = failure.response.get("Error", {})
+        kind = answer.get("StorageClass") or "GLACIER or DEEP_ARCHIVE"
+        tier = answer.get("AccessTier")
+        return archived(what, f"{kind}, {tier}" if tier else kind)
     if code in _BAD_CREDENTIALS:
         return PermissionError(
             f"{what}: AWS refuses the credentials ({code}). Renew or correct them in the "
@@ -119,9 +188,9 @@ def _of_answer(failure: ClientError, what: str, permission: str) -> OSError:
         return ConnectionError(
             f"{what}: the service failed, in several tries ({code}: {text}). Try again later."
         )
-    if status in _DENIED:
+    if status in _DENIED or is_about_key(failure):
         return PermissionError(
             f"{what}: access is denied ({code}: {text}). Grant the identity the permission "
-            f"{permission} there."
+            f"{missing_permission(failure, permission)} there."
         )
     return OSError(f"{what}: {code}: {text}")

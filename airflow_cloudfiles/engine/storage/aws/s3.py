@@ -36,7 +36,7 @@ from airflow_cloudfiles.engine.storage.cloud_errors import (
     Call,
     broken_off,
 )
-from airflow_cloudfiles.engine.storage.flat import UTF8, Fetch, Listed, Page
+from airflow_cloudfiles.engine.storage.flat import UTF8, Fetch, Page
 from airflow_cloudfiles.engine.storage.flat_store import TRIES, CloudStore, PageRequest
 from airflow_cloudfiles.engine.storage.uri import is_directory_bucket
 
@@ -184,10 +184,10 @@ class S3Store(CloudStore):
         )
         if "IsTruncated" not in found:  # the client takes it for an answer without a body
             raise BrokenOffError
-        objects = (
-            Listed(one["Key"], one["Size"], _microseconds(one["LastModified"]), _etag(one))
+        objects = [
+            self._listed(one["Key"], one.get("Size"), _modified_us(one), _etag(one))
             for one in found.get("Contents", ())
-        )
+        ]
         if not found["IsTruncated"]:
             return Page(objects)
         if not found.get("NextContinuationToken"):
@@ -200,10 +200,20 @@ class S3Store(CloudStore):
 
     def _describe(self, key: str, full_key: str) -> FileEntry:
         found = self._client().head_object(Bucket=self._bucket, Key=full_key)
+        return self._entry_of(key, full_key, found)
+
+    def _entry_of(self, key: str, full_key: str, found: dict[str, Any]) -> FileEntry:
+        """Read the answer about an object; what its headers lack, a listing may have."""
         self._require_complete(found, "head", full_key)
-        return FileEntry(
-            key, found["ContentLength"], _microseconds(found["LastModified"]), _etag(found)
-        )
+        size, time_us = found.get("ContentLength"), _modified_us(found)
+        if size is None or time_us is None:
+            page = self._client().list_objects_v2(Bucket=self._bucket, Prefix=full_key, MaxKeys=1)
+            listed: dict[str, Any] = next(
+                (one for one in page.get("Contents", ()) if one["Key"] == full_key), {}
+            )
+            size = listed.get("Size") if size is None else size
+            time_us = _modified_us(listed) if time_us is None else time_us
+        return self._entry(key, size, time_us, _etag(found))
 
     def _server_date(self) -> str | None:
         found = self._client().list_objects_v2(Bucket=self._bucket, Prefix=self._root, MaxKeys=1)
@@ -329,9 +339,8 @@ class S3Store(CloudStore):
         found = self._client().head_object(
             Bucket=self._bucket, Key=full_key, ChecksumMode="ENABLED"
         )
-        self._require_complete(found, "head", full_key)
-        time_us, etag = _microseconds(found["LastModified"]), _etag(found)
-        entry = FileEntry(key, found["ContentLength"], time_us, etag)
+        entry = self._entry_of(key, full_key, found)
+        etag = entry.etag
         checksums = {("etag", etag)} if etag and "-" not in etag else set()
         if found.get("ChecksumType") == "FULL_OBJECT":
             checksums |= {(name, found[name]) for name in _CHECKSUMS if found.get(name)}
@@ -363,9 +372,10 @@ class S3Store(CloudStore):
         return readable(failure, what, permission)
 
 
-def _microseconds(moment: datetime) -> int:
-    """Whole seconds, in microseconds."""
-    return int(moment.timestamp()) * 1_000_000
+def _modified_us(found: dict[str, Any]) -> int | None:
+    """When an object was written: whole seconds, in microseconds; `None` without a time."""
+    moment: datetime | None = found.get("LastModified")
+    return None if moment is None else int(moment.timestamp()) * 1_000_000
 
 
 def _etag(found: dict[str, Any]) -> str:

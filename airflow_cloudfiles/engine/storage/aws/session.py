@@ -2,6 +2,9 @@
 
 The same sessions serve S3, SQS, SNS and EventBridge. Clients may be used by many threads, sessions
 may not; so clients are made under a lock, and one is kept for each service and access.
+
+A client keeps the keys of a file, or that there are none, for as long as it lives. So a client is
+another one when the files that hold keys have changed, and one without credentials is not kept.
 """
 
 from __future__ import annotations
@@ -9,11 +12,18 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.storage.access import AwsAccess
+from airflow_cloudfiles.engine.storage.access import (
+    REQUEST_ARGUMENTS,
+    AwsAccess,
+    check_environment,
+    version_of_file,
+)
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
 
 ATTEMPTS = 5
@@ -25,6 +35,11 @@ _clients: dict[tuple[str, ...], Any] = {}
 _fingerprints: dict[int, tuple[AwsAccess, str]] = {}
 """By identity of an access, which is kept so that no other one gets the same."""
 _lock = threading.Lock()
+_FILES = {
+    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
+    "AWS_CONFIG_FILE": "~/.aws/config",
+}
+"""Files of keys and profiles: the variable that names one, and where it is without."""
 
 
 def aws_client(service: str, access: AwsAccess | None = None) -> Any:
@@ -41,14 +56,19 @@ def aws_client(service: str, access: AwsAccess | None = None) -> Any:
     Raises:
         OptionError: The extra `aws` is not installed, or the access names a profile that does not
             exist.
+        ConnectionError: What gives credentials does not answer.
+        PermissionError: It refuses.
     """
-    key = (service, str(os.getpid()), _fingerprint(access), *_environment())
+    key = (service, str(os.getpid()), _fingerprint(access), *_surroundings(access))
     with _lock:
-        if key not in _clients:
-            if len(_clients) >= _MOST_CLIENTS:  # credentials that are renewed outside pile up
-                _clients.clear()
-            _clients[key] = _make_client(service, access or AwsAccess())
-        return _clients[key]
+        if key in _clients:
+            return _clients[key]
+        with _readable_errors():
+            session = _open_session(access or AwsAccess())
+            client = _make_client(session, service, access or AwsAccess())
+            if session.get_credentials() is not None:
+                _keep(key, client)
+        return client
 
 
 def aws_credentials(access: AwsAccess | None = None) -> Any | None:
@@ -61,13 +81,41 @@ def aws_credentials(access: AwsAccess | None = None) -> Any | None:
 
     Raises:
         OptionError: As `aws_client`.
+        ConnectionError: What gives them does not answer.
+        PermissionError: What gives them refuses.
     """
-    key = ("", str(os.getpid()), _fingerprint(access), *_environment())
-    with _lock:
-        if key not in _clients:  # with its session, so that a role is not assumed each time
-            _clients[key] = _open_session(access or AwsAccess()).get_credentials()
-        found = _clients[key]
-    return found.get_frozen_credentials() if found else None
+    key = ("", str(os.getpid()), _fingerprint(access), *_surroundings(access))
+    with _readable_errors():
+        with _lock:
+            found = _clients.get(key)
+            if found is None:  # with its session, so that a role is not assumed each time
+                found = _open_session(access or AwsAccess()).get_credentials()
+                if found is not None:
+                    _keep(key, found)
+        return found.get_frozen_credentials() if found else None
+
+
+@contextmanager
+def _readable_errors() -> Iterator[None]:
+    """Explain what botocore raises while credentials are looked for."""
+    exceptions = import_with_extra("botocore.exceptions", "aws", needed_for="boto3")
+    errors = import_with_extra(f"{__package__}.errors", "aws", needed_for="boto3")
+    try:
+        yield
+    except (exceptions.BotoCoreError, exceptions.ClientError) as failure:
+        raise errors.readable(failure, "AWS cannot be reached", "sts:AssumeRole") from failure
+
+
+def asks_metadata_service() -> bool:
+    """Whether credentials are looked for in the metadata service, which may be away for a while."""
+    return os.environ.get("AWS_EC2_METADATA_DISABLED", "false").lower() != "true"
+
+
+def _keep(key: tuple[str, ...], made: Any) -> None:
+    """Keep what was made; what was made with credentials that have ended since piles up."""
+    if len(_clients) >= _MOST_CLIENTS:
+        _clients.clear()
+    _clients[key] = made
 
 
 def _fingerprint(access: AwsAccess | None) -> str:
@@ -83,22 +131,50 @@ def _fingerprint(access: AwsAccess | None) -> str:
     return known[1]
 
 
-def _environment() -> list[str]:
-    """The variables that boto3 reads: with others, a client is another one."""
+def _surroundings(access: AwsAccess | None) -> list[str]:
+    """What boto3 reads besides an access: with others, a client is another one."""
     # Looking at the names first is four times faster than going through all values.
     names = [name for name in os.environ if name.startswith("AWS_")]
-    return sorted(f"{name}={os.environ.get(name)}" for name in names)
+    found = sorted(f"{name}={os.environ.get(name)}" for name in names)
+    if access is None or access.access_key_id is None:
+        found += [version_of_file(os.environ.get(name) or file) for name, file in _FILES.items()]
+    return found
 
 
-def _make_client(service: str, access: AwsAccess) -> Any:
-    client = _open_session(access).client(service, **_client_arguments(service, access))
+def _make_client(session: Any, service: str, access: AwsAccess) -> Any:
+    client = session.client(service, **_client_arguments(service, access))
     if service == "s3":
         # With `Expect: 100-continue`, botocore waits in a busy loop, for ever, when the connection
         # ends within that first answer (`AWSConnection._consume_headers`). What is written here is
         # small: there is nothing to save by asking first.
         handlers = import_with_extra("botocore.handlers", "aws", needed_for="boto3")
         client.meta.events.unregister("before-call.s3", handlers.add_expect_header)
+        _add_arguments(client, request_arguments(access))
     return client
+
+
+def request_arguments(access: AwsAccess | None) -> dict[str, str | bool]:
+    """Give what each request to S3 says, in boto3's words: of the access, else the environment."""
+    named = {name: os.environ.get(variable) for name, variable in REQUEST_ARGUMENTS.items()}
+    found: dict[str, str | bool] = {name: value for name, value in named.items() if value}
+    if "BucketKeyEnabled" in found:
+        found["BucketKeyEnabled"] = str(found["BucketKeyEnabled"]).lower() == "true"
+    if found.get("RequestPayer") in {"true", "True"}:  # as `deltalake` takes it, too
+        found["RequestPayer"] = "requester"
+    return {**found, **(access.request_arguments if access else {})}
+
+
+def _add_arguments(client: Any, arguments: Mapping[str, str | bool]) -> None:
+    """Have each request say what it has a place for."""
+
+    def add(params: dict[str, Any], model: Any, **_: Any) -> None:
+        places = model.input_shape.members if model.input_shape else {}
+        for name, value in arguments.items():
+            if name in places:
+                params.setdefault(name, value)
+
+    if arguments:
+        client.meta.events.register("before-parameter-build.s3", add)
 
 
 def _open_session(access: AwsAccess) -> Any:
@@ -121,6 +197,7 @@ def _client_arguments(service: str, access: AwsAccess) -> dict[str, Any]:
             read_timeout=READ_SECONDS,
             max_pool_connections=32,
             s3={"addressing_style": "path"} if access.path_style else None,
+            **access.checksums,
             user_agent_extra="airflow-provider-cloudfiles",
         ),
     }
@@ -130,6 +207,8 @@ def _session(access: AwsAccess) -> Any:
     """Session with the credentials that the access holds, or names, or leaves to the chain."""
     boto3 = import_with_extra("boto3", "aws", needed_for="Amazon Web Services")
     exceptions = import_with_extra("botocore.exceptions", "aws", needed_for="boto3")
+    if access.access_key_id is None:
+        check_environment("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     try:
         return boto3.session.Session(
             aws_access_key_id=access.access_key_id,
@@ -150,8 +229,8 @@ def _session_of_role(base: Any, access: AwsAccess) -> Any:
     boto3 = import_with_extra("boto3", "aws", needed_for="Amazon Web Services")
     botocore = import_with_extra("botocore.session", "aws", needed_for="boto3")
     credentials = import_with_extra("botocore.credentials", "aws", needed_for="boto3")
-    source = base.get_credentials()
-    if source is None:
+    exceptions = import_with_extra("botocore.exceptions", "aws", needed_for="boto3")
+    if base.get_credentials() is None and not asks_metadata_service():
         raise OptionError(
             f"There are no credentials to assume {access.role_arn} with. Put a key pair or a "
             f"profile into the connection, or give this machine an identity."
@@ -160,15 +239,20 @@ def _session_of_role(base: Any, access: AwsAccess) -> Any:
     def create_client(service: str, **with_credentials: Any) -> Any:
         return base.client(service, **_client_arguments(service, access), **with_credentials)
 
-    fetcher = credentials.AssumeRoleCredentialFetcher(
-        create_client,
-        source,
-        access.role_arn,
-        extra_args={
-            "RoleSessionName": access.role_session_name or "airflow-provider-cloudfiles",
-            **({"ExternalId": access.role_external_id} if access.role_external_id else {}),
-        },
-    )
+    def fetch() -> Any:
+        source = base.get_credentials()
+        if source is None:  # not now
+            raise exceptions.NoCredentialsError
+        fetcher = credentials.AssumeRoleCredentialFetcher(
+            create_client,
+            source,
+            access.role_arn,
+            extra_args={
+                "RoleSessionName": access.role_session_name or "airflow-provider-cloudfiles",
+                **({"ExternalId": access.role_external_id} if access.role_external_id else {}),
+            },
+        )
+        return fetcher.fetch_credentials()
 
     class Role(credentials.CredentialProvider):  # type: ignore[misc, name-defined]
         """First in the chain of the session, so that nothing else is asked."""
@@ -177,7 +261,7 @@ def _session_of_role(base: Any, access: AwsAccess) -> Any:
 
         def load(self) -> Any:
             return credentials.DeferredRefreshableCredentials(
-                refresh_using=fetcher.fetch_credentials, method=self.METHOD
+                refresh_using=fetch, method=self.METHOD
             )
 
     inner = botocore.get_session()

@@ -145,7 +145,7 @@ class AzureStore(CloudStore):
         found = self._blob(full_key).get_blob_properties()
         if _is_folder(found):
             raise ObjectNotFoundError(self.child_uri(key))
-        return FileEntry(key, found.size, _microseconds(found.last_modified), _etag(found))
+        return self._entry(key, found.size, _microseconds(found.last_modified), _etag(found))
 
     def _server_date(self) -> str | None:
         dates: list[str | None] = []
@@ -174,7 +174,8 @@ class AzureStore(CloudStore):
     def _read(self, key: str, **part: Any) -> bytes:
         with self._call("get", key) as full_key:
             try:
-                stream = self._blob(full_key).download_blob(**part)
+                # Content-Encoding tells what a file is, and not how it is sent.
+                stream = self._blob(full_key).download_blob(**part, decompress=False)
                 content: bytes = stream.readall()
             except HttpResponseError as failure:
                 if error_code(failure) == "InvalidRange":
@@ -234,7 +235,7 @@ class AzureStore(CloudStore):
             raise ConnectionError(
                 f"{self._where(full_key)} is not whole: its copy is {found.copy.status}."
             )
-        entry = FileEntry(key, found.size, _microseconds(found.last_modified), _etag(found))
+        entry = self._entry(key, found.size, _microseconds(found.last_modified), _etag(found))
         md5 = found.content_settings.content_md5
         return Fingerprint(entry, frozenset({("md5", bytes(md5).hex())} if md5 else ()))
 
@@ -279,10 +280,15 @@ class AzureStore(CloudStore):
         pages = listing.by_page(asked.mark)
         try:
             blobs = [*next(pages)]
-        except (DecodeError, AttributeError) as failure:
-            # The client raises one or the other for an answer that ends within its headers.
+        except (DecodeError, AttributeError, ValueError) as failure:
+            # The client raises one or the other for an answer that ends within its headers, the
+            # last for a blob of no type.
             raise BrokenOffError from failure
-        return Page([_listed(blob) for blob in blobs], pages.continuation_token or None)
+        return Page([self._listed_blob(blob) for blob in blobs], pages.continuation_token or None)
+
+    def _listed_blob(self, blob: Any) -> Listed:
+        time_us, is_folder = _microseconds(blob.last_modified), _is_folder(blob)
+        return self._listed(blob.name, blob.size, time_us, _etag(blob), is_folder=is_folder)
 
     def _find_order(self) -> Order | None:
         """Give the order in which the account lists; asked once. `None`: not known."""
@@ -365,12 +371,6 @@ def _safe_end(text: str) -> str:
     return shared[:-1] + chr(ord(shared[-1]) + 1) if shared else ""
 
 
-def _listed(blob: Any) -> Listed:
-    return Listed(
-        blob.name, blob.size, _microseconds(blob.last_modified), _etag(blob), _is_folder(blob)
-    )
-
-
 def _is_folder(found: Any) -> bool:
     """Whether an entry is the folder of a hierarchical namespace."""
     if found.size or not found.metadata:
@@ -381,9 +381,9 @@ def _is_folder(found: Any) -> bool:
     )
 
 
-def _microseconds(moment: Any) -> int:
-    """Whole seconds, as Azure's are, in microseconds."""
-    return int(moment.timestamp()) * 1_000_000
+def _microseconds(moment: Any) -> int | None:
+    """Whole seconds, as Azure's are, in microseconds; `None` where Azure's client found none."""
+    return None if moment is None else int(moment.timestamp()) * 1_000_000
 
 
 def _etag(found: Any) -> str:

@@ -27,7 +27,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.storage.access import AzureAccess
+from airflow_cloudfiles.engine.storage.access import AzureAccess, check_environment
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
 
 Service = Literal["blob", "queue"]
@@ -195,6 +195,7 @@ def _credential(access: AzureAccess, account: str) -> Any:
         return identity.ClientSecretCredential(
             access.tenant_id, access.client_id, access.client_secret
         )
+    check_environment("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_CLIENT_SECRET")
     return identity.DefaultAzureCredential(managed_identity_client_id=access.client_id)
 
 

@@ -7,6 +7,7 @@ may hold the request.
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Any
 
 from azure.core.exceptions import (  # noqa: TID253 - for modules that import the client anyway
     AzureError,
@@ -20,10 +21,12 @@ from azure.core.exceptions import (  # noqa: TID253 - for modules that import th
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.cloud_errors import (
     NO_ANSWER_IN_TIME,
+    NO_IDENTITY_NOW,
     OUTCOMES,
     Call,
     Reason,
     Service,
+    archived,
 )
 
 _READER, _WRITER = "Storage Blob Data Reader", "Storage Blob Data Contributor"
@@ -43,7 +46,36 @@ _SERVICE = Service(
     correct="Check its name and that of the account.",
 )
 _NO_CONTAINER = {"ContainerNotFound", "ContainerBeingDeleted", "FilesystemNotFound"}
+_ARCHIVED = {"BlobArchived", "BlobBeingRehydrated"}
 _NO_ANSWER = (ServiceRequestTimeoutError, ServiceResponseTimeoutError)
+
+
+_REFUSED_TOKEN = ("AADSTS", "has not been assigned", "invalid_client", "unauthorized_client")
+"""What the text of a failure has where Entra, or the metadata service, refused an identity."""
+
+
+def is_identity_outage(failure: AzureError) -> bool:
+    """Whether there is no token because nothing that gives one has answered.
+
+    A chain of credentials takes a metadata service that does not answer for one that is not there.
+    """
+    if not isinstance(failure, ClientAuthenticationError) or failure.response is not None:
+        return False
+    return not any(mark in str(failure) for mark in _REFUSED_TOKEN)
+
+
+def token_of(credential: Any, scope: str) -> str:
+    """Fetch a token for tools that are not of Azure.
+
+    Raises:
+        ConnectionError: What gives it does not answer.
+        PermissionError: It was refused.
+    """
+    try:
+        return str(credential.get_token(scope).token)
+    except AzureError as failure:
+        error, reason = _reason(failure, error_code(failure), _WRITER)
+        raise error(f"No token for Azure Storage: {reason}") from failure
 
 
 def status_of(failure: AzureError) -> int | None:
@@ -66,6 +98,8 @@ def translated(failure: AzureError, kind: Call, where: str) -> Exception:
     is_gone = status_of(failure) == HTTPStatus.NOT_FOUND and code not in _NO_CONTAINER
     if is_gone and kind != "list":
         return ObjectNotFoundError(where)
+    if code in _ARCHIVED:
+        return archived(f"{where} {OUTCOMES[kind]}", "Archive")
     error, reason = _reason(failure, code, _ROLES[kind])
     return error(f"{where} {OUTCOMES[kind]}: {reason}")
 
@@ -88,7 +122,8 @@ def _reason(failure: AzureError, code: str, role: str) -> Reason:
     if code in _NO_CONTAINER:
         return _SERVICE.no_container()
     if isinstance(failure, ClientAuthenticationError):
-        return _SERVICE.denied(code, role)
+        is_outage = is_identity_outage(failure)
+        return (ConnectionError, NO_IDENTITY_NOW) if is_outage else _SERVICE.denied(code, role)
     if isinstance(failure, _NO_ANSWER):
         return NO_ANSWER_IN_TIME
     if isinstance(failure, DecodeError):

@@ -8,14 +8,45 @@ environment's own chain: a key file it names, a developer's login, the identity 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
+
+from google.auth.exceptions import (
+    DefaultCredentialsError,
+    GoogleAuthError,
+    InvalidOperation,
+    TransportError,
+)
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import GcpAccess
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
 
-_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+
+
+def key_file(access: GcpAccess | None) -> str | None:
+    """Give the path of the file that credentials are read from, if they are."""
+    given = access or GcpAccess()
+    if given.keyfile_json or given.anonymous:
+        return None
+    return given.keyfile_path or os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+
+
+def is_identity_outage(failure: GoogleAuthError) -> bool:
+    """Whether there are no credentials because what gives them did not answer.
+
+    Google's library takes a metadata service that does not answer for one that is not there, and
+    raises for a token that could not be fetched what it raises for one that was refused.
+    """
+    if isinstance(failure, InvalidOperation):  # of a client that asks without credentials
+        return False
+    if isinstance(failure, DefaultCredentialsError):
+        named = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+        return not named and os.environ.get("NO_GCE_CHECK", "false").lower() != "true"
+    is_unsent = isinstance(failure, TransportError) or isinstance(failure.__cause__, TransportError)
+    return is_unsent or bool(failure.retryable)
 
 
 def google_credentials(access: GcpAccess | None) -> Any:
@@ -49,7 +80,7 @@ def _of_key(text: str, what: str) -> Any:
     """Credentials of a key; what is wrong with it is not quoted, for it is a secret."""
     module = import_with_extra("google.oauth2.service_account", "gcp", needed_for="Google Cloud")
     try:
-        return module.Credentials.from_service_account_info(json.loads(text), scopes=[_SCOPE])
+        return module.Credentials.from_service_account_info(json.loads(text), scopes=[SCOPE])
     except (ValueError, TypeError, AttributeError):  # ValueError: also what Google raises
         raise OptionError(
             f"{what} is not the key of a service account. Download it anew as JSON."

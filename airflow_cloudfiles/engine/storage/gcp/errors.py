@@ -8,16 +8,18 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from google.api_core.exceptions import GoogleAPICallError, RetryError
-from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.cloud_errors import (
     NO_ANSWER_IN_TIME,
+    NO_IDENTITY_NOW,
     OUTCOMES,
     Call,
     Reason,
     Service,
 )
+from airflow_cloudfiles.engine.storage.gcp.client import is_identity_outage
 
 _PERMISSIONS: dict[Call, str] = {
     "list": "storage.objects.list",
@@ -66,12 +68,14 @@ def _reason(cause: BaseException, status: int | None, needed: str) -> Reason:
 def _without_answer(cause: BaseException) -> Reason:
     """Why there is no answer of Cloud Storage at all."""
     name = type(cause).__name__
+    if isinstance(cause, GoogleAuthError) and is_identity_outage(cause):
+        return ConnectionError, f"{NO_IDENTITY_NOW} ({name})"
     if isinstance(cause, DefaultCredentialsError):
         return (
             PermissionError,
             "no Google credentials here. Use a connection, or application default credentials.",
         )
-    if isinstance(cause, GoogleAuthError) and not isinstance(cause, TransportError):
+    if isinstance(cause, GoogleAuthError):
         return PermissionError, f"Google did not accept the credentials ({name}). Renew them."
     if name == "TooManyRedirects":
         reason = (

@@ -38,7 +38,7 @@ from airflow_cloudfiles.engine.storage.flat_store import (
     CloudStore,
     PageRequest,
 )
-from airflow_cloudfiles.engine.storage.gcp.client import google_credentials
+from airflow_cloudfiles.engine.storage.gcp.client import google_credentials, key_file
 from airflow_cloudfiles.engine.storage.gcp.errors import translated
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -76,7 +76,7 @@ class GcsStore(CloudStore):
             "retry": DEFAULT_RETRY.with_timeout(retry_seconds),
             "timeout": _TIMEOUTS,
         }
-        self._clients = ClientPerProcess(self._open_client)
+        self._clients = ClientPerProcess(self._open_client, lambda: key_file(self._access))
 
     def put(self, key: str, content: bytes) -> None:
         """Create or replace an object."""
@@ -85,7 +85,11 @@ class GcsStore(CloudStore):
     def _describe(self, key: str, full_key: str) -> FileEntry:
         blob = self._blob(full_key)
         blob.reload(**self._patience)
-        return FileEntry(key, blob.size, _microseconds(blob.time_created), str(blob.generation))
+        return self._entry_of(key, blob)
+
+    def _entry_of(self, key: str, blob: Any) -> FileEntry:
+        time_us = _microseconds(blob.time_created)
+        return self._entry(key, blob.size, time_us, str(blob.generation or ""))
 
     def _server_date(self) -> str | None:
         dates: list[str | None] = []
@@ -169,7 +173,7 @@ class GcsStore(CloudStore):
     def _describe_content(self, key: str, full_key: str) -> Fingerprint:
         blob = self._blob(full_key)
         blob.reload(**self._patience)
-        entry = FileEntry(key, blob.size, _microseconds(blob.time_created), str(blob.generation))
+        entry = self._entry_of(key, blob)
         found = {("crc32c", blob.crc32c), ("md5", blob.md5_hash)}
         return Fingerprint(entry, frozenset(each for each in found if each[1]))
 
@@ -192,7 +196,13 @@ class GcsStore(CloudStore):
         except ValueError as failure:  # not JSON
             raise BrokenOffError from failure
         objects = page.raw_page.get("items", ()) if page else ()
-        return Page([_listed(one) for one in objects], listing.next_page_token)
+        return Page([self._listed_object(one) for one in objects], listing.next_page_token)
+
+    def _listed_object(self, found: dict[str, str]) -> Listed:
+        created, size = found.get("timeCreated"), found.get("size")
+        time_us = _microseconds(datetime.fromisoformat(created)) if created else None
+        etag = found.get("generation", "")
+        return self._listed(found["name"], int(size) if size else None, time_us, etag)
 
     def _translated(self, failure: Exception, kind: Call, where: str) -> Exception:
         return translated(failure, kind, where)
@@ -224,10 +234,5 @@ def _refuse_empty(answer: Any, **_: Any) -> None:
         raise ConnectionError("the answer was cut off")
 
 
-def _listed(found: dict[str, str]) -> Listed:
-    created = _microseconds(datetime.fromisoformat(found["timeCreated"]))
-    return Listed(found["name"], int(found.get("size", 0)), created, found["generation"])
-
-
-def _microseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+def _microseconds(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - _EPOCH) // timedelta(microseconds=1)

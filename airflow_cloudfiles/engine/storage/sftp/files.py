@@ -1,6 +1,6 @@
-"""What is asked of an SFTP server about its files, and how?
+"""Ask an SFTP server about its files.
 
-The requests of one question, over one session. Those that need not wait for each other are sent
+The requests of one question go over one session. Those that need not wait for each other are sent
 together.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import stat
-from typing import Any
+from typing import Any, Final
 
 import asyncssh  # noqa: TID253 - as the session, which this is for
 
@@ -20,6 +21,22 @@ from airflow_cloudfiles.engine.storage.sftp.errors import GONE, NotKeptToError
 Attributes = tuple[int, int, int]
 """Mode, size in bytes and modification time in seconds since 1970."""
 Names = list[tuple[bytes, Attributes]]
+_OF_TYPE: Final = {
+    asyncssh.FILEXFER_TYPE_REGULAR: stat.S_IFREG,
+    asyncssh.FILEXFER_TYPE_DIRECTORY: stat.S_IFDIR,
+    asyncssh.FILEXFER_TYPE_SYMLINK: stat.S_IFLNK,
+}
+_LINE: Final = re.compile(rb"([-dl])[-rwxsStT]{9}")
+_OF_LETTER: Final = {b"-": stat.S_IFREG, b"d": stat.S_IFDIR, b"l": stat.S_IFLNK}
+_REFUSED: Final = (
+    *GONE,
+    asyncssh.SFTPBadMessage,
+    asyncssh.SFTPFailure,
+    asyncssh.SFTPInvalidParameter,
+    asyncssh.SFTPNotADirectory,
+    asyncssh.SFTPOpUnsupported,
+)
+"""How servers answer a request that is not for something of this kind."""
 
 
 def version_of(attributes: Attributes) -> str:
@@ -42,13 +59,14 @@ async def names_in(client: asyncssh.SFTPClient, folder: bytes) -> Names:
         name = name if isinstance(name, bytes) else key_bytes(name)
         if name in {b".", b".."}:
             continue
-        try:
-            found.append((name, attributes_of(each.attrs)))
-        except NotKeptToError:  # a server that lists names alone
-            with contextlib.suppress(*GONE):
-                found.append(
-                    (name, attributes_of(await client.lstat(folder.rstrip(b"/") + b"/" + name)))
-                )
+        path = folder.rstrip(b"/") + b"/" + name
+        line = each.longname
+        with contextlib.suppress(*GONE):
+            try:
+                found.append((name, await described(client, path, each.attrs, line)))
+            except NotKeptToError:  # a server that lists names alone
+                attributes = await client.lstat(path)
+                found.append((name, await described(client, path, attributes, line)))
     return found
 
 
@@ -56,7 +74,7 @@ async def content_of(
     client: asyncssh.SFTPClient, path: bytes, start: int, length: int | None, etag: str | None
 ) -> bytes | None:
     """Read part of a file, or all of it; `None` when it is, or becomes, another version."""
-    named = attributes_of(await client.lstat(path))
+    named = await described(client, path, await client.lstat(path))
     if not stat.S_ISREG(named[0]):
         raise asyncssh.SFTPNoSuchFile("not a file")
     file = await client.open(path, "rb")
@@ -85,13 +103,58 @@ async def _bytes(file: Any, start: int, length: int) -> bytes:
 
 
 def attributes_of(found: asyncssh.SFTPAttrs) -> Attributes:
-    """What is known of a file or folder.
+    """Give what is known of a file or folder, but perhaps not what kind it is of.
 
     Raises:
-        NotKeptToError: The server does not say what it is, or how large and how old.
+        NotKeptToError: The server does not say how large it is, and how old.
     """
-    if found.permissions is None or found.size is None or found.mtime is None:
-        raise NotKeptToError(
-            "the server does not say of a file what kind it is of, how large it is, and how old."
-        )
-    return found.permissions, found.size, int(found.mtime)
+    if found.size is None or found.mtime is None:
+        raise NotKeptToError("the server does not say of a file how large it is, and how old.")
+    return found.permissions or 0, found.size, int(found.mtime)
+
+
+async def described(
+    client: asyncssh.SFTPClient,
+    path: bytes,
+    found: asyncssh.SFTPAttrs,
+    line: str | bytes = "",
+    *,
+    is_followed: bool = False,
+) -> Attributes:
+    """Give what is known of a file or folder, with its kind in the mode.
+
+    Servers that are no Unix send permissions without a kind, or none. Then the type of later
+    versions of the protocol tells it, its line in the listing, or an attempt.
+
+    Args:
+        client: The session.
+        path: Its path.
+        found: What the server sent.
+        line: What a listing says of it; `ls -l` has its kind.
+        is_followed: Whether `found` is of what a link leads to.
+
+    Raises:
+        NotKeptToError: As `attributes_of`.
+    """
+    mode, size, seconds = attributes_of(found)
+    if not stat.S_IFMT(mode):
+        shown = _LINE.match(line if isinstance(line, bytes) else line.encode(errors="replace"))
+        kind = _OF_TYPE.get(found.type) or (shown and _OF_LETTER[shown[1]])
+        mode |= kind or await _tried(client, path, is_followed=is_followed)
+    return mode, size, seconds
+
+
+async def _tried(client: asyncssh.SFTPClient, path: bytes, *, is_followed: bool) -> int:
+    """Find out by requests of what kind something is."""
+    if not is_followed:
+        with contextlib.suppress(*_REFUSED):
+            await client.readlink(path)
+            return stat.S_IFLNK
+    try:
+        async for _ in client.scandir(path):
+            break
+    except asyncssh.SFTPPermissionDenied:
+        return stat.S_IFDIR  # whoever lists it gets the refusal
+    except _REFUSED:
+        return stat.S_IFREG
+    return stat.S_IFDIR

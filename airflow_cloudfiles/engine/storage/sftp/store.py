@@ -46,8 +46,8 @@ from airflow_cloudfiles.engine.storage.sftp.errors import FAILURES, GONE, readab
 from airflow_cloudfiles.engine.storage.sftp.files import (
     Attributes,
     Names,
-    attributes_of,
     content_of,
+    described,
     file_entry,
     names_in,
 )
@@ -86,9 +86,6 @@ class SftpStore:
     is_tree = True
     """A folder that is not there does not look like an empty one."""
 
-    has_partial_objects = True
-    """A file is seen as soon as it is created, and grows."""
-
     tells_time = False
     """SFTP has no request for the time of the server."""
 
@@ -116,7 +113,8 @@ class SftpStore:
         """Whether the root is a folder; it may be a symbolic link to one."""
 
         async def inspect(client: asyncssh.SFTPClient) -> Attributes:
-            return attributes_of(await client.stat(self._root))
+            found = await client.stat(self._root)
+            return await described(client, self._root, found, is_followed=True)
 
         try:
             return stat.S_ISDIR(self._ask("list", self._uri, inspect)[0])
@@ -294,7 +292,7 @@ class SftpStore:
         """What is under a path, a link itself; `None` for nothing."""
 
         async def inspect(client: asyncssh.SFTPClient) -> Attributes:
-            return attributes_of(await client.lstat(path))
+            return await described(client, path, await client.lstat(path))
 
         try:
             return self._ask("head", self.child_uri(key), inspect)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from datetime import timedelta
+import json
+from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from airflow_cloudfiles import cli
 from airflow_cloudfiles.commands.running.job import _Lines
 from airflow_cloudfiles.commands.tables.ingest import _how
-from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.job.launch import LocalSpark, SparkConnect
+from airflow_cloudfiles.engine.job.launch import LocalPython, LocalSpark, SparkConnect
 
 STREAM = (
     *("ingest", "--source", "/in", "--format", "json"),
@@ -54,22 +55,44 @@ def test_what_is_asked_wrongly_is_refused_in_a_sentence(
     assert "secret" not in said
 
 
-def test_the_spark_of_the_command_is_kept_when_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARK_REMOTE", "sc://of-the-environment")
-    ten = timedelta(minutes=10)
-    assert _how(_given("--keep-warm", "10 minutes")) == LocalSpark(keep_warm=ten)
-    kept = _given("--keep-warm", "10 minutes", "--master", "local[2]")
-    assert _how(kept) == LocalSpark(master="local[2]", keep_warm=ten)
-    with pytest.raises(OptionError, match="leave out --spark-remote"):
-        _how(_given("--keep-warm", "10 minutes", "--spark-remote", "sc://host"))
-
-
-def test_a_time_that_is_none_is_said_before_anything_is_done(
-    capsys: pytest.CaptureFixture[str],
+def test_the_engine_local_takes_nothing_that_is_for_spark(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://of-the-environment")
+    assert _how(_given("--engine", "local")) == LocalPython()
     with pytest.raises(SystemExit):
-        _given("--keep-warm", "soon")
-    assert "--keep-warm must be an interval" in capsys.readouterr().err
+        _given("--engine", "local", "--master", "local[2]")
+    assert "not allowed with argument --engine" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_without_spark_no_java_is_needed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, state, table = (tmp_path / name for name in ("in", "state", "table"))
+    stream = ["ingest", "--quiet", "--engine", "local", "--json", "--source", str(source)]
+    stream += ["--checkpoint-location", str(state), "--target", str(table)]
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    source.mkdir()
+    for number in range(3):
+        (source / f"{number}.json").write_text(json.dumps({"a": number}) + "\n")
+    given = ["--option", "cloudFiles.maxFilesPerTrigger=2"]
+    assert cli.main([*stream, "--format", "json", *given]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["files"], report["rows"], report["batches"]) == (3, 3, 2)
+    read = DeltaTable(str(table)).to_pyarrow_table()
+    assert sorted(read["a"].to_pylist()) == ["0", "1", "2"]
+    assert cli.main([*stream, "--format", "json", "--transform", "json:loads"]) == 2
+    said = capsys.readouterr()
+    assert "The engine local has no Spark, and cannot be used with transform" in said.out + said.err
+    from_table = ["ingest", "--quiet", "--engine", "local", "--json", "--format", "delta"]
+    from_table += ["--source", str(table), "--target", str(tmp_path / "silver")]
+    assert cli.main([*from_table, "--checkpoint-location", str(state)]) == 1
+    said = capsys.readouterr()
+    assert "belongs to the source" in said.out + said.err
+    assert cli.main([*from_table, "--checkpoint-location", str(tmp_path / "silver-state")]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 3
 
 
 def test_what_every_spark_prints_at_its_start_is_only_for_debugging(

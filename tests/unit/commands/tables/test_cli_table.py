@@ -102,6 +102,7 @@ def test_columns_are_renamed_added_and_dropped_at_a_shell(
     assert "like that already" in _run(capsys, "set-property", *at, mode, "--apply")[1]
     assert "dry run" in _run(capsys, "rename-column", *at, "amount", "total", "--dry-run")[1]
     assert _run(capsys, "rename-column", *at, "amount", "total")[0] == 0
+    assert "like that already" in _run(capsys, "drop-not-null", *at, "total")[1]
     assert _run(capsys, "add-column", *at, "discount DECIMAL(10,2)")[0] == 0
     assert "dry run" in _run(capsys, "drop-column", *at, "id")[1]
     code, text = _run(capsys, "drop-column", *at, "id", "--apply", "--json")
@@ -115,6 +116,7 @@ def test_columns_are_renamed_added_and_dropped_at_a_shell(
     ("arguments", "says"),
     [
         (("rename-column", "nothing", "x"), "no column mapping"),
+        (("drop-not-null", "nothing"), "has no column nothing"),
         (("add-column", "id INT"), "There is a column id already"),
         (("add-column", "a INT, b INT"), "names 2 columns"),
         (("add-column", "a INTT"), "INTT"),

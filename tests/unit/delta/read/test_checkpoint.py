@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
-from airflow_cloudfiles.engine.delta.read.actions import decode
-from airflow_cloudfiles.engine.delta.read.checkpoint import CheckpointPart
+from airflow_cloudfiles.engine.delta.read.actions import CheckpointPart, decode
 
 VECTOR = pa.struct(
     [

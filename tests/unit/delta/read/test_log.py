@@ -12,8 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.delta.read.time_travel import requested_snapshot
+from airflow_cloudfiles.engine.delta.read.snapshot import TableLog, requested_snapshot
 from airflow_cloudfiles.engine.errors import (
     OptionError,
     TargetCorruptedError,
@@ -165,15 +164,6 @@ def test_a_torn_commit_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "t" / "_delta_log" / f"{5:020}.json").write_bytes(content)
     assert values(tmp_path / "t", 4) == EXPECTED[4]
     with pytest.raises(TargetCorruptedError, match=r"_delta_log/0{19}5\.json"):
-        values(tmp_path / "t")
-
-
-def test_a_torn_checkpoint_is_named(tmp_path: Path) -> None:
-    files = six_versions(tmp_path / "t")
-    write_checkpoint(tmp_path / "t", files, "classic")
-    [path] = (tmp_path / "t" / "_delta_log").glob("*.parquet")
-    os.truncate(path, 20)
-    with pytest.raises(TargetCorruptedError, match=r"0{19}3\.checkpoint\.parquet"):
         values(tmp_path / "t")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_cloudfiles.engine.delta.read.partition_values import parse_value
+from airflow_cloudfiles.engine.delta.read.files import parse_value
 from airflow_cloudfiles.engine.errors import TargetCorruptedError
 from tests.support.delta_tables import HandMadeTable, column, read
 

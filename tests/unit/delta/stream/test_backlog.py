@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.delta.stream.backlog import Backlog, backlog
-from airflow_cloudfiles.engine.delta.stream.offsets import CHANGE, TableOffset
+from airflow_cloudfiles.engine.delta.stream.offsets import CHANGE, Backlog, TableOffset, backlog
 from airflow_cloudfiles.engine.errors import TargetNotDeltaError
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.table_streams import GrowingTable

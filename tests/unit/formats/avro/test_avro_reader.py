@@ -73,7 +73,7 @@ def test_types_are_those_of_the_file() -> None:  # B12
         "i INT, when TIMESTAMP, local TIMESTAMP_NTZ, amount DECIMAL(12,3), kind STRING, id STRING, "
         "at INT, raw BINARY, user STRUCT<name: STRING, age: INT>, "
         "friends ARRAY<STRUCT<name: STRING, age: INT>>, by MAP<STRING, FLOAT>, either BIGINT, "
-        "any STRUCT<member0: INT, member1: STRUCT<name: STRING, age: INT>>, none STRING"
+        "any STRUCT<member0: INT, member1: STRUCT<name: STRING, age: INT>>"
     )
 
 

@@ -413,3 +413,13 @@ def test_damaged_files_give_all_their_rows_or_an_error(write: Write) -> None:
             outcomes["rows"] += 1
     assert sum(outcomes.values()) == cases, "every error names the file"
     assert min(outcomes.values()) > 10
+
+
+def test_names_with_control_characters_are_rescued(write: Write) -> None:
+    file = write(pa.table({"k": [1], "k\x01a": [2], "s": [{"x": 1, "\x01": 2}]}))
+    given = options(NAMES[write])
+    schema = infer([file], given)
+    assert [each.simpleString() for each in schema] == ["k:bigint", "s:struct<x:bigint>"]
+    [row] = rows(file, schema, given)
+    found = json.loads(row["_rescued_data"])
+    assert (found["k\x01a"], found["s"]) == (2, {"\x01": 2})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import NullType
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError, OptionError
-from airflow_cloudfiles.engine.formats.csv.types import TypeFinder
+from airflow_cloudfiles.engine.formats.csv.infer import TypeFinder
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 from tests.support.formats.csv_files import inferred, written
 

@@ -232,9 +232,24 @@ def test_values_may_hold_line_breaks_when_lines_are_not_records(read: Read) -> N
     assert values(rows) == [(1, "x\ny", None), (2, 'z"\n,\n', None), (3, "q", None)]
     rows = read('a,b\r\n1,"x\r\ny"\r\n', "a INT, b STRING", multiLine=True)
     assert values(rows) == [(1, "x\ny", None)]
-    # A quote that is never closed takes the rest, and nothing is lost.
-    rows = read('a,b\n1,"x\n2,y\n3,z', "a INT, b STRING", multiLine=True)
-    assert values(rows) == [(1, "x\n2,y\n3,z", None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "value"),
+    [
+        ('a,b\n1,"x\n2,y\n3,z', {"multiLine": True}, "x\n2,y\n3,z"),
+        ('a,b\n1,"x', {}, "x"),
+        ('a,b\n1,"', {}, '"'),
+        ('a,b\n1,"x\\"', {}, 'x"'),
+        ("a,b\n1,'x", {"quote": "'"}, "x"),
+    ],
+)
+def test_a_quote_that_is_never_closed_marks_its_record(
+    read: Read, text: str, given: dict[str, Any], value: str
+) -> None:
+    [row] = read(text, "a INT, b STRING", **given)
+    assert (row["a"], row["b"]) == (1, value)
+    assert row["_rescued_data"]["_corrupt_record"] == text.removeprefix("a,b\n")
 
 
 def test_nulls_and_empty_values(read: Read) -> None:

@@ -13,8 +13,7 @@ import xlsxwriter
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError, FileUnreadableError, OptionError
 from airflow_cloudfiles.engine.formats.base import UnknownFields
-from airflow_cloudfiles.engine.formats.excel.cells import Kind, moment, number_text
-from airflow_cloudfiles.engine.formats.excel.number_formats import shown_by
+from airflow_cloudfiles.engine.formats.excel.cells import Kind, moment, number_text, shown_by
 from airflow_cloudfiles.engine.formats.excel.reader import ExcelReader
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
 from tests.support.formats.csv_files import written

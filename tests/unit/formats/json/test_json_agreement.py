@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece
-from airflow_cloudfiles.engine.formats.json.unknown_fields import UnknownFieldColumns
+from airflow_cloudfiles.engine.formats.json.shape import UnknownFieldColumns
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from tests.support.formats.numbers_law import gives_back, is_number
 from tests.support.laws import examples

@@ -33,8 +33,8 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.formats.base import LinePiece
+from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options
 from airflow_cloudfiles.engine.formats.json.document import JsonDocumentReader
-from airflow_cloudfiles.engine.formats.json.options import grammar_of, json_options
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader
 from tests.support.formats.json_files import MemoryFile
 from tests.support.formats.numbers_law import NUMBERS, OPTION, RULES

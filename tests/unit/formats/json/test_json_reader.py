@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+from dataclasses import replace
 
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -43,14 +44,16 @@ def columns(**kinds: DataType) -> StructType:
 USER = columns(name=StringType(), age=IntegerType())
 
 
-def reader(schema: StructType, *, given: bool = False, reserved=(), **others: str) -> JsonReader:
+def reader(
+    schema: StructType, *, given: bool = False, path_columns=(), **others: str
+) -> JsonReader:
     options = {"cloudFiles.format": "json", "cloudFiles.schemaEvolutionMode": "rescue"}
     if given:
         options["cloudFiles.schemaEvolutionMode"] = "none"
     names = {"mode_": "cloudFiles.schemaEvolutionMode"}
     options |= {names.get(key, key): value for key, value in others.items()}
     parsed = CloudFilesOptions.parse(options, path="/landing", has_schema=given)
-    return JsonReader(schema, parsed, reserved=reserved)
+    return JsonReader(schema, replace(parsed, path_columns=path_columns))
 
 
 def rows(data: str | bytes, schema: StructType, **others) -> list[dict[str, object]]:
@@ -185,8 +188,8 @@ def test_what_cannot_become_a_column_is_rescued_not_new(field):  # B77
 def test_a_field_named_like_a_special_column_is_rescued_not_new():
     schema = columns(a=StringType())
     for name in ("_rescued_data", "_corrupt_record", "Day"):
-        data = json.dumps({name: "x"})
-        assert rescued(data, schema, mode_="addNewColumns", reserved=["day"]) == {name: "x"}
+        data, days = json.dumps({name: "x"}), ("day",)
+        assert rescued(data, schema, mode_="addNewColumns", path_columns=days) == {name: "x"}
 
 
 def test_nested_rescued_data_holds_the_path_and_the_offending_leaves_only():

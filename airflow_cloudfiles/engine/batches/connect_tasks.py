@@ -1,0 +1,120 @@
+"""Carry tasks on a Spark Connect server: one Spark job for each micro-batch.
+
+Its parts are the rows of a DataFrame, so that each travels once, to the one task that has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles import __version__
+from airflow_cloudfiles.engine.batches.client_version import CLIENT_VERSION, check_client
+from airflow_cloudfiles.engine.batches.error_marks import marking
+from airflow_cloudfiles.engine.batches.frame_tasks import WRITTEN, FrameTasks, row_of
+from airflow_cloudfiles.engine.batches.run import Task
+from airflow_cloudfiles.engine.batches.task_results import collected, result_of
+from airflow_cloudfiles.engine.counted import counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
+
+PROGRESS_SECONDS = 10.0
+_TAG = "cloudfiles-micro-batch"
+_DESCRIPTION = "spark.job.description"
+_PARTITIONS = "spark.sql.leafNodeDefaultParallelism"
+_LOCAL = re.compile(r"local\[(\d+)")
+_log = logging.getLogger(__name__)
+
+
+class ConnectTasks(FrameTasks):
+    """Carries tasks on the executors of a Spark Connect server (`Executor`).
+
+    Args:
+        session: Gives it, once there is something to carry.
+        name: Of the stream, for Spark's UI.
+    """
+
+    def __init__(self, session: Callable[[], SparkSession], name: str) -> None:
+        super().__init__(session)
+        self._name = name
+
+    def carry(self, task: Task, splits: Sequence[Any], number: int) -> list[TaskWritten]:
+        """Carry out a task for each split (`Executor.carry`)."""
+        session = self._session()
+        # Only so does Spark's UI name what a client has it do.
+        session.conf.set(_DESCRIPTION, f"{self._name}: micro-batch {number}")
+        session.conf.set(_PARTITIONS, str(len(splits)))
+        rows = [(pickle.dumps(split),) for split in splits]
+        frame = session.createDataFrame(rows, "part binary")
+        checked = partial(_checked, task, __version__)
+        frame = frame.mapInArrow(marking(partial(_work, checked)), WRITTEN)
+        with _said(session, len(splits)):
+            return collected(partial(self._results, frame))
+
+    def _results(self, frame: DataFrame) -> Generator[bytes]:
+        """What tasks give back, in their order; the job ends with whoever asks for it."""
+        session: Any = self._session()
+        session.addTag(_TAG)
+        try:
+            for row in frame.toLocalIterator():
+                yield row.written
+        except BaseException:
+            with suppress(Exception):  # of a server that is lost, nothing is left to cancel
+                session.interruptTag(_TAG)
+            raise
+        finally:
+            session.removeTag(_TAG)
+
+
+def parallelism_of(confs: Mapping[str, str]) -> str | None:
+    """How many tasks the server runs at once, as far as its configuration tells."""
+    if given := confs.get("spark.default.parallelism"):
+        return given
+    if local := _LOCAL.match(confs.get("spark.master", "")):
+        return local[1]
+    executors, cores = confs.get("spark.executor.instances"), confs.get("spark.executor.cores")
+    return str(int(executors) * int(cores)) if executors and cores else None
+
+
+def _checked(task: Task, version: str, part: Any) -> TaskWritten:
+    """Carry out a task of a client of the same version."""
+    check_client({CLIENT_VERSION: version})
+    return task(part)
+
+
+def _work(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for row in batch.column(0):
+            yield row_of(result_of(task, pickle.loads(row.as_py())))  # noqa: S301 - of this run
+
+
+@contextmanager
+def _said(session: Any, tasks: int) -> Iterator[None]:
+    """Say how far the job of this block is, where the client hears it (Spark 4.0 and later)."""
+    if not hasattr(session, "registerProgressHandler"):
+        yield
+        return
+    said = time.monotonic()
+
+    def say(stages: Any, **_: Any) -> None:
+        nonlocal said
+        if time.monotonic() - said > PROGRESS_SECONDS:
+            said = time.monotonic()
+            done = sum(each.num_completed_tasks for each in stages or ())
+            _log.info("%s of %s are written", done, counted(tasks, "split"))
+
+    session.registerProgressHandler(say)
+    try:
+        yield
+    finally:
+        session.removeProgressHandler(say)

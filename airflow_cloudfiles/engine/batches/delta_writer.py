@@ -1,0 +1,172 @@
+"""Write the micro-batches of a stream to a Delta table.
+
+Tasks write the data files that the table's layout asks for, and each micro-batch is one commit
+(`delta.commit`), or one merge (`delta.merge.commit`), whose rows are staged first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from airflow_cloudfiles.engine.batches.expectations import Observer
+from airflow_cloudfiles.engine.batches.table_writer import (
+    TableWriter,
+    TaskWritten,
+    added,
+    flat,
+    lead_of,
+)
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.delta import sink_state
+from airflow_cloudfiles.engine.delta.commit import (
+    BatchId,
+    Committed,
+    check_target,
+    commit_batch,
+    has_batch,
+    remove_files,
+    table_state,
+)
+from airflow_cloudfiles.engine.delta.data_files import DataFile
+from airflow_cloudfiles.engine.delta.lineage import Expected
+from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
+from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
+from airflow_cloudfiles.engine.delta.opening import open_to_write
+from airflow_cloudfiles.engine.delta.optimize import auto_compact
+from airflow_cloudfiles.engine.delta.read.table_state import TableState
+from airflow_cloudfiles.engine.delta.widening import widening_rule
+from airflow_cloudfiles.engine.delta.write.creation import NewTable
+from airflow_cloudfiles.engine.delta.write.evolve import Evolution
+from airflow_cloudfiles.engine.delta.write.former_rows import (
+    FormerRows,
+    refuse_former,
+    replacing,
+)
+from airflow_cloudfiles.engine.delta.write.layout import FileLayout
+from airflow_cloudfiles.engine.delta.write.rows import TableWrite, write_rows
+from airflow_cloudfiles.engine.options.sink import SinkOptions, TaskSinkOptions
+from airflow_cloudfiles.engine.reading.splits import Split
+from airflow_cloudfiles.engine.storage import open_store
+
+
+class DeltaWriter(TableWriter):
+    """Writes micro-batches of one stream to one Delta table."""
+
+    def __init__(self, target: str, options: SinkOptions, **stream: Any) -> None:
+        super().__init__(target, options, **stream)
+        self._evolution = Evolution(
+            merge_schema=self._options.merge_schema is True,
+            widening=widening_rule(self._options, default=False),
+        )
+        self._new = NewTable.of(self._options)
+        self._merge = MergeRule.of(self._options)
+        self._how = TableWrite(
+            self._opened(),
+            self._evolution,
+            target_bytes=self._options.target_file_size,
+            is_staged=self._merge is not None,
+        )
+
+    def _opened(self) -> TableState | None:
+        """The table as it is before the micro-batch, by which the tasks write.
+
+        A writer is made anew for each micro-batch. Where another writer changes the table
+        meanwhile, the commit notices.
+        """
+        if self._written == "files":  # the run has checked it
+            return table_state(self._target)
+        return check_target(
+            self._target,
+            self._arrow_schema,
+            merge_schema=self._evolution.merge_schema,
+            widening=self._evolution.widening,
+            new=self._new,
+        )
+
+    def _write_rows(self, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
+        schema = self._arrow_schema
+        layout = self._how.layout(schema)
+        files = write_rows(self._target, schema, rows, layout, self._how.settings)
+        crash_point("after-data-files")
+        counts = {"rows": sum(file.rows for file in files)}
+        return TaskWritten(files, schema, counts, layout=layout)
+
+    def write_splits(self, splits: Sequence[Split]) -> TaskWritten:
+        """Read, parse and write splits (`write_splits`)."""
+        return write_splits(self._target, splits, self._how, self._options)
+
+    def make_visible(
+        self,
+        batch: BatchId,
+        written: Sequence[TaskWritten],
+        expected: Expected | None,
+        former: Sequence[FormerRows],
+    ) -> Committed:
+        """Commit data files (`TableWriter.make_visible`)."""
+        is_first = expected is None and batch.number == 0 and batch.replay is None
+        if self._state and is_first:
+            sink_state.refuse_known_origin(open_store(self._state), self._target)
+        lead = lead_of(written)
+        what: dict[str, Any] = {
+            "batch": batch,
+            "files": [file for message in written for file in message.files],
+            "schema": self._arrow_schema if lead is None else lead.schema,
+            "merge_schema": self._evolution.merge_schema,
+            "widening": self._evolution.widening,
+            "new": self._new,
+            "expected": expected,
+        }
+        if self._merge is not None:
+            refuse_former(former, self._target, "its stream merges")
+            return merge_batch(self._target, rule=self._merge, **what)
+        layout = None if lead is None else lead.layout
+        return commit_batch(self._target, layout=layout, append=replacing(former), **what)
+
+    def _knows(self, batch: BatchId) -> bool:
+        return has_batch(open_to_write(self._target), self._target, batch)
+
+    def _remove(self, files: Sequence[Any]) -> None:
+        remove_files(self._target, files)
+
+    def _care_for(self) -> dict[str, int]:
+        return auto_compact(self._target, self._options)
+
+
+def write_splits(
+    target: str,
+    splits: Sequence[Split],
+    how: TableWrite,
+    expected: TaskSinkOptions | None = None,
+) -> TaskWritten:
+    """Read and parse splits, and write them to data files nobody sees yet.
+
+    Args:
+        target: Path or URI of the table.
+        splits: Of one micro-batch.
+        how: How rows become data files.
+        expected: What is expected of the batch; `None` for nothing.
+
+    Raises:
+        ReadError: A file cannot be read (see `TaskReader`).
+        UnknownFieldException: A record has a field that the schema lacks.
+        SchemaMismatchError: The columns do not fit the table, or a value is null where none may be.
+        TargetUnreachableError: The place of the table failed.
+    """
+    files: list[DataFile] = []
+    counts: dict[str, int] = {}
+    schema: pa.Schema | None = None
+    layout: FileLayout | None = None
+    observer = Observer(expected)
+    for split in splits:
+        reader = observer.reader(split)
+        if schema is None:
+            schema = reader.arrow_schema
+            layout = how.layout(schema)
+        files += write_rows(target, schema, observer.rows(split, reader), layout, how.settings)
+        counts = added(counts, flat(reader.counts))
+    crash_point("after-data-files")
+    version = splits[0].context.schema_version if splits else None
+    return TaskWritten(files, schema or pa.schema([]), counts, version, layout, observer.observed)

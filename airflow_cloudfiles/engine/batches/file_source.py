@@ -1,0 +1,196 @@
+"""Plan the micro-batches of a run from the files that have arrived, and cut them into splits.
+
+The plan log says what a batch is, the records of the sink what is committed. So this has no log of
+its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.engine.batches.run import Planned, Task
+from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
+from airflow_cloudfiles.engine.counted import counted
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.errors import StateLockedError
+from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
+from airflow_cloudfiles.engine.intake.opening import Opened, opened_at_once
+from airflow_cloudfiles.engine.reading.fetch import packed
+from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
+from airflow_cloudfiles.engine.state.position import position_of_a_job
+from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
+from airflow_cloudfiles.engine.stream import definition
+from airflow_cloudfiles.engine.stream.locations import QueryLocations
+from airflow_cloudfiles.engine.stream.task_reader import TaskReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
+    from airflow_cloudfiles.engine.intake.intake import Intake
+    from airflow_cloudfiles.engine.locks.run_lock import RunLock
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+    from airflow_cloudfiles.engine.storage import ObjectStore
+    from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
+
+LOCK_PATIENCE_SECONDS = 20.0
+"""How long a run or a query waits for its predecessor's process to go away."""
+_log = logging.getLogger(__name__)
+
+
+class FileBatches:
+    """The micro-batches of a run whose source is files (`BatchSource`).
+
+    Args:
+        options: Of the source, with its path.
+        checkpoint_location: Where the state is.
+        after_batch: The last committed batch, as the run has found it; -1 for none.
+        up_to: Where the run ends.
+        parallelism: How many tasks can run at a time.
+        known: What was read of the state; `None` to read it now.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of a run
+        self,
+        options: CloudFilesOptions,
+        checkpoint_location: str,
+        *,
+        after_batch: int,
+        up_to: Offset,
+        parallelism: int,
+        known: Opened | None = None,
+    ) -> None:
+        self._options = options
+        self._location = checkpoint_location
+        self._up_to = up_to
+        self._parallelism = parallelism
+        self._known = known
+        self._number = after_batch
+        self._start = START
+        self._intake: Intake | None = None
+        self._lock: RunLock | None = None
+        self._resolved: ResolvedSchema | None = None
+
+    def open(self) -> None:
+        """Open the state under the run lock.
+
+        Raises:
+            StateLockedError: Another run or query is at work, or was since the run has looked.
+            CloudFilesError: The schema or the state cannot be used.
+        """
+        with opened_at_once(self._location, self._known):
+            self._resolved = definition.resolve_schema(self._options)
+            definition.check_readable(self._resolved, self._options)
+            self._intake, self._lock = definition.open_intake(
+                self._options, QueryLocations(self._location), LOCK_PATIENCE_SECONDS
+            )
+            self._start = self._begun(self._intake)
+            self._intake.check()
+
+    def plan(self) -> Planned | None:
+        """Plan the next micro-batch, and cut its files into splits."""
+        intake, resolved = self._intake, self._resolved
+        assert intake is not None  # noqa: S101 - `open` sets it
+        assert resolved is not None  # noqa: S101 - `open` sets it
+        start, options = self._start, self._options
+        end = intake.plans.plan(intake.files, start, options.read_limit, self._up_to)
+        if end == start:
+            return None
+        crash_point("after-spark-offset")
+        intake.plans.check(start, end)
+        files = list(intake.files.slice(start, end))
+        context = definition.batch_context(
+            options,
+            resolved,
+            intake,
+            start=start,
+            end=end,
+        )
+        splits = split_up(intake.source, files, context, self._parallelism)
+        number = self._number + 1
+        how_many = counted(len(files), "file"), counted(len(splits), "split")
+        _log.info("Micro-batch %s, from %s to %s: %s, %s", number, start, end, *how_many)
+        return Planned(number, splits, end)
+
+    def task(self, writer: TableWriter) -> Task:
+        """What reads, parses and writes a split."""
+        return partial(write_split, writer)
+
+    def rows(self) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+        """What reads the rows of a split."""
+        return _rows
+
+    def committed(self, planned: Planned) -> None:
+        """Go on behind a micro-batch."""
+        crash_point("after-spark-commit")
+        self._number, self._start = planned.number, planned.end
+
+    def say(self) -> None:
+        """Log what is left of what the run ingests."""
+        assert self._intake is not None  # noqa: S101 - `open` sets it
+        left = self._intake.outstanding(up_to=self._up_to)
+        how_many = counted(left.files, "file"), counted(left.bytes, "byte")
+        _log.info("Still to ingest: %s, %s", *how_many)
+
+    def close(self) -> None:
+        """Free the state."""
+        intake, self._intake = self._intake, None
+        if intake is not None:
+            intake.close()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release_aside()
+
+    def _begun(self, intake: Intake) -> Offset:
+        """Where the run begins, which has looked before it had the run lock.
+
+        Raises:
+            StateLockedError: A query has committed batches meanwhile.
+        """
+        found, _ = side_by_side(
+            intake.state,
+            lambda: position_of_a_job(intake.state, intake.plans),
+            intake.files.operations.meet,  # none is added while this process has the lock
+        )
+        if found.batch != self._number:
+            raise StateLockedError(
+                f"Another query has committed up to batch {found.batch} of "
+                f"{printable_path(intake.state.uri)}, while this run started behind batch "
+                f"{self._number}. Run again."
+            )
+        intake.begin_at(found)
+        return found.end
+
+
+def split_up(
+    source: ObjectStore, files: Sequence[FileEntry], context: BatchContext, parallelism: int
+) -> list[Split]:
+    """Cut the files of a micro-batch into splits.
+
+    Args:
+        source: Where they are.
+        files: All of them.
+        context: Of the micro-batch.
+        parallelism: How many tasks can run at a time.
+    """
+    can_cut = context.options.format_options.can_split()
+    found = packed(source, files, parallelism=parallelism, can_cut=can_cut)
+    # Where all files were excluded, an empty batch is one nevertheless.
+    return [Split(context, ranges) for ranges in found or [()]]
+
+
+def write_split(writer: TableWriter, split: Split) -> TaskWritten:
+    """Read, parse and write one split, in the process of a task."""
+    crash_point("before-read")
+    log_to_stderr()
+    return writer.write_splits([split])
+
+
+def _rows(split: Split) -> Iterator[pa.RecordBatch]:
+    """Read and parse one split, in the process of a task."""
+    crash_point("before-read")
+    log_to_stderr()
+    yield from TaskReader(split).read()

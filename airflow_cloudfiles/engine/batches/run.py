@@ -1,0 +1,169 @@
+"""Carry the micro-batches of a run to the table, one after the other.
+
+1. Open the state under the run lock, where the last committed batch ends.
+2. Plan a micro-batch: its range is recorded before anything of it is read.
+3. Have the executor read, parse and write its parts, to data files nobody sees yet.
+4. Commit them, and record the batch in the state.
+5. Go on with 2 until all that the run has to ingest is planned.
+
+A run that is killed anywhere is followed by one that does the same from where the state is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
+
+Task = Callable[[Any], "TaskWritten"]
+"""Reads a part of a micro-batch and writes it to data files, in the process of a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A micro-batch whose range is recorded.
+
+    Attributes:
+        number: Of the stream.
+        parts: What its tasks read; each can be pickled.
+        end: Where it ends.
+    """
+
+    number: int
+    parts: Sequence[Any]
+    end: Any
+
+
+class BatchSource(Protocol):
+    """What the micro-batches of a run are made of."""
+
+    def open(self) -> None:
+        """Open the state, where the last committed batch ends."""
+
+    def plan(self) -> Planned | None:
+        """Plan the next micro-batch; `None` where nothing is left of what the run ingests."""
+
+    def task(self, writer: TableWriter) -> Task:
+        """What carries a part of a micro-batch to the data files of a writer; can be pickled."""
+
+    def rows(self) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+        """What reads the rows of a part of a micro-batch; can be pickled."""
+
+    def committed(self, planned: Planned) -> None:
+        """Take note of a micro-batch that is committed and recorded."""
+
+    def close(self) -> None:
+        """Free what `open` holds; harmless when it was not called."""
+
+
+class Executor(Protocol):
+    """What carries the tasks of micro-batches."""
+
+    def carry(self, task: Task, splits: Sequence[Any], number: int) -> list[TaskWritten]:
+        """Carry out a task for each part of a micro-batch.
+
+        Args:
+            task: What a task does.
+            splits: The parts.
+            number: Of the micro-batch.
+
+        Returns:
+            What each has written, in the order of the parts.
+
+        Raises:
+            TaskFailed: One has failed; the others are given up.
+        """
+
+
+class TaskFailed(Exception):  # noqa: N818 - it carries an error, and is none that anyone sees
+    """A task has failed.
+
+    Attributes:
+        failure: What it failed with.
+        written: What other tasks have written; `None` where one has not ended.
+    """
+
+    def __init__(self, failure: BaseException, written: Sequence[TaskWritten | None]) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+        self.written = list(written)
+
+
+def run_batches(
+    source: BatchSource, write: Callable[[Planned], None], *, check: Callable[[], None]
+) -> None:
+    """Ingest all that a run has before it.
+
+    Args:
+        source: What the micro-batches are made of.
+        write: Writes and commits one (`WrittenByTasks`).
+        check: Called before each micro-batch; raises to end the run.
+
+    Raises:
+        CloudFilesError: What stopped it. What was committed stays.
+    """
+    with closing(source):
+        source.open()
+        while True:
+            check()
+            planned = source.plan()
+            if planned is None:
+                return
+            write(planned)
+            source.committed(planned)
+
+
+class WrittenByTasks:
+    """Has tasks read and write a micro-batch, then commits it.
+
+    Args:
+        executor: What carries the tasks.
+        source: What the micro-batches are made of.
+        new_writer: Makes the writer of one micro-batch, for the table as it is then.
+    """
+
+    def __init__(
+        self, executor: Executor, source: BatchSource, new_writer: Callable[[], TableWriter]
+    ) -> None:
+        self._executor = executor
+        self._source = source
+        self._new_writer = new_writer
+
+    def __call__(self, planned: Planned) -> None:
+        """Write and commit; remove what tasks have written where one fails.
+
+        Raises:
+            CloudFilesError: What failed.
+        """
+        writer = self._new_writer()
+        task = self._source.task(writer)
+        carried = partial(self._executor.carry, task, planned.parts, planned.number)
+        commit_or_abort(writer, planned.number, carried)
+
+
+def commit_or_abort(
+    writer: TableWriter, number: int, carried: Callable[[], Sequence[TaskWritten]]
+) -> None:
+    """Commit what the tasks of a micro-batch write; remove it where one of them fails.
+
+    Args:
+        writer: Of the micro-batch.
+        number: Of the micro-batch.
+        carried: Has the tasks carried; gives what they have written.
+
+    Raises:
+        CloudFilesError: What failed.
+    """
+    try:
+        written = carried()
+    except TaskFailed as failed:
+        writer.abort(failed.written, number)
+        raise failed.failure from failed.failure.__cause__
+    writer.commit(written, number)

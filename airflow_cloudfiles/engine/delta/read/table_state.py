@@ -1,0 +1,269 @@
+"""Give the columns, the properties and the protocol of a table's version.
+
+Small: tasks get it, which write data files by it, and a commit compares it with the newest version.
+A stream reads with that of one version. Which differences between two of them are a change for a
+stream is Delta's rule: any of the schema but the high-water marks of identity columns, of the
+partition columns, of the protocol, and of configuration under Delta's own names.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from pyspark.sql.types import StructType
+
+from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
+from airflow_cloudfiles.engine.delta.read.actions import Metadata, Protocol
+from airflow_cloudfiles.engine.delta.read.columns import without_internals
+from airflow_cloudfiles.engine.delta.read.features import features_of
+from airflow_cloudfiles.engine.delta.read.log import damaged_log
+from airflow_cloudfiles.engine.errors import TargetCorruptedError
+from airflow_cloudfiles.engine.types import as_nullable
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from airflow_cloudfiles.engine.delta.read.snapshot import Snapshot
+
+MODE: Final = "delta.columnMapping.mode"
+MAX_ID: Final = "delta.columnMapping.maxColumnId"
+WIDENS: Final = "delta.enableTypeWidening"
+WIDENING: Final = "typeWidening"
+"""The table feature with which types widen in the metadata."""
+_OWN: Final = "delta."
+_HIGH_WATER_MARK: Final = "delta.identity.highWaterMark"
+_TOO_MANY: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What a version of a table says of itself.
+
+    Attributes:
+        target: The table, for messages.
+        version: Its number; -1 for a table that is not there yet.
+        metadata: Its columns and properties.
+        protocol: What writers and readers must support.
+    """
+
+    target: str
+    version: int
+    metadata: Metadata
+    protocol: Protocol
+
+    @classmethod
+    def of(cls, table: DeltaTable, target: str) -> TableState:
+        """The state of a table that is open."""
+        metadata, protocol = table.metadata(), table.protocol()
+        return cls(
+            target,
+            table.version(),
+            Metadata(
+                id=str(metadata.id),
+                schema_string=table.schema().to_json(),
+                partition_columns=list(metadata.partition_columns),
+                configuration=dict(metadata.configuration),
+                name=metadata.name,
+                description=metadata.description,
+                created_time=metadata.created_time,
+            ),
+            Protocol(
+                protocol.min_reader_version,
+                protocol.min_writer_version,
+                protocol.reader_features,
+                protocol.writer_features,
+            ),
+        )
+
+    @classmethod
+    def at(cls, found: Snapshot | TableState) -> TableState:
+        """The state of a version that this package's own reader has read."""
+        return cls(found.target, found.version, found.metadata, found.protocol)
+
+    def after(
+        self, version: int, metadata: Metadata | None, protocol: Protocol | None
+    ) -> TableState:
+        """The state that a later version leads to, with what it says."""
+        metadata, protocol = metadata or self.metadata, protocol or self.protocol
+        return replace(self, version=version, metadata=metadata, protocol=protocol)
+
+    def changed(self, **metadata: Any) -> TableState:
+        """The same table with other metadata."""
+        return replace(self, metadata=msgspec.structs.replace(self.metadata, **metadata))
+
+    def with_columns(self, columns: StructType, **properties: str) -> TableState:
+        """The same table with other columns, and more properties."""
+        text = json.dumps(columns.jsonValue(), separators=(",", ":"), ensure_ascii=False)
+        configuration = {**self.configuration, **properties}
+        return self.changed(schema_string=text, configuration=configuration)
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """Its properties."""
+        return {key: value or "" for key, value in self.metadata.configuration.items()}
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """Names of the columns that it is partitioned by, in their order."""
+        return self.metadata.partition_columns
+
+    @property
+    def columns(self) -> StructType:
+        """Its columns, with Delta's notes.
+
+        Raises:
+            TargetCorruptedError: They cannot be read.
+        """
+        try:
+            return StructType.fromJson(json.loads(self.metadata.schema_json))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise TargetCorruptedError(
+                f"The schema of the Delta table {self.target} cannot be read in version "
+                f"{self.version}: {error}. Restore the log from a backup."
+            ) from error
+
+    @property
+    def public_schema(self) -> StructType:
+        """The columns as a stream has them; none is `NOT NULL`, which may be relaxed any time."""
+        found = as_nullable(without_internals(self.columns))
+        assert isinstance(found, StructType)  # noqa: S101 - a struct stays one
+        return found
+
+    @property
+    def mode(self) -> str:
+        """How columns find their data in files: `none`, `name` or `id`.
+
+        Raises:
+            TargetCorruptedError: The table has another mode.
+        """
+        if "columnMapping" not in features_of(self.protocol):
+            return "none"
+        mode = self.metadata.property(MODE, "none").lower()
+        if mode not in {"none", "name", "id"}:
+            raise damaged_log(self.target, f"{MODE} is {mode!r}, not none, name or id")
+        return mode
+
+    @property
+    def max_id(self) -> int:
+        """The highest id that a column has had; 0 without column mapping."""
+        return int(self.configuration.get(MAX_ID, "0"))
+
+    @property
+    def features(self) -> frozenset[str]:
+        """The writer features that the protocol names; older protocols name none."""
+        return frozenset(self.protocol.writer_features or ())
+
+    @property
+    def widens_in_metadata(self) -> bool:
+        """Whether types may become wider without rewriting a file."""
+        return self.configuration.get(WIDENS, "").lower() == "true" and WIDENING in self.features
+
+    @property
+    def is_append_only(self) -> bool:
+        """Whether its rows must not change."""
+        return self.configuration.get("delta.appendOnly", "").lower() == "true"
+
+    def metadata_action(self) -> dict[str, Any]:
+        """The action of the log that says all this but the protocol."""
+        metadata = self.metadata
+        named = {"name": metadata.name, "description": metadata.description}
+        return {
+            "metaData": {
+                "id": metadata.id,
+                **{key: value for key, value in named.items() if value is not None},
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": metadata.schema_json,
+                "partitionColumns": metadata.partition_columns,
+                "configuration": self.configuration,
+                "createdTime": metadata.created_time,
+            }
+        }
+
+    def protocol_action(self) -> dict[str, Any]:
+        """The action of the log that says the protocol."""
+        return {"protocol": msgspec.to_builtins(self.protocol)}
+
+    def differs_from(self, other: TableState) -> bool:
+        """Whether a reader has to know of the difference."""
+        return self._compared() != other._compared()
+
+    def _compared(self) -> tuple[Any, ...]:
+        metadata, protocol = self.metadata, self.protocol
+        return (
+            _without_marks(_loaded(metadata.schema_json)),
+            metadata.partition_columns,
+            {key: each for key, each in metadata.configuration.items() if key.startswith(_OWN)},
+            protocol.min_reader_version,
+            protocol.min_writer_version,
+            frozenset(protocol.reader_features or ()),
+            frozenset(protocol.writer_features or ()),
+        )
+
+    def shown(self) -> str:
+        """The state in three lines of an error, as Delta has them."""
+        schema = TableColumns.of(self).public_schema.simpleString()
+        if len(schema) > _TOO_MANY:
+            schema = f"{schema[:_TOO_MANY]}..."
+        settings = self.metadata.configuration.items()
+        configuration = ", ".join(f"{key}:{value}" for key, value in settings)
+        versions = f"{self.protocol.min_reader_version},{self.protocol.min_writer_version}"
+        features = sorted(self.features.union(self.protocol.reader_features or ()))
+        named = f",[{','.join(features)}]" if features else ""
+        return (
+            f"Updated schema: {schema}.\nUpdated table configurations: {configuration}.\n"
+            f"Updated table protocol: {versions}{named}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """How data files of a version are read; small, for tasks.
+
+    Attributes:
+        target: The table.
+        schema: Its columns, with Delta's notes.
+        partition_columns: Names of those whose values are in the log.
+        mode: Its column mapping.
+    """
+
+    target: str
+    schema: StructType
+    partition_columns: frozenset[str]
+    mode: str
+
+    @classmethod
+    def of(cls, version: Snapshot | TableState) -> TableColumns:
+        """The columns of a version.
+
+        Raises:
+            TargetCorruptedError: Its schema cannot be read.
+        """
+        state = TableState.at(version)
+        schema = state.columns
+        partitions = CASE_INSENSITIVE.keys(state.partition_columns)
+        names = (each.name for each in schema.fields)
+        spelled = frozenset(name for name in names if CASE_INSENSITIVE.key(name) in partitions)
+        return cls(state.target, schema, spelled, state.mode)
+
+    @property
+    def public_schema(self) -> StructType:
+        """The columns as users see them."""
+        found = without_internals(self.schema)
+        assert isinstance(found, StructType)  # noqa: S101 - a struct stays one
+        return found
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text  # whoever reads it says what is wrong
+
+
+def _without_marks(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_marks(each) for key, each in value.items() if key != _HIGH_WATER_MARK}
+    return [_without_marks(each) for each in value] if isinstance(value, list) else value

@@ -1,1 +1,0 @@
-"""How do the runs of one user on one machine share a Spark that is already warm?"""

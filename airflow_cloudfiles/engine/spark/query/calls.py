@@ -1,0 +1,91 @@
+"""Which calls were made on a reader or writer of PySpark?
+
+PySpark hands them to the JVM, and cannot say afterwards what was set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.options.sink import partition_option
+from airflow_cloudfiles.engine.spark.tables.save import flattened
+
+_START_NAMES = {"path", "tableName", "format", "outputMode", "partitionBy", "queryName"}
+"""The arguments of `start` and `toTable` that are no options."""
+
+
+def calls_of(builder: Any) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:
+    """The calls made so far on a reader or writer, kept on the object itself."""
+    calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = builder.__dict__.setdefault(
+        "_cloudfiles_calls", []
+    )
+    return calls
+
+
+def options_of(builder: Any, extra: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The options set so far, keyed in lower case (Spark's rule), the last one winning."""
+    found: dict[str, Any] = {}
+    for name, args, kwargs in calls_of(builder):
+        if name == "option":
+            pair = dict(zip(("key", "value"), args, strict=False)) | kwargs
+            found[str(pair["key"]).lower()] = pair["value"]
+        elif name == "options":
+            found.update({key.lower(): value for key, value in kwargs.items()})
+    found.update({key.lower(): value for key, value in (extra or {}).items()})
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def as_typed(builder: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Options under the names that the user typed, for messages."""
+    typed: dict[str, str] = {}
+    for name, args, kwargs in calls_of(builder):
+        keys = [*args[:1], *([kwargs["key"]] if "key" in kwargs else [])]
+        names = kwargs if name == "options" else keys if name == "option" else ()
+        typed.update({str(key).lower(): str(key) for key in names})
+    return {typed.get(key, key): value for key, value in options.items()}
+
+
+def last_argument(builder: Any, name: str) -> Any:
+    """The argument of the last call of a one-argument method; `None` when never called."""
+    values = [[*args, *kwargs.values()][0] for n, args, kwargs in calls_of(builder) if n == name]
+    return values[-1] if values else None
+
+
+def sink_of(writer: Any, kwargs: dict[str, Any]) -> str:
+    """The name of a query's format; empty where none was set."""
+    return str(kwargs.get("format") or last_argument(writer, "format") or "").lower()
+
+
+def partition_of(writer: Any, name: str, kwargs: dict[str, Any]) -> str | None:
+    """The option for the partition columns of a new table of ours: Spark tells its sink of none.
+
+    Raises:
+        OptionError: The table is to be clustered, or is given by its name in a catalog.
+    """
+    sink = sink_of(writer, kwargs)
+    if name == "toTable":
+        raise OptionError(
+            f"The {sink} sink has no catalog, so it knows no table by name. Give the path of the "
+            "table: .start('s3://bucket/tables/name')."
+        )
+    if any(call == "clusterBy" for call, _, _ in calls_of(writer)):
+        raise OptionError(
+            f"The {sink} sink cannot write clustered tables. Leave out clusterBy, use partitionBy, "
+            "or use Delta's own jars."
+        )
+    columns = kwargs.get("partitionBy") or _partition_columns(writer)
+    if not columns:
+        return None
+    return partition_option([columns] if isinstance(columns, str) else columns)
+
+
+def query_options(writer: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The options of a query: those of its writer, and those of `start()`."""
+    return options_of(writer, {k: value for k, value in kwargs.items() if k not in _START_NAMES})
+
+
+def _partition_columns(writer: Any) -> list[str]:
+    """What the last `partitionBy` names."""
+    calls = [args for name, args, _ in calls_of(writer) if name == "partitionBy"]
+    return flattened(calls[-1] if calls else ())

@@ -1,0 +1,116 @@
+"""Which streams does a query read, and with which options?
+
+Read from the logical plan of its DataFrame, which only a session with a JVM has here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+STATE_HANDOFF: Final = "cloudFiles.internal.token"
+"""Option of a source: the token by which it is handed the checkpoint location."""
+_CHECKPOINT: Final = "checkpointlocation"
+
+
+def streaming_leaves(frame: DataFrame) -> int:
+    """How many streams a query reads."""
+    leaves = cast("Any", frame)._jdf.queryExecution().logical().collectLeaves()  # noqa: SLF001
+    return sum(bool(leaves.apply(index).isStreaming()) for index in range(leaves.size()))
+
+
+def tokens_of(frame: DataFrame) -> tuple[list[str], list[str]]:
+    """The hand-over tokens of the cloudFiles sources in a query.
+
+    Returns:
+        Those of the sources that were not given their checkpoint location, and those of the others.
+    """
+    plan = getattr(frame, "_jdf", None)
+    if plan is None:
+        return [], []
+    leaves = plan.queryExecution().logical().collectLeaves()
+    tokens: list[str] = []
+    located: list[str] = []
+    for index in range(leaves.size()):
+        options = _leaf_options(leaves.apply(index))
+        token = options.get(STATE_HANDOFF.lower())
+        if token:
+            (located if options.get(_CHECKPOINT) else tokens).append(token)
+    return list(dict.fromkeys(tokens)), list(dict.fromkeys(located))
+
+
+def streaming_options(frame: DataFrame) -> list[dict[str, str]]:
+    """The reader options of the streams that a query reads, in their order."""
+    plan = getattr(frame, "_jdf", None)
+    if plan is None:
+        return []
+    leaves = plan.queryExecution().logical().collectLeaves()
+    found = [leaves.apply(index) for index in range(leaves.size())]
+    return [_leaf_options(leaf) for leaf in found if leaf.isStreaming()]
+
+
+def columns_of_leaf(frame: DataFrame) -> tuple[list[int], dict[str, str], str] | str:
+    """Which columns of its only source a query has, if it changes no row.
+
+    Returns:
+        The place in the source of each column; the options of the source, as they were given; and
+        its schema as JSON. Otherwise what in the plan needs the rows.
+    """
+    plan = cast("Any", frame)._jdf.queryExecution().analyzed()  # noqa: SLF001
+    columns = [_id_of(each) for each in _elements(plan.output())]
+    while (kind := plan.getClass().getSimpleName()) in {"Project", "SubqueryAlias"}:
+        if kind == "Project":
+            made = {_id_of(each): _unchanged(each) for each in _elements(plan.projectList())}
+            chosen = [made[each] for each in columns]
+            columns = [each for each in chosen if each is not None]
+            if len(columns) != len(chosen):
+                return "an expression"
+        plan = plan.child()
+    if kind != "StreamingRelationV2":
+        return str(kind)
+    ids = [_id_of(each) for each in _elements(plan.output())]
+    if not set(columns) <= set(ids):
+        return "a metadata column"
+    return list(map(ids.index, columns)), _given_options(plan), str(plan.schema().json())
+
+
+def _unchanged(expression: Any) -> int | None:
+    """The id of the column that an expression gives under this or another name, or `None`."""
+    kind = expression.getClass().getSimpleName()
+    if kind == "AttributeReference":
+        return _id_of(expression)
+    if kind == "Cast" and not expression.dataType().equals(expression.child().dataType()):
+        return None
+    return _unchanged(expression.child()) if kind in {"Alias", "Cast"} else None
+
+
+def _id_of(expression: Any) -> int:
+    return int(expression.exprId().id())
+
+
+def _elements(sequence: Any) -> list[Any]:
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def _leaf_options(leaf: Any) -> dict[str, str]:
+    """The reader options of a leaf of a logical plan, keyed in lower case."""
+    return {key.lower(): value for key, value in _given_options(leaf).items()}
+
+
+def _given_options(leaf: Any) -> dict[str, str]:
+    """The reader options of a leaf of a logical plan, as they were given."""
+    kind = leaf.getClass().getSimpleName()
+    if kind == "UnresolvedDataSource":  # Spark 4.3
+        entries = leaf.options()
+        iterator = entries.iterator()
+        pairs = []
+        while iterator.hasNext():
+            pair = iterator.next()
+            pairs.append((pair.productElement(0), pair.productElement(1)))
+    elif kind == "StreamingRelationV2":  # Spark 4.2
+        pairs = list(dict(leaf.extraOptions().asCaseSensitiveMap()).items())
+    else:
+        return {}
+    return {str(key): str(value) for key, value in pairs}

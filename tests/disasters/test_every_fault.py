@@ -1,0 +1,69 @@
+"""Whatever call of the system fails once, a run ends with an error of ours that says what helps.
+
+`EXAMPLES=all` fails each call that a run makes on its own files, with each error; otherwise some.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.support.faults import Fault, FaultyProcess
+from tests.support.laws import ALL, SEED
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        shutil.which("strace") is None, reason="strace is not installed (apt-get install strace)"
+    ),
+]
+
+RUN = """
+def work():
+    import deltalake
+    from tests.support.ingested import Ingested
+    Ingested(ROOT).run()
+"""
+ERRORS = {"EIO": True, "ESTALE": True, "ENOSPC": True, "EACCES": False}
+"""What a call fails with, and whether a retry helps."""
+TRIED = 3
+_OF_OPEN_FILES = {"close", "fstat", "fsync", "fdatasync", "ftruncate", "lseek", "pread64", "read"}
+_OF_OPEN_FILES |= {"pwrite64", "write", "writev"}
+"""Calls that fail with no lack of permission: who has opened a file may use it."""
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_call_that_fails_once_is_an_error_of_ours_and_loses_no_row(
+    tmp_path: Path, error: str
+) -> None:
+    root, before = tmp_path / "root", tmp_path / "before"
+    (root / "in").mkdir(parents=True)
+    (root / "in/0.json").write_text('{"a": "0"}\n')
+    process = FaultyProcess(RUN, root, tmp_path / "log")
+    assert process.run(0) == {"class": ""}
+    (root / "in/1.json").write_text('{"a": "1"}\n')
+    shutil.copytree(root, before)
+    counts = process.trace(1)
+    calls = set(counts) - (_OF_OPEN_FILES if error == "EACCES" else set())
+    cases = [
+        Fault(call, each, error) for call in sorted(calls) for each in range(1, counts[call] + 1)
+    ]
+    chosen = cases if ALL else random.Random(f"{SEED}/{error}").sample(cases, TRIED)
+    wrong = []
+    for fault in chosen:
+        shutil.rmtree(root)
+        shutil.copytree(before, root)
+        failed = process.run(1, fault)
+        # Only the next run can tell whether a commit was taken, whatever kept this one from it.
+        helps = ERRORS[error] or "may not have taken" in failed.get("message", "")
+        if "raw" in failed or (failed["class"] and failed["is_retryable"] != helps):
+            wrong.append((fault, failed))
+        after = process.run(2)
+        rows = DeltaTable(str(root / "table")).to_pyarrow_dataset().to_table()["a"].to_pylist()
+        if sorted(rows) != ["0", "1"] or after != {"class": ""}:
+            wrong.append((fault, failed, after, rows))
+    assert not wrong
