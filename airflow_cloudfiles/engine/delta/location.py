@@ -56,6 +56,8 @@ _REFUSAL = re.compile(
     r"|os error (1|13|20|21|30)\b"  # not permitted, denied, not a directory, is one, read-only
 )
 """What `deltalake` says when the place refused: it raises one class for everything."""
+_NOT_BEGUN = re.compile(r"Unable to open file .+#\d+")
+"""It could not even open the file that it gives the name of the next version."""
 _OUTAGE = re.compile(
     # 416: it asked for the rest of an answer that was cut off at its very end.
     r"status code (408|409|416|429|5\d\d)|HTTP status (server error|client error \((408|409|429) )"
@@ -202,8 +204,10 @@ class DeltaLocation:
 
         On a disk, only the next try can tell whether a commit was taken that the disk then failed.
         """
-        is_unknown = self.folder is not None and what.startswith("may not have taken")
-        return not is_unknown and _REFUSAL.search(reason) is not None
+        if _REFUSAL.search(reason) is None:
+            return False
+        is_commit = self.folder is not None and what.startswith("may not have taken")
+        return not is_commit or _NOT_BEGUN.search(reason) is not None
 
     def _failed(self, what: str, reason: str, *, lasts: bool) -> SinkError:
         failure = f"The Delta table {self.target} {what}: {reason}"
