@@ -58,7 +58,7 @@ def test_a_call_that_fails_once_is_an_error_of_ours_and_loses_no_row(
         shutil.rmtree(root)
         shutil.copytree(before, root)
         failed = process.run(1, fault)
-        # Only the next run can tell whether a commit was taken, unless its file was not even opened.
+        # Only the next run can tell if a commit was taken, unless its file was not even opened.
         text = failed.get("message", "")
         is_unknown = "may not have taken" in text and "Unable to open file" not in text
         helps = ERRORS[error] or is_unknown
