@@ -18,39 +18,10 @@ FEW, MORE = 3, 7
 LACKS = "was started without spark.python.daemon.module"
 
 
-def test_more_runs_add_no_process(server: ConnectServer, stream: ConnectStream) -> None:
-    few = after(FEW, server, stream)
-    assert after(MORE, server, stream) <= few
-    assert LACKS not in "\n".join(stream.log)
-
-
-def test_more_runs_add_no_process_to_a_server_that_lacks_the_configuration_and_each_says_so(
-    tmp_path: Path, stream: ConnectStream
+def test_more_runs_add_no_process_and_the_daemon_of_an_idle_session_ends(
+    server: ConnectServer, stream: ConnectStream
 ) -> None:
-    with ConnectServer(tmp_path / "server", is_bare=True) as server:
-        few = after(FEW, server, stream)
-        assert after(MORE, server, stream) <= few
-        land(stream, 1, first=MORE)
-        stream.log.clear()
-        report = stream.run(server.remote)
-    assert [LACKS in warning for warning in report["warnings"]] == [True]
-    assert sum(LACKS in line for line in stream.log) == 1
-
-
-def after(count: int, server: ConnectServer, stream: ConnectStream) -> int:
-    """The number of processes after so many runs in all, each of which has read a file."""
-    done = len(list(stream.source.iterdir()))
-    for number in range(done, count):
-        land(stream, 1, first=number)
-        stream.run(server.remote)
-    assert ids(stream) == each_once(count)
-    return len(server.pythons())
-
-
-def test_the_daemon_of_a_session_ends_when_it_is_idle_and_comes_back_with_work(
-    server: ConnectServer,
-) -> None:
-    """A session of somebody who has not turned the isolation of artifacts off."""
+    """The session is of somebody who has not turned the isolation of artifacts off."""
     from pyspark.sql.connect.session import SparkSession
 
     before = pids(server)
@@ -60,11 +31,37 @@ def test_the_daemon_of_a_session_ends_when_it_is_idle_and_comes_back_with_work(
         work(spark)
         own = pids(server) - before
         assert own
+        few = after(FEW, server, stream) - own
+        assert len(after(MORE, server, stream) - own) <= len(few)
+        assert LACKS not in "\n".join(stream.log)
         # Spark ends idle workers after a minute, and their daemon ends when it has none.
         until(lambda: not own & pids(server), every=1)
         work(spark)
     finally:
         spark.stop()
+
+
+def test_more_runs_add_no_process_to_a_server_that_lacks_the_configuration_and_each_says_so(
+    tmp_path: Path, stream: ConnectStream
+) -> None:
+    with ConnectServer(tmp_path / "server", is_bare=True) as server:
+        few = after(FEW, server, stream)
+        assert len(after(MORE, server, stream)) <= len(few)
+        land(stream, 1, first=MORE)
+        stream.log.clear()
+        report = stream.run(server.remote)
+    assert [LACKS in warning for warning in report["warnings"]] == [True]
+    assert sum(LACKS in line for line in stream.log) == 1
+
+
+def after(count: int, server: ConnectServer, stream: ConnectStream) -> set[int]:
+    """The processes after so many runs in all, each of which has read a file."""
+    done = len(list(stream.source.iterdir()))
+    for number in range(done, count):
+        land(stream, 1, first=number)
+        stream.run(server.remote)
+    assert ids(stream) == each_once(count)
+    return pids(server)
 
 
 def pids(server: ConnectServer) -> set[int]:
