@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from airflow_cloudfiles.engine.job.start_conf import MEANINGS
+from airflow_cloudfiles.engine.spark.start_conf import MEANINGS
 from airflow_cloudfiles.engine.options import refusals
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS
 from airflow_cloudfiles.engine.options.declared import Option, OptionGroup, options_of

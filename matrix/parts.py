@@ -95,7 +95,7 @@ PARTS: Final = (
         "PySpark's protocol of Python data sources; queries into Delta and Parquet: inference, "
         "evolution, a restart with the new column, errors by class; jobs and queries on one state",
         (
-            "tests/unit/job/test_forked_python.py",
+            "tests/unit/spark/test_forked_python.py",
             "tests/spark/test_start_of_spark.py",
             "tests/spark/test_plain_pyspark.py",
             "tests/spark/test_jobs_and_queries.py",

@@ -89,7 +89,7 @@ SLOW_FILES = (
     "unit/job/test_compaction_by_runs.py",
     "unit/job/test_file_operations.py",
     "unit/job/test_file_operations_by_content.py",
-    "unit/job/test_forked_python.py",
+    "unit/spark/test_forked_python.py",
     "unit/job/test_lost_batches.py",
     "unit/job/test_nothing_new.py",
     "unit/job/test_replay.py",

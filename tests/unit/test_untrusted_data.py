@@ -32,7 +32,7 @@ ALLOWED = {
     ("__init__.py", "imports by name"): _OURS,
     ("engine/discovery/services/__init__.py", "imports by name"): _OURS,
     ("engine/formats/registry.py", "imports by name"): _OURS,
-    ("engine/job/forked_python.py", "imports by name"): _OURS,
+    ("engine/spark/python_processes/forked_python.py", "imports by name"): _OURS,
     ("engine/job/transform/function.py", "calls compile"): _FUNCTION,
     ("engine/job/transform/function.py", "calls exec"): _FUNCTION,
     ("engine/job/transform/function.py", "imports by name"): _FUNCTION,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_cloudfiles.engine.inference.tasks import Workers
-    from airflow_cloudfiles.engine.job.forked_python import ForkedDaemon
+    from airflow_cloudfiles.engine.spark.python_processes.forked_python import ForkedDaemon
 
 ASSUMED_WORKERS = 8
 """Tasks at a time on a cluster of which nothing is known before its session is there."""

@@ -23,10 +23,10 @@ from airflow_cloudfiles.engine.batches.local import LocalProcesses, cores
 from airflow_cloudfiles.engine.batches.spark_tasks import SparkTasks
 from airflow_cloudfiles.engine.errors import RunFailedError, UnsupportedOptionError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.job import forked_python
 from airflow_cloudfiles.engine.job.jvm import Jvm
 from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, LAUNCHED, default_conf
 from airflow_cloudfiles.engine.spark import handoff
+from airflow_cloudfiles.engine.spark.python_processes import forked_python
 from airflow_cloudfiles.engine.storage.uri import is_iceberg
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.errors import CloudFilesError
     from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
     from airflow_cloudfiles.engine.job.connect.server import SparkConnect
-    from airflow_cloudfiles.engine.job.forked_python import ForkedDaemon
     from airflow_cloudfiles.engine.job.spec import JobSpec
+    from airflow_cloudfiles.engine.spark.python_processes.forked_python import ForkedDaemon
 
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 _log = logging.getLogger(__name__)

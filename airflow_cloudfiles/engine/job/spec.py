@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.job import start_conf
 from airflow_cloudfiles.engine.options.sink import OF_SINK, TaskSinkOptions
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.options.values import check_ends
+from airflow_cloudfiles.engine.spark import start_conf
 from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PREFIX, SPEC_VERSION
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import reaching_state

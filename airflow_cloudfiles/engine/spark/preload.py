@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -86,15 +87,16 @@ def hide_pandas() -> None:
         sys.meta_path.insert(0, _Hidden())
 
 
-def preload(*, for_iceberg: bool = False) -> None:
+def preload(more: Sequence[str] = (), *, for_iceberg: bool = False) -> None:
     """Import what the processes will need.
 
     Args:
+        more: Modules besides those of tasks.
         for_iceberg: Whether they write to a table of an Iceberg catalog.
     """
     for name in PRELOADED:
         importlib.import_module(name)
-    for name in (*OPTIONAL, *(ICEBERG if for_iceberg else ())):
+    for name in (*OPTIONAL, *more, *(ICEBERG if for_iceberg else ())):
         with suppress(ModuleNotFoundError):
             importlib.import_module(name)
     gc.collect()

@@ -47,6 +47,7 @@ from airflow_cloudfiles.engine.spark import (
 from airflow_cloudfiles.engine.spark.checkpoint_after_jobs import go_on_after_jobs
 from airflow_cloudfiles.engine.spark.given_schema import completed, parsed
 from airflow_cloudfiles.engine.spark.progress_metrics import show_metrics
+from airflow_cloudfiles.engine.spark.python_processes import fork_server
 from airflow_cloudfiles.engine.spark.query.calls import (
     as_typed,
     calls_of,
@@ -70,6 +71,7 @@ from airflow_cloudfiles.engine.spark.query_errors import as_query_exception
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import zone_warning
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource
+from airflow_cloudfiles.engine.spark.start_conf import FORKED_DAEMON, is_on
 from airflow_cloudfiles.engine.spark.state_source import CloudFilesStateDataSource
 from airflow_cloudfiles.engine.spark.tables import queries
 from airflow_cloudfiles.engine.spark.tables.iceberg_sink import IcebergDataSource
@@ -140,14 +142,17 @@ def _use_this_python(spark: SparkSession) -> None:
     """Let local workers run the Python that has this package, unless the user chose another.
 
     Spark takes `python3` from the path, which in an environment that is not activated is another
-    one, and lacks this package.
+    one, and lacks this package. Its processes are forked from one that has imported everything,
+    where that is possible.
     """
     context = getattr(spark, "sparkContext", None)
     if context is None or not str(context.master).startswith("local"):
         return
-    chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
-    if not chosen:
-        context.pythonExec = sys.executable
+    conf = dict(context.getConf().getAll())
+    chosen = os.environ.get("PYSPARK_PYTHON") or conf.get("spark.pyspark.python")
+    if not chosen or chosen == sys.executable:
+        launcher = fork_server.launcher() if is_on(conf, FORKED_DAEMON) else None
+        context.pythonExec = launcher or sys.executable
 
 
 def _has_delta_jar(spark: SparkSession) -> bool:

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.job import forked_python
-from airflow_cloudfiles.engine.job.forked_python import NAME
 from airflow_cloudfiles.engine.processes import descendants
 from airflow_cloudfiles.engine.spark.preload import DAEMON, FORKABLE
+from airflow_cloudfiles.engine.spark.python_processes import forked_python
+from airflow_cloudfiles.engine.spark.python_processes.forked_python import NAME
 from tests.support import pyspark_versions
 from tests.support.waiting import PATIENCE_SECONDS, is_there, until
 
@@ -38,7 +38,7 @@ DAEMON_ENDS_WITH = 1
 DRIVER = """
 import sys, time
 from pathlib import Path
-from airflow_cloudfiles.engine.job import forked_python
+from airflow_cloudfiles.engine.spark.python_processes import forked_python
 from airflow_cloudfiles.engine.spark.preload import hide_pandas
 
 hide_pandas()
@@ -113,14 +113,14 @@ def _start(owner: Owner, *arguments: str, **more: str) -> subprocess.Popen[bytes
     )
 
 
-def _port(daemon: subprocess.Popen[bytes]) -> int:
+def port(daemon: subprocess.Popen[bytes]) -> int:
     assert daemon.stdout is not None
     found: int = struct.unpack(">i", daemon.stdout.read(4))[0]
     return found
 
 
 @contextlib.contextmanager
-def _worker(port: int, secret: str = SECRET) -> Iterator[tuple[int, bytes]]:
+def worker(port: int, secret: str = SECRET) -> Iterator[tuple[int, bytes]]:
     """Have a daemon fork a worker: its process id, and what it answers to a secret."""
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as connection:
         pid: int = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
@@ -129,12 +129,12 @@ def _worker(port: int, secret: str = SECRET) -> Iterator[tuple[int, bytes]]:
         yield pid, connection.recv(length, socket.MSG_WAITALL)
 
 
-def _answer(port: int, secret: str = SECRET) -> bytes:
-    with _worker(port, secret) as (_, answer):
+def answer(port: int, secret: str = SECRET) -> bytes:
+    with worker(port, secret) as (_, answer):
         return answer
 
 
-def _name(pid: int) -> str:
+def name(pid: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text().strip()
     return ""
@@ -142,9 +142,9 @@ def _name(pid: int) -> str:
 
 def test_it_has_the_streams_and_the_environment_of_its_launcher(owner: Owner) -> None:
     daemon = _start(owner)
-    port = _port(daemon)
-    assert _answer(port) == b"ok"
-    assert _answer(port, "another") == b"err"
+    at = port(daemon)
+    assert answer(at) == b"ok"
+    assert answer(at, "another") == b"err"
     output, errors = daemon.communicate(timeout=PATIENCE_SECONDS)  # closes its standard input
     assert (daemon.returncode, output, errors) == (DAEMON_ENDS_WITH, b"", b"")
 
@@ -153,14 +153,14 @@ def test_it_is_one_process_with_one_thread_without_pandas_and_most_of_it_is_shar
     owner: Owner,
 ) -> None:
     daemon = _start(owner)
-    with _worker(_port(daemon)) as (worker, _):
-        forked = [pid for pid in owner.below() if _name(pid) == NAME]
+    with worker(port(daemon)) as (pid_of_worker, _):
+        forked = [pid for pid in owner.below() if name(pid) == NAME]
         assert len(forked) == 2  # the daemon and its worker
-        assert worker in forked
+        assert pid_of_worker in forked
         for pid in forked:
             assert len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
             assert "pandas/_libs" not in Path(f"/proc/{pid}/maps").read_text()
-        [forked_first] = [pid for pid in forked if pid != worker]
+        [forked_first] = [pid for pid in forked if pid != pid_of_worker]
         assert _memory(forked_first, "Private_Dirty") < _memory(forked_first, "Anonymous") / 2
     daemon.communicate(timeout=PATIENCE_SECONDS)
 
@@ -176,7 +176,7 @@ def _memory(pid: int, kind: str) -> int:
 def test_what_writes_to_iceberg_has_pyiceberg(tmp_path: Path, how: str) -> None:
     with _owner(tmp_path, how) as owner:
         daemon = _start(owner)
-        with _worker(_port(daemon)) as (pid, _):
+        with worker(port(daemon)) as (pid, _):
             mapped = Path(f"/proc/{pid}/maps").read_text()
         assert ("/pydantic_core/" in mapped) == (how == "iceberg")  # it is made of its models
         daemon.communicate(timeout=PATIENCE_SECONDS)
@@ -194,9 +194,9 @@ def test_one_that_waits_ends_with_the_driver(how: str, tmp_path: Path) -> None:
 def test_a_daemon_ends_with_its_workers(ending: str, tmp_path: Path) -> None:
     with _owner(tmp_path) as owner:
         daemon = _start(owner)
-        with _worker(_port(daemon)) as (worker, _):
+        with worker(port(daemon)) as (pid_of_worker, _):
             below = owner.below()
-            assert worker in below
+            assert pid_of_worker in below
             if ending == "closed":
                 owner.close()
             else:  # it kills the launcher, and closes the streams
@@ -208,9 +208,9 @@ def test_a_daemon_ends_with_its_workers(ending: str, tmp_path: Path) -> None:
 
 def test_a_second_daemon_is_plain_python(owner: Owner) -> None:
     first, second = _start(owner), None
-    assert _answer(_port(first)) == b"ok"
+    assert answer(port(first)) == b"ok"
     second = _start(owner)
-    assert _answer(_port(second)) == b"ok"
+    assert answer(port(second)) == b"ok"
     for each in (first, second):
         _, errors = each.communicate(timeout=PATIENCE_SECONDS)
         assert each.returncode == DAEMON_ENDS_WITH
@@ -227,7 +227,7 @@ def test_what_is_no_daemon_runs_in_plain_python_and_the_daemon_waits_on(owner: O
         connection.sendall(struct.pack(">I", 5) + b"hello")
         assert connection.recv(1) == b""
     daemon = _start(owner)
-    assert _answer(_port(daemon)) == b"ok"
+    assert answer(port(daemon)) == b"ok"
     _, errors = daemon.communicate(timeout=PATIENCE_SECONDS)
     assert errors == b""
 
@@ -253,7 +253,8 @@ def test_a_process_with_threads_forks_none() -> None:
 
 FORKS_FIRST = """
 import gc, sys
-from airflow_cloudfiles.engine.job import __main__ as driver, forked_python
+from airflow_cloudfiles.engine.job import __main__ as driver
+from airflow_cloudfiles.engine.spark.python_processes import forked_python
 
 def become(control):
     print(gc.isenabled(), gc.get_freeze_count() > 100_000, "pandas" in sys.modules, flush=True)
@@ -280,7 +281,7 @@ def test_a_local_driver_forks_it_before_it_reads_anything(tmp_path: Path) -> Non
 _WITHOUT = """
 import logging, os, sys
 from pathlib import Path
-from airflow_cloudfiles.engine.job import forked_python
+from airflow_cloudfiles.engine.spark.python_processes import forked_python
 from airflow_cloudfiles.engine.processes import descendants
 
 logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stdout)

@@ -24,13 +24,18 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from airflow_cloudfiles.engine.job.daemon_launcher import NUMBER_BYTES, REFUSED, TAKEN
-from airflow_cloudfiles.engine.job.start_conf import FORKED_DAEMON, is_on
 from airflow_cloudfiles.engine.spark.preload import DAEMON, has_one_thread, preload
+from airflow_cloudfiles.engine.spark.python_processes.daemon_launcher import (
+    NUMBER_BYTES,
+    REFUSED,
+    TAKEN,
+)
+from airflow_cloudfiles.engine.spark.start_conf import FORKED_DAEMON, is_on
 
 PYTHON = "spark.pyspark.python"
 NAME = "spark-daemon"
@@ -74,12 +79,7 @@ class ForkedDaemon:
             listener.listen()
             word = _FOR_ICEBERG if for_iceberg else _FOR_FILES
             socket.send_fds(self._control, [word], [listener.fileno()])
-        launcher = folder / "python"
-        script = Path(__file__).with_name("daemon_launcher.py")
-        command = [sys.executable, "-IS", str(script), str(address), sys.executable]
-        launcher.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
-        launcher.chmod(0o700)
-        return launcher
+        return write_launcher(folder, address)
 
     def close(self) -> None:
         """End it, with the workers that it has forked; harmless when it has ended."""
@@ -91,6 +91,21 @@ class ForkedDaemon:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
+
+
+def write_launcher(folder: Path, address: Path) -> Path:
+    """Write what Spark is to start in place of Python.
+
+    Args:
+        folder: Private to this user.
+        address: The socket at which a process listens.
+    """
+    launcher = folder / "python"
+    script = Path(__file__).with_name("daemon_launcher.py")
+    command = [sys.executable, "-IS", str(script), str(address), sys.executable]
+    launcher.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
+    launcher.chmod(0o700)
+    return launcher
 
 
 def fork_early() -> ForkedDaemon | None:
@@ -154,21 +169,42 @@ def _reason_against(conf: Mapping[str, str], daemon: ForkedDaemon | None) -> str
     return ""
 
 
-def _become_daemon(control: socket.socket) -> NoReturn:
+def _become_daemon(control: socket.socket) -> None:
     """Wait for the launcher, then be what it was started for, to the end of that."""
-    code = 1
-    try:
-        with contextlib.suppress(OSError):
-            Path("/proc/self/comm").write_text(NAME, encoding="ascii")
+    with end_as_it_is():
+        name_process(NAME)
         asked, listeners, _, _ = socket.recv_fds(control, len(_FOR_FILES), 1)
         if asked:
             preload(for_iceberg=asked == _FOR_ICEBERG)
             with socket.socket(fileno=listeners[0]) as listener:
-                connection = _taken_over(listener, control)
-            if connection is not None:
+                found = next_request(listener, control, _is_daemon)
+            if found is not None:
                 control.close()
+                found.take()
                 importlib.import_module(DAEMON).manager()
-                connection.close()
+                found.connection.close()
+
+
+def _is_daemon(arguments: Sequence[str]) -> bool:
+    """Whether it is what this process may become; it has no thread then."""
+    return list(arguments[:2]) == ["-m", DAEMON] and has_one_thread()
+
+
+def name_process(name: str) -> None:
+    """Show this process by a name, and what it forks; the command line is its parent's."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(name, encoding="ascii")
+
+
+@contextlib.contextmanager
+def end_as_it_is() -> Iterator[None]:
+    """End this process behind a block, as the interpreter does, but leave its memory as it is.
+
+    Taking the interpreter apart would write to each object, and so copy what is shared.
+    """
+    code = 1
+    try:
+        yield
         code = 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
@@ -178,15 +214,54 @@ def _become_daemon(control: socket.socket) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
-        # Taking the interpreter apart would write to each object, and so copy what is shared.
         os._exit(code)
 
 
-def _taken_over(listener: socket.socket, control: socket.socket) -> socket.socket | None:
-    """Take the streams, environment, folder and arguments of the launcher that Spark has started.
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a launcher asks for.
+
+    Attributes:
+        connection: To the launcher, which ends when this does.
+        asked: Arguments of Python, environment and working directory.
+        streams: Standard input, output and error, as file descriptors of this process.
+    """
+
+    connection: socket.socket
+    asked: Mapping[str, Any]
+    streams: Sequence[int]
+
+    def take(self) -> None:
+        """Take over the streams, the environment, the folder and the arguments."""
+        for number, stream in enumerate(self.streams):
+            os.dup2(stream, number)
+        self.close_streams()
+        os.environ.clear()
+        os.environ.update(self.asked["environment"])
+        time.tzset()
+        os.chdir(self.asked["folder"])
+        paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        sys.path[:0] = [each for each in paths if each]
+        sys.argv = self.asked["arguments"][1:]
+
+    def close_streams(self) -> None:
+        """Close the streams, as file descriptors of this process."""
+        for stream in self.streams:
+            os.close(stream)
+
+
+def next_request(
+    listener: socket.socket, control: socket.socket, is_known: Callable[[Sequence[str]], bool]
+) -> Request | None:
+    """Wait for a launcher that asks for something that is known; refuse others.
+
+    Args:
+        listener: Where launchers connect.
+        control: It ends with the owner of this process.
+        is_known: Whether arguments of Python are something to become.
 
     Returns:
-        The connection to it, which ends when this does; `None` when the driver has ended.
+        The request, which the launcher was told is met; `None` when the owner has ended.
     """
     while control not in select.select([listener, control], [], [])[0]:
         connection, _ = listener.accept()
@@ -196,27 +271,14 @@ def _taken_over(listener: socket.socket, control: socket.socket) -> socket.socke
             print(f"The daemon is not asked for: {error}", file=sys.stderr)  # noqa: T201
             connection.close()
             continue
-        if asked["arguments"][:2] == ["-m", DAEMON] and has_one_thread():
+        request = Request(connection, asked, streams)
+        if is_known(asked["arguments"]):
             connection.sendall(TAKEN)
-            _take(asked, streams)
-            return connection
+            return request
         with connection:
             connection.sendall(REFUSED)
-        for stream in streams:
-            os.close(stream)
+        request.close_streams()
     return None
-
-
-def _take(asked: Mapping[str, Any], streams: Sequence[int]) -> None:
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
-    os.environ.clear()
-    os.environ.update(asked["environment"])
-    time.tzset()
-    os.chdir(asked["folder"])
-    sys.path[:0] = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
-    sys.argv = asked["arguments"][1:]
 
 
 def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:

@@ -16,8 +16,8 @@ FORKED_DAEMON = "spark.cloudFiles.forkedDaemon"
 JVM_ARCHIVE = "spark.cloudFiles.jvmArchive"
 EXECUTOR_PRELOAD = "spark.cloudFiles.executorPreload"
 MEANINGS = {
-    FORKED_DAEMON: "local runs: the daemon that forks Spark's Python workers is itself forked from "
-    "the driver, which has imported everything; on Linux",
+    FORKED_DAEMON: "local runs and queries: Spark's Python processes are forked from one that has "
+    "imported everything; on Linux",
     JVM_ARCHIVE: "local runs: the JVM's classes are kept after the second run on a machine, and "
     "used by later ones",
     EXECUTOR_PRELOAD: "runs on a cluster: an executor imports everything once, not once for each "
