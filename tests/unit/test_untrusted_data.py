@@ -33,6 +33,8 @@ ALLOWED = {
     ("engine/discovery/services/__init__.py", "imports by name"): _OURS,
     ("engine/formats/registry.py", "imports by name"): _OURS,
     ("engine/spark/python_processes/forked_python.py", "imports by name"): _OURS,
+    ("engine/spark/python_processes/fork_server.py", "imports by name"): _OURS,
+    ("engine/spark/python_processes/fork_server.py", "calls run_module"): "Spark's own modules only",
     ("engine/job/transform/function.py", "calls compile"): _FUNCTION,
     ("engine/job/transform/function.py", "calls exec"): _FUNCTION,
     ("engine/job/transform/function.py", "imports by name"): _FUNCTION,

@@ -261,7 +261,7 @@ def next_request(
         is_known: Whether arguments of Python are something to become.
 
     Returns:
-        The request, which the launcher was told is met; `None` when the owner has ended.
+        The request, whose launcher knows that it is met; `None` when the owner has ended.
     """
     while control not in select.select([listener, control], [], [])[0]:
         connection, _ = listener.accept()
