@@ -15,7 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from airflow_cloudfiles.engine.spark.start_conf import MEANINGS
 from airflow_cloudfiles.engine.options import refusals
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS
 from airflow_cloudfiles.engine.options.declared import Option, OptionGroup, options_of
@@ -24,6 +23,7 @@ from airflow_cloudfiles.engine.options.refusals import Refused
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOptions
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
 from airflow_cloudfiles.engine.options.values import GIB, size
+from airflow_cloudfiles.engine.spark.start_conf import MEANINGS
 
 PAGE: Final = Path(__file__).parent / "reference" / "options.md"
 

@@ -34,7 +34,10 @@ ALLOWED = {
     ("engine/formats/registry.py", "imports by name"): _OURS,
     ("engine/spark/python_processes/forked_python.py", "imports by name"): _OURS,
     ("engine/spark/python_processes/fork_server.py", "imports by name"): _OURS,
-    ("engine/spark/python_processes/fork_server.py", "calls run_module"): "Spark's own modules only",
+    (
+        "engine/spark/python_processes/fork_server.py",
+        "calls run_module",
+    ): "Spark's own modules only",
     ("engine/job/transform/function.py", "calls compile"): _FUNCTION,
     ("engine/job/transform/function.py", "calls exec"): _FUNCTION,
     ("engine/job/transform/function.py", "imports by name"): _FUNCTION,
