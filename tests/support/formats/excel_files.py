@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import io
-import struct
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 
 import xlsxwriter
 import xlwt
-from odf import opendocument, table, text
 
 from airflow_cloudfiles.engine.formats.excel.infer import ExcelInference
 from airflow_cloudfiles.engine.formats.excel.reader import ExcelReader
@@ -30,23 +28,11 @@ def local(*parts: int) -> dt.datetime:
     return dt.datetime(*parts)  # type: ignore[arg-type]  # noqa: DTZ001 - there is none
 
 
-EPOCH = local(1899, 12, 30)
-
-
 def format_of(value: object) -> str | None:
     """The number format of a cell with a value."""
     if isinstance(value, dt.datetime):
         return MOMENT
     return {dt.date: DATE, dt.time: CLOCK}.get(type(value))
-
-
-def serial(value: dt.date | dt.time) -> float:
-    """Days since the epoch of 1900."""
-    if isinstance(value, dt.time):
-        value = dt.datetime.combine(EPOCH, value)
-    elif not isinstance(value, dt.datetime):
-        value = dt.datetime.combine(value, dt.time())
-    return (value - EPOCH) / dt.timedelta(1)
 
 
 def xlsx(sheets: dict[str, Sequence[Row]], **book_options: Any) -> bytes:
@@ -93,90 +79,6 @@ def xls(sheets: dict[str, Sequence[Row]]) -> bytes:
     return sink.getvalue()
 
 
-def ods(sheets: dict[str, Sequence[Row]]) -> bytes:
-    """A workbook of OpenDocument."""
-    book = opendocument.OpenDocumentSpreadsheet()
-    for name, rows in sheets.items():
-        sheet = table.Table(name=name)
-        for values in rows:
-            line = table.TableRow()
-            for value in values:
-                line.addElement(_ods_cell(value))
-            sheet.addElement(line)
-        book.spreadsheet.addElement(sheet)
-    sink = io.BytesIO()
-    book.write(sink)
-    return sink.getvalue()
-
-
-def _ods_cell(value: Any) -> Any:
-    given: dict[str, str] = {}
-    lines: list[str] = []
-    if value in ERRORS:
-        given = {"formula": "of:=1/0", "valuetype": "string", "stringvalue": ""}
-        lines = [value]
-    elif isinstance(value, str):
-        given, lines = {"valuetype": "string"}, value.split("\n")
-    elif isinstance(value, bool):
-        given = {"valuetype": "boolean", "booleanvalue": str(value).lower()}
-    elif isinstance(value, dt.date):
-        given = {"valuetype": "date", "datevalue": value.isoformat()}
-    elif isinstance(value, dt.time):
-        given = {"valuetype": "time", "timevalue": f"{value:PT%HH%MM%SS}"}
-    elif value is not None:
-        given = {"valuetype": "float", "value": repr(value)}
-    cell = table.TableCell(**given)
-    for line in lines:
-        cell.addElement(text.P(text=line))
-    return cell
-
-
-def xlsb(sheets: dict[str, Sequence[Row]]) -> bytes:
-    """A binary workbook, record by record ([MS-XLSB]): nobody in Python writes them."""
-    shared: dict[str, int] = {}
-    parts = {
-        f"xl/worksheets/sheet{n}.bin": _bin_sheet(rows, shared)
-        for n, rows in enumerate(sheets.values(), 1)
-    }
-    book = b"".join(
-        _record(156, struct.pack("<II", 0, n) + _wide(f"rId{n}") + _wide(name))
-        for n, name in enumerate(sheets, 1)
-    )
-    formats = b"".join(
-        _record(44, struct.pack("<H", 164 + n) + _wide(each))
-        for n, each in enumerate((DATE, MOMENT, CLOCK))
-    )
-    cells = b"".join(
-        _record(47, struct.pack("<HH", 0, each) + bytes(12)) for each in (0, 164, 165, 166)
-    )
-    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-    relations = [
-        (f"rId{n}", "worksheet", f"worksheets/sheet{n}.bin") for n in range(1, len(sheets) + 1)
-    ]
-    relations += [("rS", "styles", "styles.bin"), ("rT", "sharedStrings", "sharedStrings.bin")]
-    parts |= {
-        "xl/workbook.bin": _between(131, _record(153, bytes(8)) + _between(143, book), 132),
-        "xl/styles.bin": _between(
-            278, _between(615, formats, 616, 3) + _between(617, cells, 618, 4), 279
-        ),
-        "xl/sharedStrings.bin": _between(
-            159,
-            b"".join(_record(19, b"\0" + _wide(each)) for each in shared),
-            160,
-            len(shared),
-            len(shared),
-        ),
-        "_rels/.rels": _relations([("r", "officeDocument", "xl/workbook.bin")], office),
-        "xl/_rels/workbook.bin.rels": _relations(relations, office),
-    }
-    return packed({"[Content_Types].xml": b"<Types/>", **parts})
-
-
-def _between(begin: int, content: bytes, end: int | None = None, *counts: int) -> bytes:
-    head = _record(begin, struct.pack(f"<{len(counts)}I", *counts))
-    return head + content + _record(begin + 1 if end is None else end, b"")
-
-
 def packed(parts: dict[str, bytes]) -> bytes:
     """A zip archive."""
     sink = io.BytesIO()
@@ -202,62 +104,9 @@ def changed(content: bytes, part: str, change: Callable[[bytes], bytes]) -> byte
     return packed(parts | {part: after})
 
 
-def _relations(each: list[tuple[str, str, str]], office: str) -> bytes:
-    inside = "".join(
-        f'<Relationship Id="{key}" Type="{office}/{kind}" Target="{target}"/>'
-        for key, kind, target in each
-    )
-    return f"<Relationships>{inside}</Relationships>".encode()
-
-
-def _bin_sheet(rows: Sequence[Row], shared: dict[str, int]) -> bytes:
-    width = max(map(len, rows), default=1)
-    size = struct.pack("<IIII", 0, max(0, len(rows) - 1), 0, width - 1)
-    found = [_record(129, b""), _record(148, size), _record(145, b"")]
-    for row, values in enumerate(rows):
-        if any(each is not None for each in values):
-            found.append(_record(0, struct.pack("<I", row) + bytes(13)))
-        for column, value in enumerate(values):
-            if value is not None:
-                kind, style, data = _bin_cell(value, shared)
-                found.append(_record(kind, struct.pack("<II", column, style) + data))
-    return b"".join([*found, _record(146, b""), _record(130, b"")])
-
-
-def _bin_cell(value: Any, shared: dict[str, int]) -> tuple[int, int, bytes]:
-    shown = format_of(value)
-    style = [None, DATE, MOMENT, CLOCK].index(shown)
-    if value in ERRORS:
-        return 11, 0, bytes([ERRORS[value]])
-    if isinstance(value, bool):
-        return 4, 0, bytes([value])
-    if isinstance(value, str):
-        return 7, 0, struct.pack("<I", shared.setdefault(value, len(shared)))
-    number = serial(value) if shown else value
-    if isinstance(number, int) and abs(number) < 2**28:
-        return 2, style, struct.pack("<I", ((number << 2) | 2) & 0xFFFFFFFF)
-    return 5, style, struct.pack("<d", number)
-
-
-def _record(kind: int, data: bytes) -> bytes:
-    head = bytes([kind]) if kind < 0x80 else bytes([kind & 0x7F | 0x80, kind >> 7])
-    size = len(data)
-    while size >= 0x80:
-        head += bytes([size & 0x7F | 0x80])
-        size >>= 7
-    return head + bytes([size]) + data
-
-
-def _wide(text: str) -> bytes:
-    data = text.encode("utf-16-le")
-    return struct.pack("<I", len(data) // 2) + data
-
-
 WRITERS: dict[str, Callable[[dict[str, Sequence[Row]]], bytes]] = {
     "xlsx": xlsx,
-    "xlsb": xlsb,
     "xls": xls,
-    "ods": ods,
 }
 
 

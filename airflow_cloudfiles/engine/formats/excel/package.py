@@ -5,20 +5,18 @@ is parsed as it comes, without entities of its own, of which a small part could 
 
 How are the parts of a workbook of Office Open XML found?
 
-`.xlsx`, `.xlsm` and `.xlsb` have the same parts, which name each other by relations (ECMA-376-2,
-9). Only what is in the parts is written in another way.
+They name each other by relations (ECMA-376-2, 9).
 """
 
 from __future__ import annotations
 
 import io
 import posixpath
-import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, ClassVar, Final
+from typing import IO, Final
 from xml.parsers import expat
 
 from airflow_cloudfiles.engine.formats.excel.cells import (
@@ -37,7 +35,7 @@ REQUEST_BYTES: Final = 2**20
 """What is asked of a store at once."""
 _DAMAGE: Final = (
     *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, IndexError, expat.ExpatError),
-    *(NotImplementedError, OverflowError, UnicodeDecodeError, RuntimeError, struct.error),
+    *(NotImplementedError, OverflowError, UnicodeDecodeError, RuntimeError),
 )
 """What is raised for bytes that are no archive, no XML, or not what they should be."""
 
@@ -309,32 +307,3 @@ def format_shows(number: str, code: str | None) -> Kind:
     if code is not None:
         return shown_by(code)
     return built_in(int(number)) if number.isdecimal() else Kind.NUMBER
-
-
-class OpenXmlWorkbook:
-    """What workbooks of XML and of binary parts have in common.
-
-    Args:
-        package: The archive.
-        most_text: How many bytes of texts that cells share are held at most.
-
-    Attributes:
-        sheets: The names of the sheets with cells, in their order.
-
-    Raises:
-        DamagedWorkbookError: It is no such workbook, or damaged.
-    """
-
-    BOOK: ClassVar[str]
-
-    def __init__(self, package: Package, most_text: int) -> None:
-        self._package, self._most_text = package, most_text
-        self._is_1904 = False
-        self._parts = OpenXmlParts(package, self.BOOK)
-        self._read_book()
-        self.sheets = [*self._parts.sheets]
-        self._styles: list[Kind] = []
-
-    def _read_book(self) -> None:
-        """Find the sheets, and from when dates count."""
-        raise NotImplementedError

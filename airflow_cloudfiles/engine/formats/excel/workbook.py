@@ -17,10 +17,8 @@ from typing import IO, TYPE_CHECKING, Final, Protocol
 
 from airflow_cloudfiles.engine.formats.columnar.reader import content_of, reading
 from airflow_cloudfiles.engine.formats.excel.cells import Cells, DamagedWorkbookError
-from airflow_cloudfiles.engine.formats.excel.ods import CONTENT, OdsWorkbook
 from airflow_cloudfiles.engine.formats.excel.package import Package, Relations
 from airflow_cloudfiles.engine.formats.excel.rows import Table
-from airflow_cloudfiles.engine.formats.excel.xlsb import XlsbWorkbook
 from airflow_cloudfiles.engine.formats.excel.xlsx import XlsxWorkbook
 from airflow_cloudfiles.engine.formats.recognize import OLE_MARK, ZIP_MARK
 from airflow_cloudfiles.engine.formats.tables.reader import safe_names
@@ -69,11 +67,14 @@ def open_workbook(content: IO[bytes], most_text: int) -> Workbook:
     if not mark.startswith(ZIP_MARK):
         raise DamagedWorkbookError("it does not begin as a workbook does")
     package = Package(content)
-    book = Relations(package, "").first("/officeDocument")
-    if book is None and package.has(CONTENT):
-        return OdsWorkbook(package, most_text)
-    if (book or "").endswith(".bin"):
-        return XlsbWorkbook(package, most_text)
+    book = Relations(package, "").first("/officeDocument") or ""
+    other = "OpenDocument (.ods)" if not book and package.has("content.xml") else ""
+    if book.endswith(".bin"):
+        other = "Excel's binary format (.xlsb)"
+    if other:
+        raise DamagedWorkbookError(
+            f"it is a workbook of {other}, and .xlsx, .xlsm and .xls are read. Save it as .xlsx"
+        )
     return XlsxWorkbook(package, most_text)
 
 

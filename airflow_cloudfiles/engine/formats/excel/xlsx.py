@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.formats.excel.cells import (
     boolean,
 )
 from airflow_cloudfiles.engine.formats.excel.package import (
-    OpenXmlWorkbook,
+    OpenXmlParts,
     Package,
     Tags,
     TextBudget,
@@ -36,14 +36,28 @@ _TRUE: Final = frozenset({"1", "true"})
 _FIRST_HALF, _LAST_HALF = 0xD800, 0xDFFF
 
 
-class XlsxWorkbook(OpenXmlWorkbook):
-    """An open workbook of XML."""
+class XlsxWorkbook:
+    """An open workbook of XML.
 
-    BOOK = "xl/workbook.xml"
-    _shared: _SharedStrings | None = None
+    Args:
+        package: The archive.
+        most_text: How many bytes of texts that cells share are held at most.
 
-    def _read_book(self) -> None:
-        parse_whole(self._package, self._parts.book, self._book)
+    Attributes:
+        sheets: The names of the sheets with cells, in their order.
+
+    Raises:
+        DamagedWorkbookError: It is no such workbook, or damaged.
+    """
+
+    def __init__(self, package: Package, most_text: int) -> None:
+        self._package, self._most_text = package, most_text
+        self._is_1904 = False
+        self._parts = OpenXmlParts(package, "xl/workbook.xml")
+        parse_whole(package, self._parts.book, self._book)
+        self.sheets = [*self._parts.sheets]
+        self._styles: list[Kind] = []
+        self._shared: _SharedStrings | None = None
 
     def cells(self, sheet: str) -> Iterator[Cells]:
         """The cells of a sheet, whole rows at a time.

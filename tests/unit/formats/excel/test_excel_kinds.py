@@ -10,7 +10,6 @@ from typing import Any
 import openpyxl
 import pytest
 import python_calamine
-import pyxlsb
 import xlrd
 
 from tests.support.formats.csv_files import written
@@ -21,9 +20,7 @@ from tests.support.formats.excel_files import (
     local,
     reader,
     rows_of,
-    serial,
     xls,
-    xlsb,
     xlsx,
 )
 
@@ -104,11 +101,6 @@ def _of_openpyxl(content: bytes) -> list[list[Any]]:
     return [list(row) for row in sheet.iter_rows(values_only=True)]
 
 
-def _of_pyxlsb(content: bytes) -> list[list[Any]]:
-    with pyxlsb.open_workbook(io.BytesIO(content)) as found, found.get_sheet(1) as sheet:
-        return [[cell.v for cell in row] for row in sheet.rows()]
-
-
 def _of_xlrd(content: bytes) -> list[list[Any]]:
     sheet = xlrd.open_workbook(file_contents=content).sheet_by_index(0)
     return [sheet.row_values(row) for row in range(sheet.nrows)]
@@ -123,7 +115,6 @@ def _of_calamine(content: bytes) -> list[list[Any]]:
     ("kind", "oracle"),
     [
         ("xlsx", _of_openpyxl),
-        ("xlsb", _of_pyxlsb),
         ("xls", _of_xlrd),
         *((each, _of_calamine) for each in WRITERS),
     ],
@@ -138,16 +129,12 @@ def test_texts_and_numbers_are_those_that_others_read(
     assert [[row["t"], row["n"]] for row in found] == oracle(content)[1:]
 
 
-@pytest.mark.parametrize("kind", ["xlsx", "xlsb"])
-def test_dates_are_those_that_other_programs_read(kind: str, tmp_path: Path) -> None:
+def test_dates_are_those_that_other_programs_read(tmp_path: Path) -> None:
     days = [dt.date(1900, 3, 1), dt.date(1970, 1, 1), dt.date(2024, 2, 29), dt.date(9999, 12, 31)]
-    content = WRITERS[kind]({"S": [["d"], *([each] for each in days)]})
+    content = xlsx({"S": [["d"], *([each] for each in days)]})
     file = written(tmp_path, content)
     assert [row["d"] for row in rows_of(file, reader("d DATE"))] == days
-    if kind == "xlsx":
-        assert [row[0].date() for row in _of_openpyxl(content)[1:]] == days
-    else:
-        assert [row[0] for row in _of_pyxlsb(content)[1:]] == [serial(each) for each in days]
+    assert [row[0].date() for row in _of_openpyxl(content)[1:]] == days
 
 
 def test_both_epochs_give_the_same_dates(tmp_path: Path) -> None:
@@ -156,7 +143,6 @@ def test_both_epochs_give_the_same_dates(tmp_path: Path) -> None:
     assert [row["d"] for row in rows_of(written(tmp_path, content), reader("d DATE"))] == days
 
 
-@pytest.mark.parametrize("make", [xls, xlsb])
-def test_no_name_is_needed_to_know_the_kind(make: Any, tmp_path: Path) -> None:
-    file = written(tmp_path, make({"S": [["a"], [1]]}), "report.xlsx")
+def test_no_name_is_needed_to_know_the_kind(tmp_path: Path) -> None:
+    file = written(tmp_path, xls({"S": [["a"], [1]]}), "report.xlsx")
     assert rows_of(file, reader("a INT")) == [{"a": 1, "_rescued_data": None}]
