@@ -113,3 +113,33 @@ def test_an_owner_that_ends_by_itself_leaves_no_folder(owner: Owner) -> None:
     folder = Path(owner.launcher).parent
     owner.process.communicate("\n", timeout=PATIENCE_SECONDS)
     assert not folder.exists()
+
+
+@pytest.fixture
+def no_programs(tmp_path: Path) -> Iterator[Path]:
+    """A folder of a file system from which no program runs."""
+    folder = tmp_path / "noexec"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "noexec", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root may mount")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_where_no_program_can_be_run_spark_starts_python_by_itself(no_programs: Path) -> None:
+    program = """
+import logging, sys
+from airflow_cloudfiles.engine.spark.python_processes import fork_server
+logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stdout)
+assert fork_server.launcher() is None
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TMPDIR": str(no_programs)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "programs cannot be run there" in done.stdout
+    assert [*no_programs.iterdir()] == []

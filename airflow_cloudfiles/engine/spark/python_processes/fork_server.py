@@ -65,10 +65,12 @@ def launcher() -> str | None:
         return None
     folder = Path(tempfile.mkdtemp(prefix="cloudfiles-python-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    address = folder / "python-server"
     try:
+        found = write_launcher(folder, address)
         ours, theirs = socket.socketpair()
         with theirs, socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(folder / "python-server"))
+            listener.bind(str(address))
             listener.listen()
             _started.append(
                 subprocess.Popen(
@@ -80,10 +82,10 @@ def launcher() -> str | None:
                 )
             )
         ours.detach()  # it is open until this process ends, whatever ends it
-        return str(write_launcher(folder, folder / "python-server"))
     except OSError as error:
         _log.info("Spark's Python processes are not forked: %s", error)
         return None
+    return str(found)
 
 
 def main(number: int) -> None:

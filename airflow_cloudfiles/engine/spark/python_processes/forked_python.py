@@ -13,6 +13,7 @@ A process that forks has no thread: of a thread, a fork has only what it happene
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import json
 import logging
@@ -99,12 +100,17 @@ def write_launcher(folder: Path, address: Path) -> Path:
     Args:
         folder: Private to this user.
         address: The socket at which a process listens.
+
+    Raises:
+        OSError: No program can be run there (`noexec`), or nothing can be written.
     """
     launcher = folder / "python"
     script = Path(__file__).with_name("daemon_launcher.py")
     command = [sys.executable, "-IS", str(script), str(address), sys.executable]
     launcher.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
     launcher.chmod(0o700)
+    if not os.access(launcher, os.X_OK):
+        raise OSError(errno.EACCES, "programs cannot be run there", str(launcher))
     return launcher
 
 
