@@ -3,36 +3,214 @@
 The cells of each wanted sheet become record batches, some rows at a time (`rows`, `block`). A row
 is in exactly one place afterwards: in the batch with its rescued data; in the corrupt record
 column; or, as the mode says, dropped and counted, or the error.
+
+What becomes of each row of a sheet?
+
+Cells are converted column by column. What does not fit its column, or has none, goes into the
+rescued data column. A row with values beside the columns that a header names is not valid, as a
+record of CSV with too many values: the mode says what becomes of it.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+import pyarrow as pa
+
+from airflow_cloudfiles.engine.formats.base import UnknownFields
 from airflow_cloudfiles.engine.formats.columnar.reader import content_of
-from airflow_cloudfiles.engine.formats.excel.block import SheetBlock, SheetParsing
+from airflow_cloudfiles.engine.formats.excel.cells import Kind
 from airflow_cloudfiles.engine.formats.excel.converters import CellConverters
 from airflow_cloudfiles.engine.formats.excel.workbook import FORMAT, names_of, open_workbook, tables
 from airflow_cloudfiles.engine.formats.fixed_columns import SHEETS, FixedColumnsReader
-from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes
+from airflow_cloudfiles.engine.formats.new_fields import cut_sample
+from airflow_cloudfiles.engine.formats.record_policy import MISFIT_REASON, RecordOutcomes
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
-from airflow_cloudfiles.engine.formats.tables.reader import TableReader
+from airflow_cloudfiles.engine.formats.tables.reader import Rescued, TableReader
 from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from airflow_cloudfiles.engine.formats.arrays import Positions
     from airflow_cloudfiles.engine.formats.base import OpenedFile
-    from airflow_cloudfiles.engine.formats.excel.rows import Table
-    from airflow_cloudfiles.engine.formats.tables.reader import FileColumns
+    from airflow_cloudfiles.engine.formats.excel.converters import CellCast
+    from airflow_cloudfiles.engine.formats.excel.rows import Rows, Table
+    from airflow_cloudfiles.engine.formats.tables.reader import FileColumns, RowRules
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 
 __all__ = ["ExcelReader", "SheetListReader"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SheetParsing:
+    """How a reader makes rows.
+
+    Attributes:
+        rules: What becomes of records, and of new columns.
+        casts: Of the parsed columns, in their order.
+    """
+
+    rules: RowRules
+    casts: tuple[CellCast, ...]
+
+
+class SheetBlock:
+    """Some rows of a sheet, read once.
+
+    Args:
+        parsing: How they are read.
+        outcomes: What becomes of them, still empty.
+        columns: Of the sheet.
+        first: Where the first of these columns is.
+        rows: The rows.
+        file_uri: Their file.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - each is another thing
+        self,
+        parsing: SheetParsing,
+        outcomes: RecordOutcomes,
+        columns: FileColumns,
+        first: int,
+        rows: Rows,
+        file_uri: str,
+    ) -> None:
+        self._parsing, self._outcomes = parsing, outcomes
+        self._rules, self._policy = parsing.rules, parsing.rules.policy
+        self._columns, self._first, self._rows = columns, first, rows
+        self._file_uri = file_uri
+        self._rescued = Rescued()
+        self._misfits: set[int] = set()
+
+    def read(self) -> pa.RecordBatch:
+        """Read everything.
+
+        Raises:
+            UnknownFields: There are new columns, in a mode that must know.
+            CorruptRecordError: A record is not valid, in mode `FAILFAST`.
+        """
+        self._raise_for_new_columns()
+        arrays = self._arrays()
+        beside = self._rows_beside()
+        self._resolve(beside)
+        self._outcomes.counts.error_cells = int(
+            np.isin(self._rows.kinds, (Kind.ERROR, Kind.INVALID)).sum()
+        )
+        count, column = self._rows.count, None
+        if self._policy.rescues:
+            column, found = self._rescued_column(count)
+            self._outcomes.counts.rescued_rows = found
+        return self._outcomes.batch(arrays, count, column)
+
+    def _name(self, column: int) -> str:
+        """The name of a column of the file, also of one that the header does not have."""
+        place = column - self._first
+        names = self._columns.names
+        return names[place] if 0 <= place < len(names) else f"_c{column + 1}"
+
+    def _raise_for_new_columns(self) -> None:
+        if not self._rules.watches:
+            return
+        columns, rows = self._columns, self._rows
+        there = {}
+        if columns.new or columns.is_open:
+            at = np.unique(rows.columns, return_index=True)
+            there = dict(zip(at[0].tolist(), at[1].tolist(), strict=True))
+        places = {self._first + each for each in columns.new}
+        if columns.is_open:
+            width = len(columns.names)
+            places = {each for each in there if each in places or each >= width}
+        new: dict[str, object] = {
+            self._name(each): _sample(rows, there.get(each))
+            for each in sorted(places)
+            if self._name(each) not in self._rules.left_out
+        }
+        if new:
+            raise UnknownFields(new, self._file_uri)
+
+    def _arrays(self) -> list[pa.Array]:
+        """The parsed columns; what does not fit goes to the rescued data."""
+        found: dict[int, pa.Array] = {}
+        targets = self._columns.targets
+        for column, cells in self._rows.by_column():
+            place = column - self._first
+            target = targets[place] if 0 <= place < len(targets) else None
+            if target is None:
+                self._lose(column, cells, np.flatnonzero(cells.kinds != Kind.ERROR))
+                continue
+            array, lost = self._parsing.casts[target](cells.texts, cells.kinds)
+            found[target] = _spread(array, cells.rows, self._rows.count)
+            if len(lost):
+                self._lose(column, cells, lost)
+                self._misfits.update(cells.rows[lost].tolist())
+        return [
+            found[target] if target in found else pa.nulls(self._rows.count, cast.kind)
+            for target, cast in enumerate(self._parsing.casts)
+        ]
+
+    def _lose(self, column: int, cells: Rows, places: Positions) -> None:
+        if self._policy.rescues:
+            self._rescued.add(
+                self._name(column), cells.rows[places], cells.texts.take(pa.array(places))
+            )
+
+    def _rows_beside(self) -> list[int]:
+        """The rows with values beside the columns of the header, or of the given schema."""
+        if self._columns.is_open:
+            return []
+        places = self._rows.columns - self._first
+        beside = (places < 0) | (places >= len(self._columns.names))
+        beside &= self._rows.kinds != Kind.ERROR
+        found: list[int] = np.unique(self._rows.rows[beside]).tolist()
+        return found
+
+    def _resolve(self, beside: Sequence[int]) -> None:
+        """Decide about rows that are not valid."""
+        width = len(self._columns.names)
+        for row in beside:
+            text, reason = self._text(row), f"values beside the {width} columns that are named"
+            dropped = self._outcomes.is_dropped(self._file_uri, text, reason, rows=[row])
+            if not dropped and self._policy.corrupt_position is not None:
+                self._outcomes.keep(row, text)
+        if not self._policy.rescues:
+            for row in sorted(self._misfits.difference(beside)):
+                text = self._text(row)
+                self._outcomes.drop_or_keep(self._file_uri, text, MISFIT_REASON, [row])
+
+    def _text(self, row: int) -> str:
+        """A row as a text: its values as JSON."""
+        return json.dumps(self._rows.texts_of(row), ensure_ascii=False)
+
+    def _rescued_column(self, count: int) -> tuple[pa.Array, int]:
+        """The rescued data, and how many rows have some that are not dropped."""
+        column, found = self._rescued.column(count, self._file_uri)
+        dropped = [row for row in self._outcomes.dropped if column[row].is_valid]
+        return column, found - len(dropped)
+
+
+def _spread(array: pa.Array, rows: Positions, count: int) -> pa.Array:
+    """Values of some rows, ascending, among all rows."""
+    if len(rows) == count:
+        return array
+    places = np.zeros(count, np.int64)
+    missing = np.ones(count, np.bool_)
+    places[rows] = np.arange(len(rows))
+    missing[rows] = False
+    return array.take(pa.array(places, mask=missing))
+
+
+def _sample(rows: Rows, place: int | None) -> str | None:
+    """A value for a message, cut off when it is long."""
+    return None if place is None else cut_sample(rows.texts[place].as_py())
 
 
 class ExcelReader(TableReader):

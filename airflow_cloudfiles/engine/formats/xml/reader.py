@@ -4,40 +4,161 @@ Rows are cut out of the file (`rows`); those that look alike are read as columns
 (`columns`), the others are explained one by one (`explain`). A row is in exactly one place
 afterwards: its columns and its rescued data, the corrupt record column, or, as the options say,
 dropped and counted, `badRecordsPath`, or the error.
+
+What becomes of each row of a piece of a file?
+
+The life of one `XmlBlock`:
+
+1. Rows that look alike are read as columns (`columns`); what is left over is odd.
+2. Odd rows are explained one by one.
+3. What did not find its column is put into the rescued data column, the corrupt record column,
+   or wherever else the mode says.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.formats.base import OpenedFile
+from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS, OpenedFile, UnknownFields
 from airflow_cloudfiles.engine.formats.record_policy import (
+    MISFIT_REASON,
     RecordOutcomes,
     RecordReader,
     require_variant_column,
 )
+from airflow_cloudfiles.engine.formats.rescued_json import path_end
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
-from airflow_cloudfiles.engine.formats.xml.block import XmlBlock
 from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
-from airflow_cloudfiles.engine.formats.xml.columns import Columns
+from airflow_cloudfiles.engine.formats.xml.columns import Columns, Taken
 from airflow_cloudfiles.engine.formats.xml.explain import (
     VariantExplainer,
     XmlExplainer,
 )
 from airflow_cloudfiles.engine.formats.xml.rows import Rows, RowScanner
 from airflow_cloudfiles.engine.formats.xml.shape import compile_struct
-from airflow_cloudfiles.engine.formats.xml.tree import Fields
+from airflow_cloudfiles.engine.formats.xml.source import printable
+from airflow_cloudfiles.engine.formats.xml.tree import Fields, NotXmlError, parse
 from airflow_cloudfiles.engine.formats.xml.validate import RowValidator
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
-
+    from airflow_cloudfiles.engine.formats.arrays import Positions
+    from airflow_cloudfiles.engine.formats.xml.rows import Rows
     from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+
+
+class XmlBlock:
+    """Consecutive rows of one file, read once.
+
+    Args:
+        outcomes: What becomes of the rows, still empty.
+        columns: Read rows that are alike; `None`: every row is explained.
+        explainer: Of single rows.
+        rows: The rows.
+        file_uri: Their file.
+    """
+
+    def __init__(
+        self,
+        outcomes: RecordOutcomes,
+        columns: Columns | None,
+        explainer: XmlExplainer | VariantExplainer,
+        rows: Rows,
+        file_uri: str,
+    ) -> None:
+        self._outcomes = outcomes
+        self._columns = columns
+        self._explainer = explainer
+        self._rows = rows
+        self._file_uri = file_uri
+        self._explained: list[dict[str, object]] = []
+        self._rows_since_new_fields = 0
+
+    def read(self) -> pa.RecordBatch:
+        """Read everything.
+
+        Raises:
+            UnknownFields: There are new fields, in a mode that must know.
+            CorruptRecordError: A row is no record, in mode `FAILFAST`.
+        """
+        taken = [] if self._columns is None else self._columns.read(self._rows)
+        is_odd = np.ones(len(self._rows.texts), np.bool_)
+        for part in taken:
+            is_odd[part.rows] = False
+            self._outcomes.rescued |= part.rescued
+        odd = np.flatnonzero(is_odd)
+        for row in odd.tolist():
+            self._read_odd_row(row)
+            self._stop_at_enough()
+        self._raise_for_new_fields()
+        return self._batch(self._arrays(taken, odd))
+
+    # 2. One by one ------------------------------------------------------------------------
+
+    def _read_odd_row(self, row: int) -> None:
+        text = self._rows.texts[row]
+        reason = self._rows.broken.get(row)
+        values: dict[str, object] = {}
+        if reason is None:
+            try:
+                values = self._explain(row, text)
+            except NotXmlError as error:
+                reason = str(error)
+        if reason is not None:
+            self._drop_or_keep(row, text, reason)
+        self._explained.append(values)
+
+    def _stop_at_enough(self) -> None:
+        """Read no more rows that will be thrown away, once enough of them show what is new."""
+        if self._explainer.new_fields:
+            self._rows_since_new_fields += 1
+            if self._rows_since_new_fields >= ENOUGH_RECORDS:
+                self._raise_for_new_fields()
+
+    def _raise_for_new_fields(self) -> None:
+        if self._explainer.new_fields:
+            raise UnknownFields(self._explainer.new_fields, self._file_uri)
+
+    def _explain(self, row: int, text: bytes) -> dict[str, object]:
+        found = self._explainer.explain(parse(text))
+        if self._outcomes.policy.rescues:
+            if found.rescued:
+                self._outcomes.rescued[row] = found.rescued.encode()
+        elif not found.fits:
+            # As in Spark: without rescued data, a value that does not fit makes a bad record.
+            self._drop_or_keep(row, text, MISFIT_REASON)
+        return found.row
+
+    def _drop_or_keep(self, row: int, text: bytes, reason: str) -> None:
+        self._outcomes.drop_or_keep(self._file_uri, printable(text), reason, [row])
+
+    # 3. The batch -------------------------------------------------------------------------
+
+    def _arrays(self, taken: list[Taken], odd: Positions) -> list[pa.Array]:
+        """The columns of all rows, in the order of the rows."""
+        parts = [part for part in taken if len(part.rows)]
+        if len(odd) or not parts:
+            explained = pa.array(self._explained, self._outcomes.policy.parsed_type).flatten()
+            parts.append(Taken(odd, list(explained)))
+        if len(parts) == 1:
+            return parts[0].arrays
+        order = pa.array(np.argsort(np.concatenate([part.rows for part in parts])))
+        columns = zip(*(part.arrays for part in parts), strict=True)
+        return [pa.concat_arrays(column).take(order) for column in columns]
+
+    def _batch(self, arrays: list[pa.Array]) -> pa.RecordBatch:
+        count, rescued = len(self._rows.texts), None
+        if self._outcomes.policy.rescues:
+            end = path_end(self._file_uri).encode()
+            rescued = self._outcomes.rescued_column(count, lambda _: end)
+        return self._outcomes.batch(arrays, count, rescued)
+
 
 _LARGEST_BATCH: Final = 16_384
 """Rows in a batch: Spark keeps a few of them in memory."""

@@ -1,13 +1,17 @@
-"""Which options belong to which format?"""
+"""Which options belong to which format?
+
+Which options do binary files have?
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 from airflow_cloudfiles.engine.options.formats.avro import AvroOptions
 from airflow_cloudfiles.engine.options.formats.base import FormatOptions
-from airflow_cloudfiles.engine.options.formats.binary import BinaryOptions
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
@@ -15,6 +19,14 @@ from airflow_cloudfiles.engine.options.formats.orc import OrcOptions
 from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
 from airflow_cloudfiles.engine.options.formats.text import TextOptions
 from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinaryOptions(FormatOptions):
+    """The validated options of binary files: there are none."""
+
+    INFERS_SCHEMA: ClassVar[bool] = False
+
 
 FORMATS: Mapping[str, type[FormatOptions]] = {
     "avro": AvroOptions,
