@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.delta.commit import (
     table_state,
 )
 from airflow_cloudfiles.engine.delta.durability import durable_commit
-from airflow_cloudfiles.engine.delta.lineage import BLIND_APPEND, COMMIT_NOTE
+from airflow_cloudfiles.engine.delta.lineage import BLIND_APPEND, COMMIT_NOTE, transaction_version
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
 from airflow_cloudfiles.engine.delta.merge.found_again import sync_data_files
@@ -180,7 +180,7 @@ class BatchWrite:
     def _skipped(self, files: Sequence[DataFile]) -> Committed | None:
         """The result of a write that the table has already."""
         batch, table = self.batch, open_to_write(self.target)
-        seen = None if batch is None or table is None else table.transaction_version(batch.app_id)
+        seen = None if batch is None or table is None else transaction_version(table, batch.app_id)
         if table is None or batch is None or seen is None or seen < batch.number:
             return None
         if not self.overwrites:
@@ -312,7 +312,7 @@ class BatchWrite:
                 custom_metadata={BLIND_APPEND: False}, max_commit_retries=retries
             )
         return CommitProperties(
-            app_transactions=batch.transactions(table.transaction_version(batch.app_id)),
+            app_transactions=batch.transactions(transaction_version(table, batch.app_id)),
             custom_metadata={COMMIT_NOTE: batch.note(), BLIND_APPEND: False},
             max_commit_retries=retries,
         )

@@ -37,6 +37,7 @@ from airflow_cloudfiles.engine.delta.lineage import (
     batch_note,
     check_has,
     newest_known,
+    transaction_version,
 )
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import load_table, open_to_write
@@ -220,7 +221,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
             table,
             target,
             files,
-            transactions=batch.transactions(table.transaction_version(batch.app_id)),
+            transactions=batch.transactions(transaction_version(table, batch.app_id)),
             note={COMMIT_NOTE: batch.note()},
         )
         crash_point("after-sink-commit")
@@ -362,7 +363,7 @@ def has_batch(
     if table is None:
         return False
     if batch.replay is not None:
-        seen = table.transaction_version(batch.own_app_id)
+        seen = transaction_version(table, batch.own_app_id)
     else:
         since = 0 if expected is None else max(0, expected.record.version)
         seen = newest_known(table, target, batch.app_id, since=since)

@@ -36,6 +36,8 @@ BLIND_APPEND = "isBlindAppend"
 By it, a concurrent MERGE of Spark knows that the commit does not stand in its way.
 """
 NOTE_VERSION = 1
+_TRANSACTIONS = "_cloudfiles_transactions"
+"""Attribute of an open table: a version, and what is known of its transactions."""
 
 
 class Presence(Enum):
@@ -130,7 +132,7 @@ def lineage(table: DeltaTable | None, target: str, app_id: str, *, since: int = 
     return Lineage(
         table_id=str(table.metadata().id),
         version=newest,
-        transaction=table.transaction_version(app_id),
+        transaction=transaction_version(table, app_id),
         first=min(by_version, default=newest + 1),
         batches=batches,
         undone=tuple(undone),
@@ -154,6 +156,22 @@ class Expected:
     read_again: Callable[[int], str | None]
 
 
+def transaction_version(table: DeltaTable, app_id: str) -> int | None:
+    """Give the newest transaction of an application that the version of a table has.
+
+    `deltalake` reads the whole log for that, since its last checkpoint; here it does so once for
+    a version.
+    """
+    version, found = vars(table).get(_TRANSACTIONS, (-1, {}))
+    if version != table.version():
+        found = {}
+        setattr(table, _TRANSACTIONS, (table.version(), found))
+    if app_id not in found:
+        found[app_id] = table.transaction_version(app_id)
+    seen: int | None = found[app_id]
+    return seen
+
+
 def newest_known(table: DeltaTable, target: str, app_id: str, *, since: int = 0) -> int | None:
     """Give the newest batch of a stream that a table shows; `None` for none.
 
@@ -167,9 +185,9 @@ def newest_known(table: DeltaTable, target: str, app_id: str, *, since: int = 0)
         TargetUnreachableError: Its storage failed.
         IncompatibleStateError: A newer version of this package noted a batch of the stream.
     """
-    seen = table.transaction_version(app_id)
+    seen = transaction_version(table, app_id)
     if seen is not None:
-        return int(seen)
+        return seen
     return max(lineage(table, target, app_id, since=since).batches, default=None)
 
 
@@ -255,7 +273,7 @@ def _lost(table: DeltaTable | None, target: str, app_id: str, expected: SinkReco
     if expected.table_id not in {"", table_id}:
         return f"it is another table than the one they are in, {expected.target}"
     if not expected.is_accepted:
-        transaction = table.transaction_version(app_id)
+        transaction = transaction_version(table, app_id)
         if transaction is None:
             return _untold(table, target, app_id, expected)
         if transaction < expected.batch:

@@ -1,10 +1,21 @@
-"""Is there a Delta table, and how is it opened?"""
+"""Open Delta tables, or find out that there is none.
+
+`deltalake` reads each entry of a table's log since its last checkpoint, twice or more, whenever it
+opens the table. A run opens its table several times. So in a cloud, where each of that is a
+request, a run opens it once (`opened_once`), and then lists what is new of its log: none as a rule.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
+import threading
 import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -27,7 +38,41 @@ from airflow_cloudfiles.engine.errors import (
     TargetNotDeltaError,
 )
 
+_COMMIT: Final = re.compile(re.escape(LOG) + r"(\d{20})\.json")
+_opened = threading.local()
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenedTable:
+    """A table in a cloud, as this thread has opened it.
+
+    Attributes:
+        table: The table, at whatever version.
+        options: What it was opened with; credentials end.
+        version: A version by whose commit its log is known again.
+        etag: Of that commit.
+    """
+
+    table: DeltaTable
+    options: Mapping[str, str]
+    version: int
+    etag: str
+
+
+@contextmanager
+def opened_once() -> Iterator[None]:
+    """Have this thread open the newest version of a table in a cloud once.
+
+    Opened again, it is the same object, which has then loaded what was committed meanwhile. It is
+    opened anew where its log or the credentials are others.
+    """
+    before = getattr(_opened, "tables", None)
+    _opened.tables = {}
+    try:
+        yield
+    finally:
+        _opened.tables = before
 
 
 def open_table(target: str, version: int | None = None) -> DeltaTable | None:
@@ -42,6 +87,20 @@ def open_table(target: str, version: int | None = None) -> DeltaTable | None:
         TargetUnreachableError: Its storage failed, or refused us.
     """
     location = DeltaLocation.of(target)
+    tables = getattr(_opened, "tables", None)
+    if tables is None or version is not None or location.folder is not None:
+        return _open(location, version)
+    kept = _loaded_again(tables.pop(location.uri, None), location)
+    if kept is None:
+        table = _open(location)
+        kept = None if table is None else _opened_now(table, location)
+        if kept is None:
+            return table
+    tables[location.uri] = kept
+    return kept.table
+
+
+def _open(location: DeltaLocation, version: int | None = None) -> DeltaTable | None:
     with location.translate_store_errors("cannot be opened"):
         if not _has_log(location):
             return None
@@ -49,6 +108,38 @@ def open_table(target: str, version: int | None = None) -> DeltaTable | None:
         return load_table(location, version)
     except TableNotFoundError:
         return None
+
+
+def _loaded_again(kept: _OpenedTable | None, location: DeltaLocation) -> _OpenedTable | None:
+    """Give a table that was opened before with its newest version; `None` to open it anew."""
+    if kept is None or kept.options != location.storage_options():
+        return None
+    with location.translate_store_errors("cannot be opened"):
+        commits = list(_commits(location, kept.version))
+    if not commits or (kept.version, kept.etag) != commits[0]:
+        return None  # another table by now, or a log whose old entries are gone
+    newest, etag = commits[-1]
+    if newest > kept.table.version():
+        with location.translate_errors("cannot be opened"):
+            kept.table.update_incremental()
+    return replace(kept, version=newest, etag=etag)
+
+
+def _opened_now(table: DeltaTable, location: DeltaLocation) -> _OpenedTable | None:
+    """Give a table with what it is known again by; `None` where there is no such thing."""
+    with location.translate_store_errors("cannot be opened"):
+        version, etag = next(_commits(location, table.version()), (-1, ""))
+    is_known = version == table.version() and etag
+    return _OpenedTable(table, location.storage_options(), version, etag) if is_known else None
+
+
+def _commits(location: DeltaLocation, version: int) -> Iterator[tuple[int, str]]:
+    """List the commits of a log from a version on, with their etags."""
+    # In the order of bytes `.` follows the end of a text, and `:` the digits.
+    first, end = f"{LOG}{version:020}", f"{LOG}:"
+    for found in location.store().list(LOG, start_after=first, end_before=end):
+        if commit := _COMMIT.fullmatch(found.path):
+            yield int(commit[1]), found.etag
 
 
 def open_to_write(target: str) -> DeltaTable | None:

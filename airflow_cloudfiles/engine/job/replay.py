@@ -26,7 +26,12 @@ from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
-from airflow_cloudfiles.engine.delta.lineage import Lineage, Presence, lineage
+from airflow_cloudfiles.engine.delta.lineage import (
+    Lineage,
+    Presence,
+    lineage,
+    transaction_version,
+)
 from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.errors import LostBatchesError, OptionError, StateError
 from airflow_cloudfiles.engine.files import printable_path
@@ -254,7 +259,7 @@ class _Replay:
             return False
         table = open_to_write(self.target)
         own = BatchId(self.app_id, 0, replay=begun.number).own_app_id
-        seen = None if table is None else table.transaction_version(own)
+        seen = None if table is None else transaction_version(table, own)
         return not lost or seen is None or seen < lost[0]
 
     def _ingest(self, reader: BatchReader, decision: Decision, lost: Sequence[int]) -> None:

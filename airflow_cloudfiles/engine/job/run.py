@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine import errors
+from airflow_cloudfiles.engine.delta.opening import opened_once
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.inference.workers import SparkWorkers, local_workers
 from airflow_cloudfiles.engine.intake import upkeep
@@ -73,7 +74,8 @@ def run(spec: JobSpec, daemon: ForkedDaemon | None = None) -> dict[str, Any]:
     with closing(_spark_of(spec, daemon)) as spark:
         try:
             spark.check()
-            compacts = _carry_out(spec, spark, report, durations)
+            with opened_once():
+                compacts = _carry_out(spec, spark, report, durations)
             report["outcome"] = "left" if "query" in report else "succeeded"
         except BaseException as error:  # the report has it, whatever it was
             if not (isinstance(error, Exception) or errors.is_panic(error)):

@@ -33,7 +33,13 @@ from airflow_cloudfiles.engine.delta.commit import (
     remove_files,
 )
 from airflow_cloudfiles.engine.delta.durability import durable_commit
-from airflow_cloudfiles.engine.delta.lineage import BLIND_APPEND, COMMIT_NOTE, Expected, check_has
+from airflow_cloudfiles.engine.delta.lineage import (
+    BLIND_APPEND,
+    COMMIT_NOTE,
+    Expected,
+    check_has,
+    transaction_version,
+)
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.found_again import (
     COUNTS,
@@ -242,7 +248,7 @@ class _Merge:
         properties = CommitProperties(
             app_transactions=None
             if batch is None
-            else batch.transactions(table.transaction_version(batch.app_id)),
+            else batch.transactions(transaction_version(table, batch.app_id)),
             custom_metadata={
                 BLIND_APPEND: False,
                 **({} if batch is None else {COMMIT_NOTE: batch.note()}),

@@ -25,6 +25,7 @@ from airflow_cloudfiles.engine.batches.error_marks import marking
 from airflow_cloudfiles.engine.batches.run import WrittenByTasks
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.delta.opening import opened_once
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.carry import carry, files_of, stopped_by
 from airflow_cloudfiles.engine.job.connect.batch_lines import BatchLines
@@ -129,7 +130,8 @@ def _loop(
     tasks = ConnectTasks(lambda: session, printable_path(str(spec.target)))
     write = WrittenByTasks(tasks, source, partial(new_writer, spec, written="files"))
     try:
-        carry(source, write, source.say)
+        with opened_once():
+            carry(source, write, source.say)
     finally:
         over.set()
 
