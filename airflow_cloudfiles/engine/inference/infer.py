@@ -1,12 +1,11 @@
-"""Which schema does a sample of the files have?
+"""Infer a schema from a sample of the files.
 
 Introduces the files that discovery found to the format that infers their schema, and what it
 infers to the rules that resolve it. Runs wherever it is called: in the process that defines the
 DataFrame, or in a task that met a new field.
 
-Why was no field found in a file?
-
-A mistake in the first record is the most frequent reason, after a file of another format.
+Where no field was found in a file, the error says why: a mistake in the first record is the most
+frequent reason, after a file of another format.
 """
 
 from __future__ import annotations

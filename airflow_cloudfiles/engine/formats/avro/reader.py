@@ -1,11 +1,9 @@
-"""What is in these Avro files?
+"""Read Avro files.
 
 A file is read block by block. The records of a block are decoded by its own schema (`schema`),
-turned into columns (`columns`), and fitted into the columns of the stream as those of any columnar
+turned into columns, and fitted into the columns of the stream as those of any columnar
 format (`formats.columnar.reader`): what does not fit is rescued. A block that is damaged makes the
 file unreadable; the rows before it were given out.
-
-How do decoded values become columns?
 
 `fastavro` decodes records one by one into Python values, by the wire schema (`schema`). Here
 they are turned by 90 degrees: each column is gathered and converted at once, also within records,

@@ -1,11 +1,9 @@
-"""How are the parts of a workbook read that is a zip archive?
+"""Read the parts of a workbook of Office Open XML, which is a zip archive.
 
 In pieces, so that a part that is small in the archive and large outside of it takes no memory. XML
 is parsed as it comes, without entities of its own, of which a small part could be made large.
 
-How are the parts of a workbook of Office Open XML found?
-
-They name each other by relations (ECMA-376-2, 9).
+The parts name each other by relations (ECMA-376-2, 9).
 """
 
 from __future__ import annotations

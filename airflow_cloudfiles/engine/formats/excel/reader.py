@@ -1,10 +1,8 @@
-"""What is in these workbooks?
+"""Read workbooks of Excel.
 
-The cells of each wanted sheet become record batches, some rows at a time (`rows`, `block`). A row
+The cells of each wanted sheet become record batches, some rows at a time (`rows`). A row
 is in exactly one place afterwards: in the batch with its rescued data; in the corrupt record
 column; or, as the mode says, dropped and counted, or the error.
-
-What becomes of each row of a sheet?
 
 Cells are converted column by column. What does not fit its column, or has none, goes into the
 rescued data column. A row with values beside the columns that a header names is not valid, as a

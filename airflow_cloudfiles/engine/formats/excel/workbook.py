@@ -1,11 +1,7 @@
-"""Which kind of workbook is a file, and which of its sheets are wanted?
+"""Open a workbook of whatever kind, and give the sheets that are wanted.
 
-A file is known by its content, whatever its name says.
-
-Which tables does a file hold, and how are its columns named?
-
-What reading and inference share: a file is opened, and each sheet that is wanted is a table of its
-own, with its own header.
+A file is known by its content, whatever its name says. Reading and inference share this: a file is
+opened, and each sheet that is wanted is a table of its own, with its own header.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""What is in the rows of an XML file?
+"""Read the rows of XML files.
 
 Rows are cut out of the file (`rows`); those that look alike are read as columns
 (`columns`), the others are explained one by one (`explain`). A row is in exactly one place
 afterwards: its columns and its rescued data, the corrupt record column, or, as the options say,
 dropped and counted, `badRecordsPath`, or the error.
-
-What becomes of each row of a piece of a file?
 
 The life of one `XmlBlock`:
 

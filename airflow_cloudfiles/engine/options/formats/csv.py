@@ -1,9 +1,7 @@
-"""Which options does CSV have?
+"""Declare the options of CSV, and how their values are written.
 
 Names, defaults and meanings are those of Spark's CSV reader and of Auto Loader; what would lose
 values is refused. `docs/decisions/0028-reading-csv.md` says where reading differs from Spark.
-
-How are the values of CSV's options written?
 """
 
 from __future__ import annotations

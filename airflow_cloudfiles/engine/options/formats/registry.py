@@ -1,7 +1,4 @@
-"""Which options belong to which format?
-
-Which options do binary files have?
-"""
+"""Say which options belong to which format, and declare those of binary files."""
 
 from __future__ import annotations
 
