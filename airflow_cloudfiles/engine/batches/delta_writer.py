@@ -7,18 +7,9 @@ Tasks write the data files that the table's layout asks for, and each micro-batc
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from airflow_cloudfiles.engine.batches.expectations import Observer
-from airflow_cloudfiles.engine.batches.table_writer import (
-    TableWriter,
-    TaskWritten,
-    added,
-    flat,
-    lead_of,
-)
+from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.delta.commit import (
@@ -30,7 +21,6 @@ from airflow_cloudfiles.engine.delta.commit import (
     remove_files,
     table_state,
 )
-from airflow_cloudfiles.engine.delta.data_files import DataFile
 from airflow_cloudfiles.engine.delta.lineage import Expected
 from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
 from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
@@ -45,11 +35,12 @@ from airflow_cloudfiles.engine.delta.write.former_rows import (
     refuse_former,
     replacing,
 )
-from airflow_cloudfiles.engine.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.delta.write.rows import TableWrite, write_rows
-from airflow_cloudfiles.engine.options.sink import SinkOptions, TaskSinkOptions
-from airflow_cloudfiles.engine.reading.splits import Split
+from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.storage import open_store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class DeltaWriter(TableWriter):
@@ -86,17 +77,12 @@ class DeltaWriter(TableWriter):
             new=self._new,
         )
 
-    def _write_rows(self, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
-        schema = self._arrow_schema
+    def _write_rows(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
         layout = self._how.layout(schema)
         files = write_rows(self._target, schema, rows, layout, self._how.settings)
         crash_point("after-data-files")
         counts = {"rows": sum(file.rows for file in files)}
         return TaskWritten(files, schema, counts, layout=layout)
-
-    def write_splits(self, splits: Sequence[Split]) -> TaskWritten:
-        """Read, parse and write splits (`write_splits`)."""
-        return write_splits(self._target, splits, self._how, self._options)
 
     def make_visible(
         self,
@@ -109,7 +95,7 @@ class DeltaWriter(TableWriter):
         is_first = expected is None and batch.number == 0 and batch.replay is None
         if self._state and is_first:
             sink_state.refuse_known_origin(open_store(self._state), self._target)
-        lead = lead_of(written)
+        lead = written[0] if written else None
         what: dict[str, Any] = {
             "batch": batch,
             "files": [file for message in written for file in message.files],
@@ -133,40 +119,3 @@ class DeltaWriter(TableWriter):
 
     def _care_for(self) -> dict[str, int]:
         return auto_compact(self._target, self._options)
-
-
-def write_splits(
-    target: str,
-    splits: Sequence[Split],
-    how: TableWrite,
-    expected: TaskSinkOptions | None = None,
-) -> TaskWritten:
-    """Read and parse splits, and write them to data files nobody sees yet.
-
-    Args:
-        target: Path or URI of the table.
-        splits: Of one micro-batch.
-        how: How rows become data files.
-        expected: What is expected of the batch; `None` for nothing.
-
-    Raises:
-        ReadError: A file cannot be read (see `TaskReader`).
-        UnknownFieldException: A record has a field that the schema lacks.
-        SchemaMismatchError: The columns do not fit the table, or a value is null where none may be.
-        TargetUnreachableError: The place of the table failed.
-    """
-    files: list[DataFile] = []
-    counts: dict[str, int] = {}
-    schema: pa.Schema | None = None
-    layout: FileLayout | None = None
-    observer = Observer(expected)
-    for split in splits:
-        reader = observer.reader(split)
-        if schema is None:
-            schema = reader.arrow_schema
-            layout = how.layout(schema)
-        files += write_rows(target, schema, observer.rows(split, reader), layout, how.settings)
-        counts = added(counts, flat(reader.counts))
-    crash_point("after-data-files")
-    version = splits[0].context.schema_version if splits else None
-    return TaskWritten(files, schema or pa.schema([]), counts, version, layout, observer.observed)

@@ -186,7 +186,7 @@ def write_split(writer: TableWriter, split: Split) -> TaskWritten:
     """Read, parse and write one split, in the process of a task."""
     crash_point("before-read")
     log_to_stderr()
-    return writer.write_splits([split])
+    return writer.write_split(split)
 
 
 def _rows(split: Split) -> Iterator[pa.RecordBatch]:

@@ -10,26 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from airflow_cloudfiles.engine.batches.expectations import Observer
-from airflow_cloudfiles.engine.batches.table_writer import (
-    TableWriter,
-    TaskWritten,
-    added,
-    flat,
-    lead_of,
-)
+from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
 from airflow_cloudfiles.engine.delta.lineage import Expected
 from airflow_cloudfiles.engine.delta.write.former_rows import FormerRows, refuse_former
 from airflow_cloudfiles.engine.options.sink import SinkOptions
-from airflow_cloudfiles.engine.reading.splits import Split
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
-from airflow_cloudfiles.engine.stream.task_reader import TaskReader
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from airflow_cloudfiles.engine.iceberg.commit import TableRules
     from airflow_cloudfiles.engine.iceberg.data_files import IcebergFileWriter
 
@@ -57,31 +48,10 @@ class IcebergWriter(TableWriter):
             partition_by=", ".join(self._options.partition_by) or None,
         )
 
-    def _write_rows(self, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
-        schema = self._arrow_schema
+    def _write_rows(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
         files = self._open(schema).write(rows)
         crash_point("after-data-files")
         return TaskWritten(files, schema, {"rows": sum(file.rows for file in files)})
-
-    def write_splits(self, splits: Sequence[Split]) -> TaskWritten:
-        """Read, parse and write in this task; all splits of a batch have one schema."""
-        if not splits:
-            return TaskWritten([], pa.schema([]))
-        counts: dict[str, int] = {}
-        observer = Observer(self._options)
-
-        def rows() -> Iterator[pa.RecordBatch]:
-            nonlocal counts
-            for split in splits:
-                reader = observer.reader(split)
-                yield from observer.rows(split, reader)
-                counts = added(counts, flat(reader.counts))
-
-        schema = TaskReader(splits[0]).arrow_schema
-        files = self._open(schema).write(rows())
-        crash_point("after-data-files")
-        version = splits[0].context.schema_version
-        return TaskWritten(files, schema, counts, version, observed=observer.observed)
 
     def _open(self, schema: pa.Schema) -> IcebergFileWriter:
         """Open a writer of data files, whose table then has all columns of the batch."""
@@ -108,7 +78,6 @@ class IcebergWriter(TableWriter):
         )
 
         refuse_former(former, self._target, "it is an Iceberg table")
-        lead = lead_of(written)
         done = commit_batch(
             self._target,
             batch=IcebergBatch(
@@ -120,7 +89,7 @@ class IcebergWriter(TableWriter):
                 batch.origin,
             ),
             files=[file for message in written for file in message.files],
-            columns=self._arrow_schema if lead is None else lead.schema,
+            columns=written[0].schema if written else self._arrow_schema,
             rules=self._rules(),
             expected=None if expected is None else expected.record,
             state="" if expected is None else expected.state,

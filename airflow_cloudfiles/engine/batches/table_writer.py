@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from airflow_cloudfiles.engine.batches import expectations
-from airflow_cloudfiles.engine.batches.expectations import Observed, Unmet
+from airflow_cloudfiles.engine.batches.expectations import Observed, Observer, Unmet
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
@@ -127,21 +127,35 @@ class TableWriter:
         schema = self._arrow_schema
         named = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows)
         if self._written != "function":
-            return self._write_rows(named)
-        observer = expectations.Observer(self._options)
-        written = self._write_rows(observer.made(named, self._rescued))
+            return self._write_rows(schema, named)
+        observer = Observer(self._options)
+        written = self._write_rows(schema, observer.made(named, self._rescued))
         written.observed = observer.observed
         written.counts = {**written.counts, "rescued_rows": observer.rescued_rows}
         written.schema_version = self._schema_version
         return written
 
-    @abstractmethod
-    def _write_rows(self, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
-        """Write rows to data files."""
+    def write_split(self, split: Split) -> TaskWritten:
+        """Read, parse and write a split, to data files nobody sees yet.
+
+        Raises:
+            ReadError: A file cannot be read (see `TaskReader`).
+            UnknownFieldException: A record has a field that the schema lacks.
+            SchemaMismatchError: The columns do not fit the table, or a value is null where none may
+                be.
+            TargetUnreachableError: The place of the table failed.
+        """
+        observer = Observer(self._options)
+        reader = observer.reader(split)
+        written = self._write_rows(reader.arrow_schema, observer.rows(split, reader))
+        written.counts = _flat(reader.counts)
+        written.schema_version = split.context.schema_version
+        written.observed = observer.observed
+        return written
 
     @abstractmethod
-    def write_splits(self, splits: Sequence[Split]) -> TaskWritten:
-        """Read, parse and write splits, to data files nobody sees yet."""
+    def _write_rows(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
+        """Write rows to data files, and count them."""
 
     @abstractmethod
     def make_visible(
@@ -352,13 +366,7 @@ class TableWriter:
         return found, origin
 
 
-def lead_of(written: Sequence[TaskWritten]) -> TaskWritten | None:
-    """A task that knows the columns of the rows: one that has read none does not."""
-    with_columns = (each for each in written if each.schema.names)
-    return next(with_columns, written[0] if written else None)
-
-
-def flat(counts: SplitCounts) -> dict[str, int]:
+def _flat(counts: SplitCounts) -> dict[str, int]:
     """What a reader has counted, in one level."""
     numbers = asdict(counts)
     fetched: dict[str, int] = numbers.pop("fetched")
@@ -367,13 +375,9 @@ def flat(counts: SplitCounts) -> dict[str, int]:
     return {**numbers, **fetched}
 
 
-def added(left: dict[str, int], right: dict[str, int]) -> dict[str, int]:
-    """Counts of both, name by name."""
-    return {key: left.get(key, 0) + right.get(key, 0) for key in {**left, **right}}
-
-
 def _total(written: Sequence[TaskWritten]) -> dict[str, int]:
     total: dict[str, int] = {}
     for message in written:
-        total = added(total, message.counts)
+        for name, count in message.counts.items():
+            total[name] = total.get(name, 0) + count
     return total
