@@ -1,4 +1,4 @@
-"""Has Spark's Python the same version of this package as the process that defines a stream?
+"""Refuse a Spark whose Python has another version of this package than who defines a stream.
 
 Over Spark Connect the two are different machines. The client says its version in an option of a
 source, or with a task, and the server's Python looks at it before it does anything else: the check

@@ -1,4 +1,4 @@
-"""How do our errors leave a Python process of Spark?
+"""Have our errors leave a Python process of Spark as themselves.
 
 Spark passes on the text of an error, inside those of its own. So what PySpark calls, such as the
 methods of a data source, puts a machine-readable record behind the message (`errors.marked`), from

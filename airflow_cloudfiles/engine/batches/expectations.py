@@ -1,4 +1,4 @@
-"""Is a micro-batch what it was expected to be?
+"""Find out whether a micro-batch is what it was expected to be.
 
 1. Tasks count what the counts of reading do not say: which required columns have values, and which
    files have rescued or corrupt records (`Observer`).

@@ -1,6 +1,6 @@
-"""What of a run's Spark configuration says how its Spark starts?
+"""Declare the keys of a Spark configuration that say how Spark starts.
 
-Keys that Spark itself does not know. None changes what a run does. Each is `true` unless it is set
+Spark itself does not know them. None changes what a run does. Each is `true` unless it is set
 to `false`.
 """
 

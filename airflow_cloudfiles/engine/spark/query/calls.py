@@ -1,4 +1,4 @@
-"""Which calls were made on a reader or writer of PySpark?
+"""Remember the calls that were made on a reader or writer of PySpark.
 
 PySpark hands them to the JVM, and cannot say afterwards what was set.
 """

@@ -1,7 +1,8 @@
-"""When does `start()` have the tasks of a query write what they read?
+"""Have the tasks of a query write what they read, where `start()` finds that they may.
 
-Where the query has one source, `cloudFiles`, of which it selects, drops and renames columns at
-most, and appends to a table of ours. Else the rows pass Spark (`direct_write` says what differs).
+They may where the query has one source, `cloudFiles`, of which it selects, drops and renames
+columns at most, and appends to a table of ours. Else the rows pass Spark (`direct_write` says what
+differs).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Can the tasks of a query write the rows that they read, so that none passes the JVM?
+"""Write the rows of a query in the tasks that read them, so that none passes the JVM.
 
 A query that only moves files into a table of ours needs Spark's offsets, triggers and tasks, not
 its rows. Where `start()` finds one, it starts another in its place, with the same offsets, state

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any, Final
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, with_code
@@ -19,6 +19,9 @@ _OF_QUERIES: Final = "org.apache.spark.sql.execution.streaming.runtime.MicroBatc
 _OF_SOURCES: Final = "org.apache.spark.sql.execution.datasources.DataSourceManager"
 _OF_CALLBACKS: Final = "py4j.clientserver"
 _END_SECONDS = 30.0
+_guard = threading.Lock()
+_ending: list[Callable[[], None]] = []
+"""For each query whose end Spark shall not log, the same: how it is had to log again."""
 _log = logging.getLogger(__name__)
 
 
@@ -43,7 +46,8 @@ def warn_of_no_replacement(session: Any) -> None:
 def in_one_line(session: Any, error: CloudFilesError) -> None:
     """Log an error that the function of this micro-batch is about to raise.
 
-    Until its query has ended, Spark logs no error with which a query ends.
+    Until its query has ended, and others for which this was called, Spark logs no error with which
+    a query ends.
 
     Args:
         session: The session that has started the query.
@@ -54,23 +58,42 @@ def in_one_line(session: Any, error: CloudFilesError) -> None:
     if not any(isinstance(each, _NotOurs) for each in callbacks.filters):
         callbacks.addFilter(_NotOurs())
     query = session.sparkContext.getLocalProperty("sql.streaming.queryId")
+    with _guard:
+        _ending.append(_ending[0] if _ending else _silenced(session))
+
+    def end() -> None:
+        until = time.monotonic() + _END_SECONDS
+        try:
+            while session.streams.get(query) is not None and time.monotonic() < until:
+                time.sleep(0.05)
+        except Exception as gone:  # noqa: BLE001 - the session may have been stopped, and its JVM
+            _log.debug("The end of query %s is not waited for: %s", query, gone)
+        with _guard:
+            restore = _ending.pop()
+            if _ending:
+                return
+            try:
+                restore()
+            except Exception as gone:  # noqa: BLE001 - as above
+                _log.debug("Spark's log is not as it was: %s", gone)
+
+    threading.Thread(target=end, name="log-of-queries", daemon=True).start()
+
+
+def _silenced(session: Any) -> Callable[[], None]:
+    """Have Spark log no error with which a query ends; gives what undoes that."""
     log4j = session._jvm.org.apache.logging.log4j  # noqa: SLF001
     loggers = log4j.LogManager.getContext(False)
     configuration = loggers.getConfiguration()
     before = configuration.getLoggerConfig(_OF_QUERIES)
-    is_own = before.getName() == _OF_QUERIES
-    level = before.getLevel()
+    is_own, level = before.getName() == _OF_QUERIES, before.getLevel()
     log4j.core.config.Configurator.setLevel(_OF_QUERIES, log4j.Level.OFF)
 
     def restore() -> None:
-        until = time.monotonic() + _END_SECONDS
-        with suppress(Exception):  # the session may have been stopped meanwhile, and its JVM
-            while session.streams.get(query) is not None and time.monotonic() < until:
-                time.sleep(0.05)
-            if is_own:
-                log4j.core.config.Configurator.setLevel(_OF_QUERIES, level)
-            else:
-                configuration.removeLogger(_OF_QUERIES)
-                loggers.updateLoggers()
+        if is_own:
+            log4j.core.config.Configurator.setLevel(_OF_QUERIES, level)
+        else:
+            configuration.removeLogger(_OF_QUERIES)
+            loggers.updateLoggers()
 
-    threading.Thread(target=restore, name="log-of-queries", daemon=True).start()
+    return restore

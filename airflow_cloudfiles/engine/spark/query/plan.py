@@ -1,6 +1,6 @@
-"""Which streams does a query read, and with which options?
+"""Find the streams that a query reads, and with which options.
 
-Read from the logical plan of its DataFrame, which only a session with a JVM has here.
+They are read from the logical plan of its DataFrame, which only a session with a JVM has here.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ _CHECKPOINT: Final = "checkpointlocation"
 
 def streaming_leaves(frame: DataFrame) -> int:
     """How many streams a query reads."""
-    leaves = cast("Any", frame)._jdf.queryExecution().logical().collectLeaves()  # noqa: SLF001
-    return sum(bool(leaves.apply(index).isStreaming()) for index in range(leaves.size()))
+    return sum(bool(leaf.isStreaming()) for leaf in _leaves(frame))
 
 
 def tokens_of(frame: DataFrame) -> tuple[list[str], list[str]]:
@@ -27,14 +26,10 @@ def tokens_of(frame: DataFrame) -> tuple[list[str], list[str]]:
     Returns:
         Those of the sources that were not given their checkpoint location, and those of the others.
     """
-    plan = getattr(frame, "_jdf", None)
-    if plan is None:
-        return [], []
-    leaves = plan.queryExecution().logical().collectLeaves()
     tokens: list[str] = []
     located: list[str] = []
-    for index in range(leaves.size()):
-        options = _leaf_options(leaves.apply(index))
+    for leaf in _leaves(frame):
+        options = _leaf_options(leaf)
         token = options.get(STATE_HANDOFF.lower())
         if token:
             (located if options.get(_CHECKPOINT) else tokens).append(token)
@@ -43,12 +38,7 @@ def tokens_of(frame: DataFrame) -> tuple[list[str], list[str]]:
 
 def streaming_options(frame: DataFrame) -> list[dict[str, str]]:
     """The reader options of the streams that a query reads, in their order."""
-    plan = getattr(frame, "_jdf", None)
-    if plan is None:
-        return []
-    leaves = plan.queryExecution().logical().collectLeaves()
-    found = [leaves.apply(index) for index in range(leaves.size())]
-    return [_leaf_options(leaf) for leaf in found if leaf.isStreaming()]
+    return [_leaf_options(leaf) for leaf in _leaves(frame) if leaf.isStreaming()]
 
 
 def columns_of_leaf(frame: DataFrame) -> tuple[list[int], dict[str, str], str] | str:
@@ -88,6 +78,12 @@ def _unchanged(expression: Any) -> int | None:
 
 def _id_of(expression: Any) -> int:
     return int(expression.exprId().id())
+
+
+def _leaves(frame: DataFrame) -> list[Any]:
+    """The leaves of the logical plan; none where the session has no JVM here."""
+    plan = getattr(frame, "_jdf", None)
+    return [] if plan is None else _elements(plan.queryExecution().logical().collectLeaves())
 
 
 def _elements(sequence: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What would a query do silently that nobody who writes it can want?"""
+"""Warn of what a query would do silently that nobody who writes it can want."""
 
 from __future__ import annotations
 
