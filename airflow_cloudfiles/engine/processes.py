@@ -1,9 +1,24 @@
-"""Find the processes that one has started."""
+"""Find processes of this machine."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is a process; one that has ended and was not waited for is none."""
+    with contextlib.suppress(OSError):  # of a process that has gone, or a system without /proc
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return state.rpartition(")")[2].split()[0] != "Z"
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def descendants(root: int) -> list[int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import socket
 from collections import Counter
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from airflow_cloudfiles.engine.files import START, Offset, printable_path
 from airflow_cloudfiles.engine.intake.recorded.metrics import files_and_bytes
 from airflow_cloudfiles.engine.ledger import snapshots
 from airflow_cloudfiles.engine.locks import run_lock
+from airflow_cloudfiles.engine.processes import is_alive
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
@@ -139,18 +139,8 @@ def _lock(state: ObjectStore, key: str) -> str | None:
         return None
     if host != socket.gethostname():
         running = "on another host"
-    elif _is_alive(pid):
+    elif is_alive(pid):
         running = "which is running"
     else:
         running = "which has ended"
     return f"taken last by process {pid} on {host} at {since}, {running}"
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.private_folders import make_private
+from airflow_cloudfiles.engine.processes import is_alive
 from airflow_cloudfiles.engine.shortened import few
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def names_of_the_dead(state_uri: str) -> list[str]:
     with contextlib.suppress(OSError):
         for path in sorted(_folder().glob(f"{_mark(state_uri)}-*")):
             number = path.name.rpartition("-")[2]
-            if number.isdecimal() and not _is_alive(int(number)):
+            if number.isdecimal() and not is_alive(int(number)):
                 found.append(path.read_text(encoding="utf-8"))
                 path.unlink()
     return found
@@ -66,19 +67,3 @@ def _folder() -> Path:
 
 def _mark(state_uri: str) -> str:
     return hashlib.sha256(state_uri.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether there is a process; one that has ended and was not waited for is none."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return state.rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        pass
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return not Path("/proc/self").exists()

@@ -1,18 +1,14 @@
-"""Refuse to change rows that `deltalake` (1.6) would misread, or write otherwise than they are.
+"""Keep `deltalake` (1.6) from misreading rows that it changes, and from writing others.
 
 * Files that were there before the table (CONVERT TO DELTA) may spell columns in another case: it
   reads these as null, and would write the nulls.
 * Partition values: it writes the decimal -0.01 as `0.0-1`, which nobody can read, and bytes as
   escapes.
 
-Of which columns does the library write no bounds when it merges?
-
-`deltalake` (1.6) writes bounds that hide rows, or that it cannot read itself: of floats without
+It also writes bounds that hide rows, or that it cannot read itself: of floats without
 regard to NaN, of decimals as doubles, of dates beyond the year 9999. So a file that it writes gets
 bounds of such a column only where all rows that may get into it come from files that have bounds of
 it: the writer of this package leaves them out exactly where they would be wrong (`statistics`).
-
-Which tables does the library change rows of, and how do they call the columns of the rows?
 """
 
 from __future__ import annotations

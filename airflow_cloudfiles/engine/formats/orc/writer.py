@@ -1,4 +1,4 @@
-"""What the footers of an ORC file say of its writer: its calendar, and the zones of its times.
+"""Read what the footers of an ORC file say of its writer, its types and its stripes.
 
 1. **Calendar.** ORC's Java library, which Spark and Hive write with, counts days in the hybrid
    calendar, Julian before 1582-10-15, unless the footer says otherwise. The libraries of others
@@ -6,11 +6,9 @@
 2. **Fractions near 1970.** A time before 1970 with a fraction is stored a second late. Java's
    library asks the instant in UTC whether it is before 1970, the one that reads here asks the clock
    of the writer's zone. Between the two a second is taken off where it should not be, or is not.
-
-Which types and stripes does the footer of an ORC file name, before the library has read them?
-
-The library gives a decimal without a precision, as Hive 0.11 wrote it, six digits after the point
-and cuts the others off. Only the footer tells such a column from one that is `decimal(38,6)`.
+3. **Decimals.** The library gives a decimal without a precision, as Hive 0.11 wrote it, six digits
+   after the point and cuts the others off. Only the footer tells such a column from one that is
+   `decimal(38,6)`.
 
 The footer is a message of Protocol Buffers (`orc_proto.proto` of Apache ORC); what is needed of it
 is its types: a list in the order of their columns, in which each names the places of its children.
@@ -174,7 +172,7 @@ _UNPACK: Final[dict[int, Callable[[bytes], bytes]]] = {1: _zlib, 2: _snappy, 4: 
 
 
 _FOOTER_OF_TAIL: Final = 2
-_STRIPES_OF_FOOTER, _TYPES_OF_FOOTER = 3, 4
+_TYPES_OF_FOOTER = 4
 _ROWS_OF_STRIPE: Final = 5
 _KIND, _CHILDREN, _NAMES, _PRECISION = 1, 2, 3, 5
 _DECIMAL: Final = 14
@@ -225,7 +223,7 @@ def rows_of_stripes(tail: bytes) -> list[int]:
         ValueError: It is no such message.
     """
     found = []
-    for stripe in messages_of(footer_of(tail), _STRIPES_OF_FOOTER):
+    for stripe in messages_of(footer_of(tail), _STRIPES):
         rows = [value for tag, value in fields(stripe) if tag == _ROWS_OF_STRIPE]
         found.append(max((each for each in rows if isinstance(each, int)), default=0))
     return found
