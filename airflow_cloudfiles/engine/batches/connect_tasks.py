@@ -10,7 +10,7 @@ import pickle
 import re
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from airflow_cloudfiles import __version__
 from airflow_cloudfiles.engine.batches.client_version import CLIENT_VERSION, check_client
 from airflow_cloudfiles.engine.batches.error_marks import marking
 from airflow_cloudfiles.engine.batches.frame_tasks import WRITTEN, FrameTasks, row_of
-from airflow_cloudfiles.engine.batches.run import Task
+from airflow_cloudfiles.engine.batches.run import PROGRESS_SECONDS, Task
 from airflow_cloudfiles.engine.batches.task_results import collected, result_of
 from airflow_cloudfiles.engine.counted import counted
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
 
-PROGRESS_SECONDS = 10.0
 _TAG = "cloudfiles-micro-batch"
 _DESCRIPTION = "spark.job.description"
 _PARTITIONS = "spark.sql.leafNodeDefaultParallelism"
@@ -69,8 +68,10 @@ class ConnectTasks(FrameTasks):
             for row in frame.toLocalIterator():
                 yield row.written
         except BaseException:
-            with suppress(Exception):  # of a server that is lost, nothing is left to cancel
+            try:
                 session.interruptTag(_TAG)
+            except Exception as lost:  # noqa: BLE001 - of a server that is lost, as of a Spark
+                _log.debug("The job is not cancelled: %s", lost)
             raise
         finally:
             session.removeTag(_TAG)

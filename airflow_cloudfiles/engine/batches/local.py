@@ -16,14 +16,13 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Self
 
-from airflow_cloudfiles.engine.batches.run import Task, TaskFailed
+from airflow_cloudfiles.engine.batches.run import PROGRESS_SECONDS, Task, TaskFailed
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.counted import counted
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
 
-PROGRESS_SECONDS = 10.0
 _PRELOADED = (
     "airflow_cloudfiles.engine.batches.delta_writer",
     "airflow_cloudfiles.engine.batches.file_source",

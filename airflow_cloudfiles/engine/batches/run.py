@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
 
+PROGRESS_SECONDS = 10.0
+"""How often a run says how far it is."""
 Task = Callable[[Any], "TaskWritten"]
 """Reads a part of a micro-batch and writes it to data files, in the process of a task."""
 

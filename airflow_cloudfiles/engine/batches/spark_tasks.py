@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pyspark import InheritableThread
@@ -19,7 +18,7 @@ from pyspark.accumulators import AccumulatorParam
 
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.batches.error_marks import marking
-from airflow_cloudfiles.engine.batches.run import Task, TaskFailed
+from airflow_cloudfiles.engine.batches.run import PROGRESS_SECONDS, Task, TaskFailed
 from airflow_cloudfiles.engine.batches.task_results import collected, result_of, unpacked
 from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
 
-PROGRESS_SECONDS = 10.0
 _LOOK_SECONDS = 1.0
 _END_SECONDS = 10.0
 _GROUP = "cloudfiles"
@@ -127,8 +125,10 @@ def _waited_for(
                 said = time.monotonic()
                 _log.info("%s of %s are written", known, counted(tasks, "split"))
     except BaseException:
-        with suppress(Exception):  # of a Spark that is lost, nothing is left to cancel
+        try:
             context.cancelJobGroup(_GROUP)
             thread.join(_END_SECONDS)
+        except Exception as lost:  # noqa: BLE001 - of a Spark that is lost, nothing is to be cancelled
+            _log.debug("The job is not cancelled: %s", lost)
         raise
     return found.result()

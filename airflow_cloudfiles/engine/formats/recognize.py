@@ -38,7 +38,6 @@ _MARKS: Final = (
 """Behind it a binary file has bytes that no text has; `ORC,...` may be a header."""
 _SURE_MARKS: Final = ((b"%PDF-", "PDF"), (b"\xff\xd8\xff", "JPEG"))
 """With which no text begins."""
-_BINARY: Final = frozenset(kind for _, kind in (*_MARKS, *_SURE_MARKS)) | {"Excel", "tar"}
 _WORKBOOK: Final = (
     b"[Content_Types].xml",
     b"_rels/",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches.file_source import FileBatches
 from airflow_cloudfiles.engine.batches.run import (
+    PROGRESS_SECONDS,
     BatchSource,
     Planned,
     WrittenByTasks,
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.intake.opening import Opened
     from airflow_cloudfiles.engine.job.session import SparkStart
     from airflow_cloudfiles.engine.job.spec import JobSpec
-
-PROGRESS_SECONDS = 10.0
 
 
 def files_of(

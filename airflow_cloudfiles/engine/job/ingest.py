@@ -57,10 +57,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
 
-_END_SECONDS = 5.0
-_FEW_ENTRIES = 8
-"""Up to so many entries of the file log are counted: each may cost a request."""
-_CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _log = logging.getLogger(__name__)
 
 

@@ -46,7 +46,6 @@ __all__ = ["AvroFile", "AvroInference", "AvroReader"]
 
 Values = Sequence[Any]
 _DECIMAL_BYTES: Final = 16
-_INT_BITS: Final = 31
 _MOST_SYMBOLS_BYTES: Final = 2**30
 """Of the symbols of an enum in one batch: an array names each with a byte."""
 

@@ -24,7 +24,6 @@ Cast = tuple[pa.Array, Bools | None]
 Rule = Callable[[pa.Array], Cast]
 
 _DAY_MICROS: Final = 86_400_000_000
-_MOST_DAYS: Final = (2**63 - 1) // _DAY_MICROS
 _PER_MICRO: Final = {"s": 10**6, "ms": 10**3, "us": 1}
 
 

@@ -30,7 +30,6 @@ _NAME: Final = re.compile(rb"[A-Za-z0-9_$@#*+\-\x80-\xff]++")
 """A name without quotes, as Jackson takes it."""
 _NEVER: Final = rb"(?!)"
 _NO_MORE: Final = rb"(?![0-9A-Za-z_.+-])"
-_BLANK: Final = b" \t\r\n"
 _QUOTES: Final = b"\"'"
 _KEPT_ESCAPES: Final = b'"\\/bfnrtu'
 _CONTROL: Final = re.compile(rb"[\x00-\x1f]")
