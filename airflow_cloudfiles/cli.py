@@ -8,6 +8,7 @@ with 0 when it is done, 1 when it is not, and 2 when it was asked wrongly.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import logging
 import os
@@ -15,39 +16,36 @@ import sys
 from collections.abc import Sequence
 
 from airflow_cloudfiles import __version__
-from airflow_cloudfiles.commands.help import completion, docs, explain
-from airflow_cloudfiles.commands.machine import cluster, doctor
 from airflow_cloudfiles.commands.running.colors import Tone, Toned, colored
 from airflow_cloudfiles.commands.running.outcome import Outcome
-from airflow_cloudfiles.commands.source import clean, discover, events, notifications
-from airflow_cloudfiles.commands.state import file, newest_runs, schema
-from airflow_cloudfiles.commands.state import show as state
-from airflow_cloudfiles.commands.tables import infer, ingest, promote, replay, table
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, with_code
 from airflow_cloudfiles.engine.options.values import check_ends
 from airflow_cloudfiles.engine.shortened import printable
 
-COMMANDS = (
-    clean,
-    cluster,
-    completion,
-    discover,
-    docs,
-    doctor,
-    events,
-    explain,
-    file,
-    infer,
-    ingest,
-    notifications,
-    promote,
-    replay,
-    newest_runs,
-    schema,
-    state,
-    table,
-)
-"""Each has `add_to(subparsers)`, which sets `run` as a default of its parsers."""
+COMMANDS = {
+    "clean": "source.clean",
+    "cluster": "machine.cluster",
+    "completion": "help.completion",
+    "discover": "source.discover",
+    "docs": "help.docs",
+    "doctor": "machine.doctor",
+    "events": "source.events",
+    "explain": "help.explain",
+    "file": "state.file",
+    "infer": "tables.infer",
+    "ingest": "tables.ingest",
+    "notifications": "source.notifications",
+    "promote": "tables.promote",
+    "replay": "tables.replay",
+    "runs": "state.newest_runs",
+    "schema": "state.schema",
+    "state": "state.show",
+    "table": "tables.table",
+}
+"""The module of each command below `commands`. It has `add_to(subparsers)`, which sets `run` as a
+default of its parsers."""
+_OF_ITSELF = frozenset(COMMANDS) - {"completion"}
+"""Commands that need to know of no other."""
 
 _EPILOG = """\
 Credentials come from where every tool of the cloud finds them (environment variables, profiles,
@@ -76,7 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The names of files are UTF-8, whatever the locale: so are those in the arguments.
         environment = {**os.environ, "PYTHONUTF8": "1"}
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606
-    given = parser().parse_args(arguments)
+    texts = sys.argv[1:] if arguments is None else arguments
+    command = next((each for each in texts if not each.startswith("-")), None)
+    # One command needs one module; help and mistakes need all of them.
+    given = parser(command if command in _OF_ITSELF else None).parse_args(arguments)
     level, handler = logger.level, _log_to_stderr(given)
     try:
         _check_locations(given)
@@ -109,8 +110,12 @@ def _check_locations(given: argparse.Namespace) -> None:
             check_ends(f"--{name.replace('_', '-')}", text)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the parser of all commands."""
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Build the parser of all commands.
+
+    Args:
+        only: The one command to add, so that the modules of no other are imported.
+    """
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--json", action="store_true", help="write JSON, for programs")
     loudness = shared.add_mutually_exclusive_group()
@@ -124,8 +129,8 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = found.add_subparsers(title="commands", required=True, metavar="command")
-    for command in COMMANDS:
-        command.add_to(commands, shared)
+    for module in COMMANDS.values() if only is None else [COMMANDS[only]]:
+        importlib.import_module(f"airflow_cloudfiles.commands.{module}").add_to(commands, shared)
     found.set_defaults(program=found)
     return found
 

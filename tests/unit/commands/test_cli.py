@@ -222,7 +222,8 @@ class Failing:
 
 
 def test_a_mistake_of_the_program_is_no_traceback_unless_asked_for(monkeypatch, capsys):
-    monkeypatch.setattr(cli, "COMMANDS", (Failing,))
+    monkeypatch.setitem(sys.modules, "airflow_cloudfiles.commands.failing", Failing)
+    monkeypatch.setattr(cli, "COMMANDS", {"fail": "failing"})
     assert cli.main(["fail"]) == 1
     said = capsys.readouterr().err
     assert "Unexpected KeyError" in said
