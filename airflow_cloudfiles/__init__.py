@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
     from airflow_cloudfiles.engine.intake.cloud_files_state import cloud_files_state
-    from airflow_cloudfiles.engine.intake.recorded.metrics import cloud_files_metrics
+    from airflow_cloudfiles.engine.intake.stream_logs import cloud_files_metrics
     from airflow_cloudfiles.engine.job.files.operate import operate_on_files
     from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
     from airflow_cloudfiles.engine.schema.history import SchemaHistory
@@ -88,7 +88,7 @@ _HOMES = {
     "SchemaHistory": "airflow_cloudfiles.engine.schema.history",
     "SchemaProposals": "airflow_cloudfiles.engine.schema.decisions",
     "UnknownFieldException": "airflow_cloudfiles.engine.errors",
-    "cloud_files_metrics": "airflow_cloudfiles.engine.intake.recorded.metrics",
+    "cloud_files_metrics": "airflow_cloudfiles.engine.intake.stream_logs",
     "cloud_files_state": "airflow_cloudfiles.engine.intake.cloud_files_state",
     "dags_from_file": "airflow_cloudfiles.task_groups.streams",
     "export_state": "airflow_cloudfiles.engine.transfer.archived",

@@ -19,8 +19,8 @@ from airflow_cloudfiles import __version__
 from airflow_cloudfiles.commands.running.colors import Tone, Toned, colored
 from airflow_cloudfiles.commands.running.outcome import Outcome
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, with_code
+from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.options.values import check_ends
-from airflow_cloudfiles.engine.shortened import printable
 
 COMMANDS = {
     "clean": "source.clean",

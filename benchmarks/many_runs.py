@@ -34,7 +34,7 @@ from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
 from airflow_cloudfiles.engine.ledger.soundness import mark_head
 from airflow_cloudfiles.engine.options.upkeep import UpkeepOptions
 from airflow_cloudfiles.engine.schema.log import SchemaLog
-from airflow_cloudfiles.engine.state import progress, run_history
+from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import open_store
@@ -140,7 +140,7 @@ def _run(written: WrittenState, ledger: Any, schemas: SchemaLog, number: int) ->
     catch_up(ledger, written.files, latest=entry)
     mark_head(state, written.files)
     maybe_snapshot(ledger, written.files, state)
-    progress.note_discovery(state, {"files": 1, "bytes": 10_000, "by": {"listing": 1}})
+    run_history.note_discovery(state, {"files": 1, "bytes": 10_000, "by": {"listing": 1}})
     if number % SCHEMA_EVERY == 0:
         _change_schema(schemas, number // SCHEMA_EVERY)
     written.plan()
@@ -170,7 +170,7 @@ def _commit(written: WrittenState, batch: int, run_id: str) -> None:
             counts=counts,
         )
     )
-    done = progress.BatchDone(
+    done = run_history.BatchDone(
         batch_id=batch,
         table_version=batch,
         is_new=True,
@@ -178,7 +178,7 @@ def _commit(written: WrittenState, batch: int, run_id: str) -> None:
         counts=counts,
         run_id=run_id,
     )
-    progress.note(written.uri, done)
+    run_history.note(written.uri, done)
 
 
 def _change_schema(schemas: SchemaLog, version: int) -> None:

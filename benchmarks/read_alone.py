@@ -10,7 +10,7 @@ from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.splits import Split, pack
 from airflow_cloudfiles.engine.stream.definition import batch_context, resolve_schema
-from airflow_cloudfiles.engine.stream.task_reader import TaskReader
+from airflow_cloudfiles.engine.stream.schema_change import TaskReader
 
 
 def splits(spec: JobSpec) -> list[Split]:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import ClassVar, cast
 
 from airflow_cloudfiles.engine.error_sections import section_of
-from airflow_cloudfiles.engine.shortened import few_members, more
+from airflow_cloudfiles.engine.messages import few_members, more
 
 
 class CloudFilesError(Exception):

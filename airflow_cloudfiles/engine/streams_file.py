@@ -16,8 +16,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.table_stream import check_names, is_table
 from airflow_cloudfiles.engine.storage.extras import import_with_extra

@@ -37,10 +37,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
-from airflow_cloudfiles.engine.naming import parts_of, quoted
-from airflow_cloudfiles.engine.shortened import cut
+from airflow_cloudfiles.engine.messages import cut
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher, parts_of, quoted
 from airflow_cloudfiles.engine.spark_types import VariantType
 
 MAX_DECIMAL_PRECISION: Final = 38

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, get_args
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.table_stream import is_table
 
 try:  # tasks that wait for an answer by themselves exist from Airflow 3.3

@@ -17,8 +17,8 @@ from airflow_cloudfiles.engine.discovery.event_log.watching import LogCheck, che
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, from_record
 from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.intake.recorded.metrics import oldest
 from airflow_cloudfiles.engine.intake.results import Arrivals, Backlog
+from airflow_cloudfiles.engine.intake.stream_logs import oldest
 from airflow_cloudfiles.engine.job.connect.left_runs import read_run
 from airflow_cloudfiles.engine.job.launch import (
     JobSpec,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.conditional import SCRATCH, require_conditional_put
+from airflow_cloudfiles.engine.storage.small_objects import SCRATCH, require_conditional_put
 from airflow_cloudfiles.hooks.access import AWS, AZURE, GCP, SFTP
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.extras import TEST_LOCATION

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow_cloudfiles.engine.counted import counted
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.stream_task import REQUIRED
 from airflow_cloudfiles.hooks.task import run_id_of, task_errors

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import SkipMixin
 
-from airflow_cloudfiles.engine.counted import counted
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.hooks.approval import Answer, decision_of, question_of
 from airflow_cloudfiles.hooks.task import task_errors
 from airflow_cloudfiles.operators.approving import was_proposed

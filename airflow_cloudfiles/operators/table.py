@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.job.table.run import TableRun
+from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.options.values import size
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.observability.links import TableLink

@@ -13,8 +13,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from airflow_cloudfiles.engine.counted import counted, plural
-from airflow_cloudfiles.engine.shortened import printable
+from airflow_cloudfiles.engine.messages import counted, plural, printable
 
 ICON: Final = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" fill="none" stroke="#017cee" '

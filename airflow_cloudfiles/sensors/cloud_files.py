@@ -15,8 +15,8 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.observability.metrics import age_of, emit_gauges

@@ -19,9 +19,9 @@ from airflow_cloudfiles.engine.discovery.inventory.progress import (
     save_progress,
 )
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange
-from airflow_cloudfiles.engine.discovery.listing.growth import TrackRecord
 from airflow_cloudfiles.engine.discovery.listing.state import (
     ListingState,
+    TrackRecord,
     Unfinished,
     load_state,
     save_state,
@@ -67,7 +67,7 @@ from airflow_cloudfiles.engine.schema.proposals import (
     find_proposal,
     propose,
 )
-from airflow_cloudfiles.engine.state import progress, refused, run_history, spark_checkpoint
+from airflow_cloudfiles.engine.state import refused, run_history, spark_checkpoint
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
 from airflow_cloudfiles.engine.state.metadata_format import (
@@ -77,11 +77,11 @@ from airflow_cloudfiles.engine.state.metadata_format import (
 )
 from airflow_cloudfiles.engine.state.packs import Pack, encode_pack, read_pack
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
-from airflow_cloudfiles.engine.state.progress import BatchDone
+from airflow_cloudfiles.engine.state.run_history import BatchDone
 from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
 from airflow_cloudfiles.engine.state.spark_offsets import offset_of_batch
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
-from airflow_cloudfiles.engine.storage.sealed import unseal
+from airflow_cloudfiles.engine.storage.small_objects import unseal
 from tests.golden.kinds import CREATED, ID, Format, in_store, new_store, stamped, written
 from tests.golden.of_events import OF_STREAM
 from tests.golden.of_files import OF_FILES
@@ -418,7 +418,7 @@ ONE_OBJECT = [
         keys=r"_source/discovery\.json",
         write=lambda: written(
             "_source/discovery.json",
-            lambda store: progress.note_discovery(store, {"listed": 3}),
+            lambda store: run_history.note_discovery(store, {"listed": 3}),
             at=1.5,
         ),
         read=unseal,
@@ -514,8 +514,8 @@ NOTES = [
     Format(
         name="batch",
         keys=r"_source/batches/[0-9]+",
-        write=lambda: _noted(lambda uri: progress.note(uri, DONE), "_source/batches/0"),
-        read=in_store("_source/batches/0", lambda store: progress.note_of(store, 0)),
+        write=lambda: _noted(lambda uri: run_history.note(uri, DONE), "_source/batches/0"),
+        read=in_store("_source/batches/0", lambda store: run_history.note_of(store, 0)),
         expected=DONE,
     ),
     Format(

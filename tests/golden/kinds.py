@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from airflow_cloudfiles.engine.state.entry_format import encode_entry
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
-from airflow_cloudfiles.engine.storage.sealed import seal
+from airflow_cloudfiles.engine.storage.small_objects import seal
 
 FOLDER = Path(__file__).with_name("formats")
 ID = "ffeeddccbbaa99887766554433221100"

@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.fetch import packed
 from airflow_cloudfiles.engine.reading.splits import Split
-from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import Position, position
 from airflow_cloudfiles.engine.storage import open_store
@@ -123,7 +123,7 @@ class Ingested:
         with closing(self._opened(options)) as intake:
             intake.begin_at(self.position())
             intake.check()
-            progress.note_discovery(intake.state, intake.discover().to_json())
+            run_history.note_discovery(intake.state, intake.discover().to_json())
             return intake.known_head()
 
     def _opened(self, options: CloudFilesOptions) -> Intake:

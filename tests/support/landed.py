@@ -16,8 +16,7 @@ from airflow_cloudfiles.engine.reading.split_reader import SplitCounts
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import definition
-from airflow_cloudfiles.engine.stream.evolve_ahead import evolve_ahead
-from airflow_cloudfiles.engine.stream.task_reader import TaskReader
+from airflow_cloudfiles.engine.stream.schema_change import TaskReader, evolve_ahead
 
 
 class Stream:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_cloudfiles.engine.files import FileEntry, ReadLimit
-from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FoundBy, log_of
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
@@ -72,7 +72,7 @@ class WrittenState:
         """
         batch = position(self.state).batch + 1
         plan = self.plans.at(batch)
-        done = progress.BatchDone(
+        done = run_history.BatchDone(
             batch_id=batch,
             table_version=batch + 10,
             is_new=True,
@@ -94,7 +94,7 @@ class WrittenState:
             )
         )
         if is_noted:
-            progress.note(self.uri, done)
+            run_history.note(self.uri, done)
         return batch
 
     def commit_in_spark(self, batch: int, plan: int | None = None) -> None:

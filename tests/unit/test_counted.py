@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_cloudfiles.engine.counted import counted, plural, sentence
+from airflow_cloudfiles.engine.messages import counted, plural, sentence
 
 
 @pytest.mark.parametrize(

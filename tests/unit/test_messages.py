@@ -20,11 +20,11 @@ from airflow_cloudfiles.engine.errors import (
     SchemaMismatchError,
     UnknownFieldException,
 )
-from airflow_cloudfiles.engine.naming import column_of, dotted, quoted
+from airflow_cloudfiles.engine.messages import cut, few, few_members
+from airflow_cloudfiles.engine.names import column_of, dotted, quoted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
-from airflow_cloudfiles.engine.shortened import cut, few, few_members
 from tests.unit.stream.test_every_format import WRITERS, Landing
 
 PACKAGE = Path(airflow_cloudfiles.__file__).parent

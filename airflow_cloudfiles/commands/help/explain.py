@@ -7,10 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_options
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.messages import counted, printable
 from airflow_cloudfiles.engine.options.explained import Explained, explain
-from airflow_cloudfiles.engine.shortened import printable
 from airflow_cloudfiles.engine.streams_file import read_streams
 
 if TYPE_CHECKING:

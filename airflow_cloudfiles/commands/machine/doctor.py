@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from airflow_cloudfiles.commands.running.colors import Tone, Toned
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands
@@ -247,7 +247,7 @@ def _target(store: ObjectStore) -> Iterator[Finding]:
 
 def _writes(store: ObjectStore) -> Finding:
     """Whether an object can be made there, once, and removed."""
-    from airflow_cloudfiles.engine.storage.conditional import (  # noqa: PLC0415
+    from airflow_cloudfiles.engine.storage.small_objects import (  # noqa: PLC0415
         SCRATCH,
         require_conditional_put,
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.shortened import printable
+from airflow_cloudfiles.engine.messages import printable
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.colors import Toned

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.commands.running.colors import Toned
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.intake.file_query import STATUSES, FileQuery
 from airflow_cloudfiles.engine.intake.file_state_columns import rows
 from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot
-from airflow_cloudfiles.engine.shortened import printable
+from airflow_cloudfiles.engine.messages import counted, printable
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands

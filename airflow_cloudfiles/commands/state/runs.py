@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.running.colors import Toned
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
+from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.overview.runs import Runs, RunSummary, newest_runs
-from airflow_cloudfiles.engine.shortened import printable
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.storage import open_store
 

@@ -7,13 +7,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
-from airflow_cloudfiles.engine.counted import counted
-from airflow_cloudfiles.engine.naming import quoted
+from airflow_cloudfiles.engine.messages import counted, few, printable
+from airflow_cloudfiles.engine.names import quoted
 from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
 from airflow_cloudfiles.engine.schema.diff import paths_of, type_text
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.schema.log_entry import NEW_FIELDS, SchemaEntry
-from airflow_cloudfiles.engine.shortened import few, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

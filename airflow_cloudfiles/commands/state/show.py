@@ -20,7 +20,7 @@ from airflow_cloudfiles.commands.state import compact, files, runs, transfer
 from airflow_cloudfiles.engine.discovery.listing import state as listing_state
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import START, Offset, printable_path
-from airflow_cloudfiles.engine.intake.recorded.metrics import files_and_bytes
+from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes
 from airflow_cloudfiles.engine.ledger import snapshots
 from airflow_cloudfiles.engine.locks import run_lock
 from airflow_cloudfiles.engine.processes import is_alive

@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.batches.error_marks import marking
 from airflow_cloudfiles.engine.batches.frame_tasks import WRITTEN, FrameTasks, row_of
 from airflow_cloudfiles.engine.batches.run import PROGRESS_SECONDS, Task
 from airflow_cloudfiles.engine.batches.task_results import collected, result_of
-from airflow_cloudfiles.engine.counted import counted
+from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 import pyarrow.types as pa_types
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import ExpectationError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.messages import counted, few
 from airflow_cloudfiles.engine.reading.file_columns import FileCounts
-from airflow_cloudfiles.engine.shortened import few
-from airflow_cloudfiles.engine.stream.task_reader import TaskReader
+from airflow_cloudfiles.engine.stream.schema_change import TaskReader
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches.run import Planned, Task
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import StateLockedError
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
 from airflow_cloudfiles.engine.intake.opening import Opened, opened_at_once
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.reading.fetch import packed
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
 from airflow_cloudfiles.engine.state.position import position_of_a_job
 from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
 from airflow_cloudfiles.engine.stream import definition
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
-from airflow_cloudfiles.engine.stream.task_reader import TaskReader
+from airflow_cloudfiles.engine.stream.schema_change import TaskReader
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from airflow_cloudfiles.engine.batches.run import PROGRESS_SECONDS, Task, TaskFailed
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
-from airflow_cloudfiles.engine.counted import counted
+from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.batches.table_writer import TaskWritten

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from airflow_cloudfiles.engine.batches import expectations
 from airflow_cloudfiles.engine.batches.expectations import Observed, Observer, Unmet
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
 from airflow_cloudfiles.engine.delta.lineage import Expected
@@ -32,10 +31,11 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake import batch_files
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.split_reader import SplitCounts
 from airflow_cloudfiles.engine.reading.splits import Split
-from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.metadata import KEY as METADATA
 from airflow_cloudfiles.engine.state.metadata import has_packs
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
@@ -203,9 +203,9 @@ class TableWriter:
             done = self._commit(written, batch)
         more = self._care_for()
         if more and self._is_of_run and self._state:
-            progress.note(self._state, replace(done, counts={**done.counts, **more}))
+            run_history.note(self._state, replace(done, counts={**done.counts, **more}))
 
-    def _commit(self, written: Sequence[TaskWritten], batch: int) -> progress.BatchDone:
+    def _commit(self, written: Sequence[TaskWritten], batch: int) -> run_history.BatchDone:
         """Commit what the tasks have written, record it in the state, and note what it was."""
         app_id, origin = self._identity()
         log = None if self._state is None else SinkLog(open_store(self._state))
@@ -229,14 +229,14 @@ class TableWriter:
             None if log is None else sink_state.expected(log, batch),
             () if log is None else replaced_by(log.state, batch),
         )
-        done = progress.BatchDone(
+        done = run_history.BatchDone(
             batch_id=batch,
             table_version=committed.version,
             is_new=committed.is_new,
             schema_version=schema_version,
             counts={**counts, **committed.counts},
             run_id=self._run_id,
-            missing=[uri for each in observed for uri in each.missing][: progress.MOST_MISSING],
+            missing=[uri for each in observed for uri in each.missing][: run_history.MOST_MISSING],
         )
         _log.info("%s", done.line())
         if log is not None and self._state is not None:
@@ -252,7 +252,7 @@ class TableWriter:
                 done=done if self._is_of_run else None,
             )
             # Nothing is decided by the counts, so they need not wait for the record.
-            noted = partial(progress.note, self._state, done)
+            noted = partial(run_history.note, self._state, done)
             at_once(log.state, [record, noted] if self._is_of_run else [record])
         return done
 

@@ -31,9 +31,9 @@ from airflow_cloudfiles.engine.cleaning.record import (
     read_cleaned,
     write_cleaned,
 )
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.files import START
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.state.archived import Archived, Mark, known_from, write_archived
 from airflow_cloudfiles.engine.storage import open_store
 

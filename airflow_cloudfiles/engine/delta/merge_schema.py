@@ -42,11 +42,10 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
-from airflow_cloudfiles.engine.naming import dotted
+from airflow_cloudfiles.engine.messages import cut, few
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, dotted
 from airflow_cloudfiles.engine.schema.widening import wider_type
-from airflow_cloudfiles.engine.shortened import cut, few
 from airflow_cloudfiles.engine.spark_types import VariantType
 from airflow_cloudfiles.engine.types import inside_of, simple_ddl
 

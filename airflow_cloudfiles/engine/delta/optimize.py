@@ -31,8 +31,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import CommitFailedError
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
-from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files, rewrite
 from airflow_cloudfiles.engine.delta.data_files import FileSettings
@@ -48,7 +46,8 @@ from airflow_cloudfiles.engine.delta.write.partitioned import (
 from airflow_cloudfiles.engine.delta.write.rows import folder_name
 from airflow_cloudfiles.engine.delta.write.unescaped import write_unescaped
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
-from airflow_cloudfiles.engine.shortened import few
+from airflow_cloudfiles.engine.messages import counted, few, plural
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

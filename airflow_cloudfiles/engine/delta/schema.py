@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, Field, Schema
 from pyspark.sql.types import DataType, StructField, StructType
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.formats.columnar.fit import Matching, compile_file
 from airflow_cloudfiles.engine.formats.columnar.types import holds_variant
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.spark_types import VariantType
 from airflow_cloudfiles.engine.types import VARIANT, with_inside, with_type
 

@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.delta.stream.offsets import read_again
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.state import earlier_life, spark_checkpoint
+from airflow_cloudfiles.engine.state import metadata, spark_checkpoint
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri
@@ -32,7 +32,7 @@ from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.delta.commit import Committed
     from airflow_cloudfiles.engine.files import Offset
-    from airflow_cloudfiles.engine.state.progress import BatchDone
+    from airflow_cloudfiles.engine.state.run_history import BatchDone
     from airflow_cloudfiles.engine.state.sink_log import RowsFrom
 
 
@@ -70,7 +70,7 @@ def identity(state: ObjectStore) -> tuple[str | None, str]:
     """
     stream = read_metadata(state)
     if stream is not None:
-        return stream.stream_id, earlier_life.origin(state, stream.source)
+        return stream.stream_id, metadata.origin(state, stream.source)
     query, is_whole = spark_checkpoint.query_id(state)
     if (query is None or not is_whole) and state.head(spark_checkpoint.METADATA) is not None:
         name = printable_path(state.child_uri(spark_checkpoint.METADATA))
@@ -94,12 +94,12 @@ def refuse_known_origin(state: ObjectStore, target: str, source: str | None = No
         TargetNotDeltaError: The target is something else.
     """
     own, mark = identity(state)
-    mark = mark if source is None else earlier_life.origin(state, source)
+    mark = mark if source is None else metadata.origin(state, source)
     table = open_to_write(target) if mark else None
     newest = None if table is None else newest_of_origin(table, target, mark, besides=own)
     if newest is not None:
         what = f"{target} has batch {newest} of a stream with this checkpoint location and source"
-        raise earlier_life.without_log(state, what)
+        raise metadata.without_log(state, what)
 
 
 def expected(log: SinkLog, batch: int) -> Expected | None:

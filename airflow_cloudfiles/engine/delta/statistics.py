@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.types import VARIANT
 
 INDEXED_COLUMNS: Final = 32

@@ -20,7 +20,6 @@ from deltalake import TableFeatures
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql.types import TimestampNTZType
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
@@ -30,9 +29,9 @@ from airflow_cloudfiles.engine.delta.merge_schema import MergedSchema
 from airflow_cloudfiles.engine.delta.rewrite import TableSnapshot, names_of, replace_all
 from airflow_cloudfiles.engine.delta.schema import delta_schema
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
-from airflow_cloudfiles.engine.naming import dotted
+from airflow_cloudfiles.engine.messages import counted, few
+from airflow_cloudfiles.engine.names import dotted
 from airflow_cloudfiles.engine.options.sink import TableOptions
-from airflow_cloudfiles.engine.shortened import few
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:

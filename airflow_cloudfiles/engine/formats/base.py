@@ -7,10 +7,15 @@ Three protocols, each with one implementation a format (`registry.py` knows whic
 - A `FileReader` turns one file, or one part of it, into record batches.
 
 What they are given is an `OpenedFile`: bytes that the stream fetches when they are asked for.
+
+How is rescued data written?
+
+Rescued data is one JSON object a row: members by the names in the file, the path of the file last.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Final, Protocol, runtime_checkable
@@ -198,3 +203,23 @@ class Inference(Protocol):
 
     def result(self) -> StructType:
         """The columns in order of appearance, `NullType` where no value has shown a type."""
+
+
+def quote(text: str) -> str:
+    """A JSON string."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def member(name: str, text: str) -> str:
+    """A member of an object, whose value is a string."""
+    return f"{quote(name)}:{quote(text)}"
+
+
+def path_end(file_uri: str) -> str:
+    """The end of the object: the path of the file, and the brace."""
+    return f',"_file_path":{quote(file_uri)}}}'
+
+
+def printable(record: bytes) -> str:
+    """A record as a string, in which bytes that are not UTF-8 are escaped."""
+    return record.decode("utf-8", "backslashreplace")

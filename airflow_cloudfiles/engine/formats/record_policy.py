@@ -21,9 +21,9 @@ import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError, IncompatibleSchemaError
-from airflow_cloudfiles.engine.formats import rescued_json
-from airflow_cloudfiles.engine.formats.arrays import validity
+from airflow_cloudfiles.engine.formats import base
 from airflow_cloudfiles.engine.formats.base import BadRecord, ReadCounts
+from airflow_cloudfiles.engine.formats.line_blocks import validity
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES
 from airflow_cloudfiles.engine.spark_types import VariantType
 from airflow_cloudfiles.engine.types import missing_fields, short_type, to_arrow
@@ -152,7 +152,7 @@ class RecordOutcomes:
         if self.policy.corrupt_position is not None:
             self.corrupt[row] = record.encode()
         elif self.policy.rescues:
-            self.rescued[row] = rescued_json.member(self.policy.corrupt_name, record).encode()
+            self.rescued[row] = base.member(self.policy.corrupt_name, record).encode()
 
     def drop_or_keep(self, file_uri: str, record: str, reason: str, rows: Iterable[int]) -> None:
         """Do as the policy says with a bad record that has rows already.

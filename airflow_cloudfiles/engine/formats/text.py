@@ -17,10 +17,16 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StringType, StructType
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError, IncompatibleSchemaError
-from airflow_cloudfiles.engine.formats.arrays import is_utf8
-from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts
+from airflow_cloudfiles.engine.formats.base import (
+    BadRecord,
+    OpenedFile,
+    ReadCounts,
+    member,
+    path_end,
+    printable,
+)
+from airflow_cloudfiles.engine.formats.line_blocks import is_utf8
 from airflow_cloudfiles.engine.formats.record_policy import batch_schema, make_batch
-from airflow_cloudfiles.engine.formats.rescued_json import member, path_end, printable
 from airflow_cloudfiles.engine.types import short_type
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from airflow_cloudfiles.engine.storage.durable import make_folders, sync_folder
+from airflow_cloudfiles.engine.storage.local_disk import make_folders, sync_folder
 
 if TYPE_CHECKING:
     from pyiceberg.io import OutputStream

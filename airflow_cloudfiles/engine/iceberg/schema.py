@@ -33,11 +33,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
 from airflow_cloudfiles.engine.formats.columnar.types import holds_variant
-from airflow_cloudfiles.engine.naming import dotted, quoted
-from airflow_cloudfiles.engine.shortened import cut, few
+from airflow_cloudfiles.engine.messages import cut, few
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, dotted, quoted
 
 _LEAVES: dict[pa.DataType, IcebergType] = {
     pa.bool_(): BooleanType(),

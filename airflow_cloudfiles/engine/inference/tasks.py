@@ -1,4 +1,4 @@
-"""Which process reads which files of a sample?
+"""Read the files of a sample in several processes, and show how far they are.
 
 1. The process that infers begins with the newest file and goes on in order: most samples are done
    before a worker would have started.
@@ -8,30 +8,115 @@
    the order of its columns too, is the one that a single process infers.
 
 Formats whose inference gives no evidence are read by one process.
+
+A line in the log every few seconds, for a log that is read later; on a terminal one line
+that is rewritten. What takes no time is not reported.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
+import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, cast, runtime_checkable
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.base import Inference, OpenedFile
 from airflow_cloudfiles.engine.formats.registry import RANDOM_ACCESS, kind_of, open_inference
-from airflow_cloudfiles.engine.inference.progress import Progress
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, first_range
-from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
+from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, fetched_ahead, first_range
 from airflow_cloudfiles.engine.reading.splits import OPEN_COST_BYTES, FileRange, pack
-from airflow_cloudfiles.engine.schema.provenance import Provenance
+from airflow_cloudfiles.engine.schema.log_entry import Provenance
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+
+LOG_SECONDS = 5.0
+TERMINAL_SECONDS = 0.5
+
+
+class Progress:
+    """The progress of reading a sample; a context in which it is reported.
+
+    Args:
+        sample: The files.
+    """
+
+    def __init__(self, sample: Sequence[FileEntry]) -> None:
+        self._all_files = len(sample)
+        self._all_bytes = sum(file.size for file in sample)
+        self._files = self._bytes = 0
+        self._lock = threading.Lock()
+        self._began = self._logged = self._shown = time.monotonic()
+        self._terminal = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
+        self._width = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the terminal as it was."""
+        if self._terminal is not None and self._width:
+            self._terminal.write("\r" + " " * self._width + "\r")
+            self._terminal.flush()
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._began
+
+    def add(self, files: int, size: int) -> None:
+        """Count what was read, and report it when it is time to; from any thread."""
+        with self._lock:
+            self._files += files
+            self._bytes += size
+            now = time.monotonic()
+            if now - self._logged >= LOG_SECONDS:
+                self._logged = now
+                _log.info("%s", str(self))  # as it is now, whenever it is written
+            if self._terminal is not None and now - self._shown >= TERMINAL_SECONDS:
+                self._shown = now
+                line = str(self)
+                self._terminal.write("\r" + line.ljust(self._width))
+                self._terminal.flush()
+                self._width = len(line)
+
+    def __str__(self) -> str:
+        """How far it is, for people."""
+        speed = self._bytes / max(self.seconds, 1e-9)
+        left = f", about {_duration((self._all_bytes - self._bytes) / speed)} left" if speed else ""
+        return (
+            f"Inferring the schema: {self._files:,} of {counted(self._all_files, 'file')}, "
+            f"{_size(self._bytes)} of {_size(self._all_bytes)}, {_size(speed)}/s{left}"
+        )
+
+
+def _size(size: float) -> str:
+    if size < 10**6:
+        return f"{size / 10**3:.0f} kB"
+    return f"{size / 10**6:.0f} MB" if size < 10**9 else f"{size / 10**9:.1f} GB"
+
+
+def _duration(seconds: float) -> str:
+    whole = max(1, round(seconds))
+    if whole < 120:  # noqa: PLR2004 - two minutes
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 7200 else f"{whole / 3600:.1f} h"  # noqa: PLR2004
+
 
 TASKS_A_WORKER = 4
 """Tasks are this many times the workers, so that none waits long for the slowest at the end."""

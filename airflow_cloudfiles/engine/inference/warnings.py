@@ -10,17 +10,16 @@ from collections.abc import Sequence
 
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
-from airflow_cloudfiles.engine.casing import NameMatcher
-from airflow_cloudfiles.engine.counted import sentence
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
-from airflow_cloudfiles.engine.naming import dotted
+from airflow_cloudfiles.engine.messages import sentence
+from airflow_cloudfiles.engine.names import NameMatcher, dotted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
-from airflow_cloudfiles.engine.schema.partitions import path_partitions
+from airflow_cloudfiles.engine.schema.source_columns import path_partitions
 from airflow_cloudfiles.engine.types import simple_ddl
 
 _INSIDES = {"element": "elementType", "key": "keyType", "value": "valueType"}

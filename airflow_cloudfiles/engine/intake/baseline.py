@@ -15,8 +15,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.messages import counted, plural
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry

@@ -42,11 +42,10 @@ from airflow_cloudfiles.engine.intake.announcements import (
 from airflow_cloudfiles.engine.intake.baseline import Baseline
 from airflow_cloudfiles.engine.intake.changes import Changes
 from airflow_cloudfiles.engine.intake.contents import Contents
-from airflow_cloudfiles.engine.intake.recorded.metrics import SourceMetrics, source_metrics
-from airflow_cloudfiles.engine.intake.recorded.stream_logs import StreamLogs
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
 from airflow_cloudfiles.engine.intake.results import Arrivals, Discovered
 from airflow_cloudfiles.engine.intake.source_path import locate, name_of
+from airflow_cloudfiles.engine.intake.stream_logs import SourceMetrics, StreamLogs, source_metrics
 from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up
 from airflow_cloudfiles.engine.ledger.expiry import catch_up_whole, forget_old
 from airflow_cloudfiles.engine.ledger.opening import open_ledger

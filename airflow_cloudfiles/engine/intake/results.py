@@ -6,10 +6,10 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.discovery.event_log.reading import EventLogReport
 from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.inventory.reading import InventoryReport

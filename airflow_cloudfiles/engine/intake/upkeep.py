@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import CloudFilesError, StateError, StateLockedError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger.packed_changes import sweep_notices
 from airflow_cloudfiles.engine.ledger.soundness import check_whole
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.locks.run_lock import KEY as RUN_KEY
-from airflow_cloudfiles.engine.state import file_log, plan_log, progress, run_history, sink_log
+from airflow_cloudfiles.engine.messages import counted
+from airflow_cloudfiles.engine.state import file_log, plan_log, run_history, sink_log
 from airflow_cloudfiles.engine.state.compaction import (
     GRACE_SECONDS,
     Compacted,
@@ -253,7 +253,7 @@ def _due(state: ObjectStore, least: int, grace_seconds: float) -> Iterator[tuple
     """What is due in each log; a state that has lost entries is refused."""
     check_whole(state, FileLog(state), PlanLog(state))
     now_us = state.clock_us()
-    prefix = progress.PREFIX
+    prefix = run_history.PREFIX
     notes = Folder.of(prefix, state.list(f"{prefix}/"), width=0, is_log=False)
     for folder in (*_logs(state.list), notes):
         yield folder, work_of(folder, now_us, least=least, grace_seconds=grace_seconds)

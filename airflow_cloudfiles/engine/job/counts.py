@@ -9,16 +9,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches import expectations
-from airflow_cloudfiles.engine.counted import sentence
 from airflow_cloudfiles.engine.delta.merge.commit import MERGED
 from airflow_cloudfiles.engine.delta.optimize import COMPACTED
 from airflow_cloudfiles.engine.discovery.events.candidates import NO_FILE
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.intake.recorded.metrics import oldest, source_metrics
+from airflow_cloudfiles.engine.intake.stream_logs import oldest, source_metrics
 from airflow_cloudfiles.engine.job.spec import MOST_DDL, JobSpec
 from airflow_cloudfiles.engine.job.target import newest_version
-from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.messages import sentence
+from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.state.sink_log import newest_batch
@@ -72,9 +72,9 @@ def add_counts(  # noqa: PLR0913 - what a run knows of itself
         _log.warning("The counts of this run cannot be read: %s", error)
 
 
-def _done(spec: JobSpec, state: ObjectStore, before: int) -> list[progress.BatchDone]:
+def _done(spec: JobSpec, state: ObjectStore, before: int) -> list[run_history.BatchDone]:
     """What the batches since the run began have noted; of one batch, in one round trip."""
-    noted = partial(progress.notes, spec.checkpoint_location)
+    noted = partial(run_history.notes, spec.checkpoint_location)
     first, last = side_by_side(state, lambda: noted((before + 1,)), lambda: newest_batch(state))
     return [*first, *noted(range(before + 2, last + 1))] if last > before else []
 
@@ -117,10 +117,10 @@ def _discovery_warnings(found: Mapping[str, Any]) -> list[str]:
     return warnings
 
 
-def summary(spec: JobSpec, noted: Sequence[progress.BatchDone]) -> dict[str, Any]:
+def summary(spec: JobSpec, noted: Sequence[run_history.BatchDone]) -> dict[str, Any]:
     """Add up what the micro-batches of this run noted; another run counts its own."""
     done = [each for each in noted if each.run_id in {None, spec.run_id}]
-    total = progress.total(done)
+    total = run_history.total(done)
     return {
         "source": normalize_uri(spec.source),
         "target": normalize_uri(str(spec.target)),
@@ -140,14 +140,14 @@ def summary(spec: JobSpec, noted: Sequence[progress.BatchDone]) -> dict[str, Any
     }
 
 
-def _lost(done: Sequence[progress.BatchDone], total: Mapping[str, int]) -> dict[str, Any]:
+def _lost(done: Sequence[run_history.BatchDone], total: Mapping[str, int]) -> dict[str, Any]:
     """What was gone when it was to be read, and the first of it by name."""
-    names = [uri for batch in done for uri in batch.missing][: progress.MOST_MISSING]
+    names = [uri for batch in done for uri in batch.missing][: run_history.MOST_MISSING]
     gone = total.get("missing_files", 0)
     return {"missing_files": gone, **({"missing": names} if names else {})}
 
 
-def _unexpected(spec: JobSpec, done: Sequence[progress.BatchDone]) -> list[str]:
+def _unexpected(spec: JobSpec, done: Sequence[run_history.BatchDone]) -> list[str]:
     """Which batches are in the table although they are not as expected."""
     batches = [(each.batch_id, each.counts) for each in done]
     return [*filter(None, [expectations.warnings_of(spec.table_options, batches)])]

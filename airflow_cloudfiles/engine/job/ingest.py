@@ -39,13 +39,13 @@ from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import zone_warning
-from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import position_of_a_job
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-from airflow_cloudfiles.engine.stream import approval, definition, evolve_ahead
+from airflow_cloudfiles.engine.stream import approval, definition, schema_change
 from airflow_cloudfiles.engine.stream.own_locations import check_cleaning, own_locations
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -174,7 +174,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
         resolved = resolved or definition.resolve_schema(options, workers=workers)
         evolved = None
         if found.has_work:
-            evolved = evolve_ahead.evolve_ahead(options, intake, resolved, local_workers())
+            evolved = schema_change.evolve_ahead(options, intake, resolved, local_workers())
     # A run that comes back may have evolved the schema before it left its query.
     has_evolved = evolved or (earlier is not None and earlier.report.get("evolved_ahead"))
     resolved = evolved or resolved
@@ -298,7 +298,7 @@ def _look(intake: Intake, options: CloudFilesOptions, spark: SparkStart, before:
     if given is not None:
         return _Found(before, given, has_work)
     found = intake.discover(on_recorded=spark.begin).to_json()
-    progress.note_discovery(intake.state, found)
+    run_history.note_discovery(intake.state, found)
     head = intake.known_head()
     has_work = has_work or (head > known and intake.has_work(up_to=head))
     return _Found(before, head.entry - 1, has_work, found)
@@ -310,7 +310,7 @@ def _refuse_undecided(intake: Intake, options: CloudFilesOptions, resolved: Reso
     if waits is None:
         return
     if options.up_to_entry is None:  # messages of a queue do not wait for ever
-        progress.note_discovery(intake.state, intake.discover().to_json())
+        run_history.note_discovery(intake.state, intake.discover().to_json())
     raise waits
 
 

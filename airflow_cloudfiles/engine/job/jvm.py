@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.job.java import find_java
 from airflow_cloudfiles.engine.job.jvm_archive import Archive
 from airflow_cloudfiles.engine.job.spark_command import spark_home
 from airflow_cloudfiles.engine.ledger.opening import cache_folder
-from airflow_cloudfiles.engine.private_folders import make_private
+from airflow_cloudfiles.engine.storage.local_disk import make_private
 
 FOLDER = "CLOUDFILES_JVM_DIR"
 """Environment variable: folder of this user for what makes JVMs start sooner; default is `jvm` in

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.engine.batches.file_source import split_up, write_split
 from airflow_cloudfiles.engine.batches.local import LocalProcesses, cores
 from airflow_cloudfiles.engine.batches.run import TaskFailed
-from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
 from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.delta.schema import schema_of
@@ -31,6 +30,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.intake.source_path import locate
 from airflow_cloudfiles.engine.job.target import check_target, new_writer
+from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.storage import open_store

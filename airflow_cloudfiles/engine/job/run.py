@@ -34,7 +34,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.options.upkeep import UpkeepOptions
 from airflow_cloudfiles.engine.promotion.promote import Promotion, promote
-from airflow_cloudfiles.engine.reading.in_hand import names_of_the_dead
+from airflow_cloudfiles.engine.reading.split_reader import names_of_the_dead
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store

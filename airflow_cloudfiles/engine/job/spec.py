@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.spark import start_conf
 from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PREFIX, SPEC_VERSION
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-from airflow_cloudfiles.engine.storage.sealed import seal, unseal
+from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.storage.uri import refuse_iceberg, refuse_source_only
 from airflow_cloudfiles.engine.versions import FIELD, fields_of, read_note
 

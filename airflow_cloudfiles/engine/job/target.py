@@ -21,10 +21,10 @@ from airflow_cloudfiles.engine.delta.write.creation import NewTable
 from airflow_cloudfiles.engine.errors import LostBatchesError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.options.sink import SinkOptions
-from airflow_cloudfiles.engine.state import earlier_life
+from airflow_cloudfiles.engine.state import metadata
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.position import Position
-from airflow_cloudfiles.engine.state.progress import BatchDone, note
+from airflow_cloudfiles.engine.state.run_history import BatchDone, note
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
@@ -86,10 +86,10 @@ def _refuse_known_origin(state: ObjectStore, target: str, source: str) -> None:
     if not is_iceberg(target):
         sink_state.refuse_known_origin(state, target, source)
         return
-    newest = _iceberg(target).newest_of_origin(target, earlier_life.origin(state, source))
+    newest = _iceberg(target).newest_of_origin(target, metadata.origin(state, source))
     if newest is not None:
         what = f"{target} has batch {newest} of a stream with this checkpoint location and source"
-        raise earlier_life.without_log(state, what)
+        raise metadata.without_log(state, what)
 
 
 def record_committed(spec: JobSpec, plans: PlanLog, before: Position) -> Position:

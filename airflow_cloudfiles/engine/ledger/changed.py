@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.ledger.index_format import version_hash
 from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED
 from airflow_cloudfiles.engine.ledger.packed_changes import PREFIX, read_packed
-from airflow_cloudfiles.engine.storage.sealed import seal, unseal
+from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, fields_of
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.ledger.base import catch_up
+from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.ledger.base import Ledger

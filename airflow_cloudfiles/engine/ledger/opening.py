@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.ledger.expiry import suffices
 from airflow_cloudfiles.engine.ledger.index_format import FORMAT_VERSION, format_of
 from airflow_cloudfiles.engine.ledger.snapshots import fetch_snapshot
 from airflow_cloudfiles.engine.locks.file_lock import FileLock
-from airflow_cloudfiles.engine.private_folders import make_private
+from airflow_cloudfiles.engine.storage.local_disk import make_private
 from airflow_cloudfiles.engine.storage.outage import is_transient
 
 if TYPE_CHECKING:

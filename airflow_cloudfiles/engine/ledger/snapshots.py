@@ -24,15 +24,15 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger.expiry import suffices
 from airflow_cloudfiles.engine.ledger.index_format import format_of
-from airflow_cloudfiles.engine.private_folders import make_private, path_below
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
-from airflow_cloudfiles.engine.storage.sealed import seal, unseal
+from airflow_cloudfiles.engine.storage.local_disk import make_private, path_below
+from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal
 
-from airflow_cloudfiles.engine.casing import NameMatcher
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import ReadLimit
+from airflow_cloudfiles.engine.names import NameMatcher
 from airflow_cloudfiles.engine.options.cleaning import CleaningOptions
 from airflow_cloudfiles.engine.options.declared import (
     Option,

@@ -13,8 +13,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Final, Generic, Self, cast, overload
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.messages import cut
 from airflow_cloudfiles.engine.options.values import Kind, Value
-from airflow_cloudfiles.engine.shortened import cut
 
 _METADATA: Final = "option"
 _INTERNAL: Final = "cloudfiles.internal."

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.messages import cut
 from airflow_cloudfiles.engine.options.values import Kind
-from airflow_cloudfiles.engine.shortened import cut
 
 NAME: Final = "cloudFiles.metadataColumns"
 STRUCT: Final = "_metadata"

@@ -12,11 +12,11 @@ from functools import cache
 from typing import Any, Final
 
 from airflow_cloudfiles.engine.errors import UnknownOptionError, UnsupportedOptionError
+from airflow_cloudfiles.engine.messages import cut
 from airflow_cloudfiles.engine.options.declared import Option, OptionGroup, options_of
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS, formats_by_option
 from airflow_cloudfiles.engine.options.refusals import REFUSED, refused
 from airflow_cloudfiles.engine.options.sink import OF_SINK
-from airflow_cloudfiles.engine.shortened import cut
 
 Groups = tuple[type[OptionGroup], ...]
 """The dataclasses that declare the options of a source."""

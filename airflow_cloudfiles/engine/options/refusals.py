@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from airflow_cloudfiles.engine.errors import UnsupportedOptionError
-from airflow_cloudfiles.engine.shortened import cut
+from airflow_cloudfiles.engine.messages import cut
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.shortened import cut
+from airflow_cloudfiles.engine.messages import cut
 
 GIB = 2**30
 Value = TypeVar("Value")

@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.delta.read.table_state import TableColumns
 from airflow_cloudfiles.engine.formats.json.tokens import NotJsonError
 from airflow_cloudfiles.engine.formats.parquet.rows import RecordTooLargeError
-from airflow_cloudfiles.engine.naming import dotted
+from airflow_cloudfiles.engine.names import dotted
 from airflow_cloudfiles.engine.promotion.rescued_json import FILE_PATH, key_name, members
 from airflow_cloudfiles.engine.storage import open_store
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from airflow_cloudfiles.engine.files import Offset, printable_path
-from airflow_cloudfiles.engine.intake.recorded.metrics import files_and_bytes, oldest
+from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes, oldest
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.position import position

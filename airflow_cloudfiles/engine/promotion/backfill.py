@@ -17,7 +17,6 @@ from typing import Any
 
 from deltalake.exceptions import CommitFailedError
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
@@ -26,6 +25,7 @@ from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_existing
 from airflow_cloudfiles.engine.delta.rewrite import TableFile, TableSnapshot, names_of, replace
 from airflow_cloudfiles.engine.errors import SinkError
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.promotion.batches import Promoter, PromotionCounts
 from airflow_cloudfiles.engine.promotion.columns import path_text
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import DataType, StructField, StructType
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
     OptionError,
     SchemaHintError,
     StateConflictError,
 )
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.schema.log_entry import author

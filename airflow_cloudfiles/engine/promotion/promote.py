@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import DataType, StructType
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.commit import add_columns
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
@@ -42,6 +41,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.formats.columnar.types import holds_variant
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import OF_SINK, TableOptions
 from airflow_cloudfiles.engine.promotion.backfill import Backfill, Promoted

@@ -18,7 +18,7 @@ from typing import IO, Final
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.formats.recognize import MARK_BYTES, refuse_binary
-from airflow_cloudfiles.engine.options.formats.charsets import UTF8
+from airflow_cloudfiles.engine.options.formats.base import UTF8
 from airflow_cloudfiles.engine.reading.compression import MARKS as COMPRESSION_MARKS
 
 _MARKS: Final = (

@@ -23,9 +23,12 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME
 from airflow_cloudfiles.engine.reading.file_metadata import metadata_arrays
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange
-from airflow_cloudfiles.engine.schema.file_metadata import with_metadata
 from airflow_cloudfiles.engine.schema.log import full_schema, in_order
-from airflow_cloudfiles.engine.schema.partitions import partition_values, path_partitions
+from airflow_cloudfiles.engine.schema.source_columns import (
+    partition_values,
+    path_partitions,
+    with_metadata,
+)
 from airflow_cloudfiles.engine.spark_types import VariantType
 from airflow_cloudfiles.engine.types import to_arrow
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME, STRUCT
-from airflow_cloudfiles.engine.schema.file_metadata import FIELDS, SHEET_FIELDS
+from airflow_cloudfiles.engine.schema.source_columns import FIELDS, SHEET_FIELDS
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:

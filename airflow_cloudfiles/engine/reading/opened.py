@@ -15,7 +15,7 @@ from typing import IO, TypeVar, cast
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.recognize import MARK_BYTES, refuse_binary
-from airflow_cloudfiles.engine.options.formats.charsets import overlaps_itself
+from airflow_cloudfiles.engine.options.formats.base import overlaps_itself
 from airflow_cloudfiles.engine.reading.compression import (
     DAMAGED,
     damaged,

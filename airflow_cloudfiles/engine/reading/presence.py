@@ -16,7 +16,7 @@ from airflow_cloudfiles.engine.errors import FileUnreachableError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage import ObjectStore
 from airflow_cloudfiles.engine.storage.base import is_tree, is_version
-from airflow_cloudfiles.engine.storage.presence import absence
+from airflow_cloudfiles.engine.storage.outage import absence
 
 LOOKS = 16
 """Files that are looked for side by side."""

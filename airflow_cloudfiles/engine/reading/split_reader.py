@@ -4,21 +4,31 @@ Runs in a task: opens the files of a split, has their format parse them, adds th
 in their paths (`file_columns`), and hands out Arrow record batches with exactly the stream's
 schema. Lines of small files are parsed together; small batches are put together. A field that the
 schema does not have is raised as `UnknownFields`; what follows is decided in `stream`.
+
+Note which files a process is reading, for when the system ends it.
+
+A library that crashes, or a machine without memory, leaves no error. So the files of a split are
+noted on the local disk while it is read, and whoever misses the process finds their names.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import pyarrow as pa
 
 from airflow_cloudfiles.engine.errors import FileChangedError, FileMissingError
-from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.formats.base import (
     BlockReader,
     FileReader,
@@ -28,25 +38,78 @@ from airflow_cloudfiles.engine.formats.base import (
 from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
 from airflow_cloudfiles.engine.ledger.changed import note_read
 from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten
+from airflow_cloudfiles.engine.messages import few
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.processes import is_alive
 from airflow_cloudfiles.engine.reading.bad_records import BadRecordWriter
 from airflow_cloudfiles.engine.reading.fetch import (
     FetchCounts,
     FirstRange,
     FirstRead,
     fetch,
+    fetched_ahead,
     first_range,
 )
 from airflow_cloudfiles.engine.reading.file_columns import ColumnSources, FileCounts
-from airflow_cloudfiles.engine.reading.in_hand import in_hand
 from airflow_cloudfiles.engine.reading.opened import BLOCK_BYTES, TEXT_BYTES
-from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
 from airflow_cloudfiles.engine.reading.presence import check_deleted, check_root
 from airflow_cloudfiles.engine.reading.same_content import SameContent
 from airflow_cloudfiles.engine.reading.splits import FileRange, Split
 from airflow_cloudfiles.engine.state import refused
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from airflow_cloudfiles.engine.storage.local_disk import make_private
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.reading.splits import Split
+
+
+MOST_NAMES = 20
+
+
+@contextlib.contextmanager
+def in_hand(split: Split) -> Iterator[None]:
+    """Note the files of a split as long as the block lasts; that it cannot be noted is no error."""
+    context = split.context
+    root = printable_path(context.source_uri).rstrip("/")
+    names = [f"{root}/{printable_path(part.file.path)}" for part in split.ranges]
+    path = _folder() / f"{_mark(context.state_uri)}-{os.getpid()}"
+    with contextlib.suppress(OSError):
+        make_private(path.parent)
+        path.write_text(few(names, most=MOST_NAMES, characters=4000), encoding="utf-8")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def names_of_the_dead(state_uri: str) -> list[str]:
+    """Give the files that processes of this machine had which are gone, and forget them.
+
+    Args:
+        state_uri: Of the stream whose files they are.
+
+    Returns:
+        For each process, its files as text.
+    """
+    found = []
+    with contextlib.suppress(OSError):
+        for path in sorted(_folder().glob(f"{_mark(state_uri)}-*")):
+            number = path.name.rpartition("-")[2]
+            if number.isdecimal() and not is_alive(int(number)):
+                found.append(path.read_text(encoding="utf-8"))
+                path.unlink()
+    return found
+
+
+def _folder() -> Path:
+    return Path(tempfile.gettempdir(), f"cloudfiles-in-hand-{os.getuid()}")
+
+
+def _mark(state_uri: str) -> str:
+    return hashlib.sha256(state_uri.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
 
 SMALL_BATCH_BYTES = 4 * 2**20
 """Batches are put together up to about this size."""

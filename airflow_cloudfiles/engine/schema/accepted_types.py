@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.errors import SchemaHintError
-from airflow_cloudfiles.engine.naming import dotted
+from airflow_cloudfiles.engine.messages import few
+from airflow_cloudfiles.engine.names import dotted
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.diff import paths_of
 from airflow_cloudfiles.engine.schema.evolution import diff
 from airflow_cloudfiles.engine.schema.hints import apply_hints
-from airflow_cloudfiles.engine.schema.partitions import beside
-from airflow_cloudfiles.engine.shortened import few
+from airflow_cloudfiles.engine.schema.source_columns import beside
 from airflow_cloudfiles.engine.types import canonical_struct
 
 if TYPE_CHECKING:

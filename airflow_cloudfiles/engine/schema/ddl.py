@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.schema.ddl_grammar import Column, TypeText, fail, read_columns
 
 if TYPE_CHECKING:

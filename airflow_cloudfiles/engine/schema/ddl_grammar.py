@@ -24,9 +24,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, CASE_SENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.errors import SchemaHintError
-from airflow_cloudfiles.engine.naming import dotted
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, CASE_SENSITIVE, NameMatcher, dotted
 
 Type = TypeVar("Type")
 

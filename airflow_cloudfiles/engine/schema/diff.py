@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
-from airflow_cloudfiles.engine.naming import quoted
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.schema.diff import SchemaChange, diff_json
 
 __all__ = ["SchemaChange", "diff", "evolve"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import OptionError, StateConflictError, StateError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.naming import column_of, quoted
+from airflow_cloudfiles.engine.names import column_of, quoted
 from airflow_cloudfiles.engine.schema.diff import SchemaChange, diff_json, paths_of
 from airflow_cloudfiles.engine.schema.log_entry import (
     NEW_FIELDS,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.errors import StateConflictError
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.schema.log_entry import (
     NewFields,
     SchemaEntry,
@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.schema.log_entry import (
     read_entry,
 )
 from airflow_cloudfiles.engine.schema.names import names_of
-from airflow_cloudfiles.engine.schema.partitions import beside
+from airflow_cloudfiles.engine.schema.source_columns import beside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What is in an entry of the schema log?
+"""Read and write an entry of the schema log, and say which file had which column first.
 
 The bytes of a version, read and written without Spark: `log` turns them into types for the
 stream, `history` shows them to people. An entry's body is JSON:
@@ -11,6 +11,9 @@ stream, `history` shows them to people. An entry's body is JSON:
   paths;
 - `options`: the options that it was inferred with, to be compared with those of a later start;
 - `dataSchemaJson` and `partitionSchemaJson`: the columns, in Spark's schema JSON.
+
+Noted while files are read one after the other, for people: the schema log has, for each column,
+the first file that had it.
 """
 
 from __future__ import annotations
@@ -20,16 +23,21 @@ import getpass
 import json
 import os
 import socket
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateConflictError
+from airflow_cloudfiles.engine.schema.diff import paths_of
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.storage import ObjectStore
+
 
 PREFIX = "_schemas"
 FORMAT_VERSION = 1
@@ -188,3 +196,46 @@ def _kind(value: Any) -> None:
         _kind(value["valueType"])
     else:
         raise ValueError(f"{value.get('type')!r} is not a type")
+
+
+MOST_SECONDS = 1.0
+"""Noting is for people, and ends when it has taken so long: thousands of columns in many files."""
+
+
+class Provenance:
+    """Notes for each path of a schema the first file that had it.
+
+    Attributes:
+        files: By path (`a`, `a.b`, `a.element.b`), the URI of the file.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+        self._known: StructType | None = None
+        self._seconds = 0.0
+
+    def note(self, result: Callable[[], StructType], file_uri: str) -> None:
+        """Note what is new since the last call.
+
+        Args:
+            result: Gives the schema of all files so far.
+            file_uri: The file that was read last.
+        """
+        if self._seconds > MOST_SECONDS:
+            return
+        began = time.monotonic()
+        schema = result()
+        if schema != self._known:
+            for path in paths_of(schema.jsonValue()):
+                self.files.setdefault(path, file_uri)
+            self._known = schema
+        self._seconds += time.monotonic() - began
+
+    def by_file(self, after: StructType, before: StructType | None = None) -> dict[str, list[str]]:
+        """For each file the paths it had first, of those that a schema has and another lacks."""
+        old = () if before is None else paths_of(before.jsonValue())
+        found: dict[str, list[str]] = {}
+        for path in paths_of(after.jsonValue()):
+            if path not in old and path in self.files:
+                found.setdefault(self.files[path], []).append(path)
+        return found

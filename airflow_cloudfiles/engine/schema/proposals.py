@@ -22,9 +22,9 @@ from airflow_cloudfiles.engine.errors import (
     SchemaRefusedError,
 )
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.messages import few
 from airflow_cloudfiles.engine.schema.diff import SchemaChange, in_words
 from airflow_cloudfiles.engine.schema.log_entry import PREFIX, open_log, read_entry
-from airflow_cloudfiles.engine.shortened import few
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 
 if TYPE_CHECKING:

@@ -41,12 +41,12 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from airflow_cloudfiles.engine.naming import parts_of
+from airflow_cloudfiles.engine.names import parts_of
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.casing import NameMatcher
+    from airflow_cloudfiles.engine.names import NameMatcher
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 _INTEGRAL: Final = (ByteType, ShortType, IntegerType, LongType)

@@ -16,10 +16,10 @@ import logging
 import uuid
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateConflictError, StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.spark.checkpoint_healing import LOCK_PATIENCE_SECONDS
 from airflow_cloudfiles.engine.state import spark_checkpoint
 from airflow_cloudfiles.engine.state.plan_log import PlanLog

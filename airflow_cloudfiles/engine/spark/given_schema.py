@@ -8,7 +8,7 @@ from typing import Any, cast
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.schema.file_metadata import metadata_fields
+from airflow_cloudfiles.engine.schema.source_columns import metadata_fields
 from airflow_cloudfiles.engine.types import as_nullable
 
 _log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ PRELOADED = (
     "airflow_cloudfiles.engine.formats.registry",
     "airflow_cloudfiles.engine.reading.fetch",
     "airflow_cloudfiles.engine.stream.definition",
-    "airflow_cloudfiles.engine.stream.task_reader",
+    "airflow_cloudfiles.engine.stream.schema_change",
 )
 """What tasks import."""
 ICEBERG = (

@@ -26,13 +26,13 @@ from airflow_cloudfiles.engine.batches.client_version import check_client
 from airflow_cloudfiles.engine.batches.error_marks import marking_errors
 from airflow_cloudfiles.engine.batches.file_source import LOCK_PATIENCE_SECONDS
 from airflow_cloudfiles.engine.batches.task_log import PACKAGE, log_to_stderr
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
     OptionError,
 )
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
 from airflow_cloudfiles.engine.spark import handoff
@@ -49,7 +49,7 @@ from airflow_cloudfiles.engine.spark.data_source_api import (
 from airflow_cloudfiles.engine.spark.data_source_api import (
     ReadLimit as SparkReadLimit,
 )
-from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
 
 if TYPE_CHECKING:
@@ -111,9 +111,9 @@ class CloudFilesDataSource(DataSource):
             if waits := approval.undecided(options, self._resolved):
                 raise waits
         if options.evolve_ahead and is_stream:
-            from airflow_cloudfiles.engine.stream import evolve_ahead  # noqa: PLC0415
+            from airflow_cloudfiles.engine.stream import schema_change  # noqa: PLC0415
 
-            self._resolved = evolve_ahead.before_definition(options, self._resolved)
+            self._resolved = schema_change.before_definition(options, self._resolved)
         return self._resolved.full_schema(options)  # type: ignore[no-any-return]
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -193,7 +193,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         intake = self._opened()
         found = intake.discover()
         self._target = intake.head()
-        progress.note_discovery(intake.state, found.to_json())
+        run_history.note_discovery(intake.state, found.to_json())
 
     def getDefaultReadLimit(self) -> SparkReadLimit:  # noqa: N802
         """`cloudFiles.maxFilesPerTrigger`; bytes are limited beside it in `latestOffset`."""
@@ -263,7 +263,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """Read one split in a task."""
         split: Split = partition.value
         crash_point("before-read")
-        from airflow_cloudfiles.engine.stream.task_reader import TaskReader  # noqa: PLC0415
+        from airflow_cloudfiles.engine.stream.schema_change import TaskReader  # noqa: PLC0415
 
         return TaskReader(split).read()
 

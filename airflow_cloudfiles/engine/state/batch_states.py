@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import Offset, printable_path
-from airflow_cloudfiles.engine.state import progress, spark_checkpoint
+from airflow_cloudfiles.engine.state import run_history, spark_checkpoint
 from airflow_cloudfiles.engine.state.packs import Packs
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
@@ -81,7 +81,7 @@ class BatchStates:
         with reaching_state(state):
             self._plans.meet_packs()
         self._sink = SinkLog(state)
-        self._packs = Packs(state, progress.PREFIX)
+        self._packs = Packs(state, run_history.PREFIX)
         self._committed = committed
         self._planned = planned
         self._spark = spark
@@ -140,7 +140,7 @@ class BatchStates:
             return BatchState(plan, planned)
         with reaching_state(self._state):
             record = self._sink.find_in_any(number)
-            done = progress.note_of(self._state, number, self._packs)
+            done = run_history.note_of(self._state, number, self._packs)
         if record is not None and record.read_by == "query" and self._spark is None:
             record = None  # of another batch
         version = record.version if record is not None and record.version >= 0 else None

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateMovedError
 from airflow_cloudfiles.engine.files import FileEntry, Offset, printable_path
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.state.metadata import as_header, require_owner
 from airflow_cloudfiles.engine.state.metadata_format import StreamMetadata
 from airflow_cloudfiles.engine.state.numbered_log import LogEntry, NumberedLog

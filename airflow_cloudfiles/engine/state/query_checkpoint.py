@@ -23,8 +23,8 @@ from airflow_cloudfiles.engine.state.spark_checkpoint import (
     METADATA,
     OFFSETS,
 )
-from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
 from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage.small_objects import require_conditional_put
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.state.spark_checkpoint import Position

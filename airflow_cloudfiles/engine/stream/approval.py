@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.naming import parts_of
+from airflow_cloudfiles.engine.names import parts_of
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES
 from airflow_cloudfiles.engine.schema.evolution import diff
 from airflow_cloudfiles.engine.schema.log_entry import author
-from airflow_cloudfiles.engine.schema.partitions import beside
 from airflow_cloudfiles.engine.schema.proposals import (
     Proposal,
     ProposedChange,
@@ -29,6 +28,7 @@ from airflow_cloudfiles.engine.schema.proposals import (
     propose,
     waiting_proposal,
 )
+from airflow_cloudfiles.engine.schema.source_columns import beside
 from airflow_cloudfiles.engine.state import refused
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream.new_fields import NewFields, rescued_of

@@ -12,7 +12,6 @@ from functools import partial
 
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.casing import NameMatcher
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
     OptionError,
@@ -21,23 +20,26 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
-from airflow_cloudfiles.engine.inference.infer import Inferred
-from airflow_cloudfiles.engine.inference.sample import infer_source
+from airflow_cloudfiles.engine.inference.infer import Inferred, infer_source
 from airflow_cloudfiles.engine.inference.tasks import Workers
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
+from airflow_cloudfiles.engine.messages import few
+from airflow_cloudfiles.engine.names import NameMatcher
 from airflow_cloudfiles.engine.options.cloud_files import (
     ADDING_MODES,
     CloudFilesOptions,
     EvolutionMode,
 )
 from airflow_cloudfiles.engine.reading.splits import BatchContext
-from airflow_cloudfiles.engine.schema.depth import refuse_too_deep
 from airflow_cloudfiles.engine.schema.diff import diff_json, in_words
-from airflow_cloudfiles.engine.schema.file_metadata import (
-    check_names,
-    given_metadata,
-    with_metadata,
+from airflow_cloudfiles.engine.schema.hints import refuse_too_deep
+from airflow_cloudfiles.engine.schema.inference import (
+    TYPED,
+    hinted_not_null,
+    inferring_options,
+    not_null_warning,
+    restarted,
 )
 from airflow_cloudfiles.engine.schema.log import (
     SchemaLog,
@@ -46,15 +48,12 @@ from airflow_cloudfiles.engine.schema.log import (
     in_order,
 )
 from airflow_cloudfiles.engine.schema.log_entry import NewFields, author
-from airflow_cloudfiles.engine.schema.partitions import beside
-from airflow_cloudfiles.engine.schema.restart import (
-    TYPED,
-    hinted_not_null,
-    inferring_options,
-    not_null_warning,
-    restarted,
+from airflow_cloudfiles.engine.schema.source_columns import (
+    beside,
+    check_names,
+    given_metadata,
+    with_metadata,
 )
-from airflow_cloudfiles.engine.shortened import few
 from airflow_cloudfiles.engine.spark_types import has_variant
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store

@@ -20,21 +20,21 @@ from airflow_cloudfiles.engine.errors import ReadError
 from airflow_cloudfiles.engine.formats.base import Inference, OpenedFile
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_inference
 from airflow_cloudfiles.engine.inference.tasks import Sample, Workers, learn_sample
-from airflow_cloudfiles.engine.naming import column_of
+from airflow_cloudfiles.engine.names import column_of
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch
 from airflow_cloudfiles.engine.reading.split_reader import SplitReader
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
 from airflow_cloudfiles.engine.schema.evolution import diff, evolve
 from airflow_cloudfiles.engine.schema.inference import choose_sample, resolve
-from airflow_cloudfiles.engine.schema.provenance import Provenance
+from airflow_cloudfiles.engine.schema.log_entry import Provenance
 from airflow_cloudfiles.engine.schema.widening import can_widen, widen
 from airflow_cloudfiles.engine.schema.wider_types import WiderTypes
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.types import missing_fields
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.casing import NameMatcher
     from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.names import NameMatcher
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.storage import ObjectStore
 

@@ -1,4 +1,4 @@
-"""What happens when a record has what the schema does not have?
+"""Change the schema of a stream for records that do not fit it: in a task, or ahead of a run.
 
 1. Nothing of the micro-batch is committed: the task that meets the field fails.
 2. In the modes that add columns it first samples the files of the micro-batch again, within the
@@ -9,6 +9,14 @@
 
 With `cloudFiles.requireApproval` it proposes the version instead, and fails with the error of
 that (`approval`).
+
+The reader of splits only says that there are new fields. Here the evolution mode decides what
+follows: the schema log gets the next version where it may, and the task fails (`schema_change`).
+
+With `cloudFiles.evolveAhead` a run samples what it is going to read before it defines its
+DataFrame, and evolves the schema once for all of it, so that it need not fail first. The files are
+chosen as for inference: the newest ones, within the sample limits. What only reading finds (a file
+beyond the limits, or one that arrives meanwhile) still fails once and heals as usual.
 """
 
 from __future__ import annotations
@@ -16,24 +24,34 @@ from __future__ import annotations
 import functools
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
-from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.files import START, FileEntry, Offset
+from airflow_cloudfiles.engine.formats.base import UnknownFields
+from airflow_cloudfiles.engine.inference.tasks import Workers
+from airflow_cloudfiles.engine.inference.workers import local_workers
+from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.messages import few_members, more
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES, CloudFilesOptions
+from airflow_cloudfiles.engine.reading.split_reader import SplitCounts, SplitReader
 from airflow_cloudfiles.engine.reading.splits import BatchContext
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.schema.log_entry import author
 from airflow_cloudfiles.engine.schema.widening import can_widen, widen
 from airflow_cloudfiles.engine.schema.wider_types import FILE_KEY, WiderTypes
-from airflow_cloudfiles.engine.shortened import few_members, more
 from airflow_cloudfiles.engine.state import refused
 from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import approval
+from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, batch_context
 from airflow_cloudfiles.engine.stream.new_fields import (
     TYPED,
     WIDENING_MODE,
@@ -42,6 +60,16 @@ from airflow_cloudfiles.engine.stream.new_fields import (
     detect_new_fields,
     types_of,
 )
+from airflow_cloudfiles.engine.stream.own_locations import own_locations
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    import pyarrow as pa
+
+    from airflow_cloudfiles.engine.reading.file_columns import FileCounts
+    from airflow_cloudfiles.engine.reading.splits import Split
+
 
 WIDER_TYPES_CLASS = "UNKNOWN_FIELD_EXCEPTION.WIDER_TYPES_IN_RECORD_WITH_FILE_PATH"
 """Ours: Databricks names no class for a type that is widened."""
@@ -260,4 +288,174 @@ def _widened_error(findings: NewFields, file_uri: str) -> UnknownFieldException:
         f"File: {json.dumps(file_uri)}. The schema log holds the wider types; run the stream "
         "again.",
         retry=True,
+    )
+
+
+class TaskReader:
+    """Reads one split of a stream; use once.
+
+    Args:
+        split: What to read.
+        by_file: Whether to count by file, too.
+    """
+
+    def __init__(self, split: Split, *, by_file: bool = False) -> None:
+        self._context = split.context
+        self._reader = SplitReader(split, by_file=by_file)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """Of the batches."""
+        return self._reader.arrow_schema
+
+    @property
+    def counts(self) -> SplitCounts:
+        """What was read; complete when `read` has ended."""
+        return self._reader.counts
+
+    @property
+    def corrupt_by_file(self) -> Counter[str]:
+        """How many corrupt records the files have that have any, by URI; complete as `counts`."""
+        return self._reader.corrupt_by_file
+
+    @property
+    def missing(self) -> list[str]:
+        """URIs of files that were gone and skipped, of some at most; complete as `counts`."""
+        return self._reader.missing
+
+    @property
+    def by_file(self) -> dict[str, FileCounts]:
+        """What was read of each file, by its path, where that is counted; complete as `counts`."""
+        return self._reader.by_file
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the split.
+
+        Raises:
+            UnknownFieldException: A record has a new field, or values need wider types, in the
+                modes that fail on it. In the modes that evolve the schema, the schema log has the
+                evolved version by then.
+            ReadError: A file cannot be read, or a record is not valid (`FAILFAST`).
+        """
+        try:
+            for batch in self._reader.read():
+                self._check_types(batch)
+                yield batch
+        except UnknownFields as found:
+            raise react(self._context, found.fields, found.file_uri) from None
+
+    def _check_types(self, batch: pa.RecordBatch) -> None:
+        """Fail when rescued values ask for wider types and the schema log has them now."""
+        options = self._context.options
+        if not widens(options):
+            return
+        rescued = batch.column(options.rescued_data_column).drop_null()
+        error = widened(self._context, rescued.to_pylist())
+        if error is not None:
+            raise error
+
+
+def evolve_ahead(
+    options: CloudFilesOptions,
+    intake: Intake,
+    resolved: ResolvedSchema,
+    workers: Workers | None = None,
+) -> ResolvedSchema | None:
+    """Evolve the schema for the files that are recorded and not committed.
+
+    Costs one pass over them (a second one for text formats in the widening mode). Repeating it is
+    harmless: what the schema has is not new. Several runs at once write one version.
+
+    Args:
+        options: The options of the source.
+        intake: The state, after discovery.
+        resolved: The schema so far.
+        workers: Who may help when there is much to sample; `None` for nobody.
+
+    Returns:
+        The schema to read with; `None` when that is `resolved`.
+
+    Raises:
+        SchemaProposedError: Somebody has to decide first.
+        SchemaRefusedError: Somebody has refused what the files ask for.
+        SchemaHintError: A hint does not fit what is new.
+        CorruptedStateError: Checkpoint and file log do not belong together.
+    """
+    may_evolve = options.schema_evolution_mode in ADDING_MODES and resolved.pin is None
+    if not options.evolve_ahead or resolved.schema_uri is None or not may_evolve:
+        return None
+    start, end = intake.committed(), _end(options, intake)
+    if start >= end:
+        return None
+    _log.info(
+        "Detecting new fields in the files of this run, beyond schema version %s", resolved.version
+    )
+    context = _context(options, intake, resolved)
+    findings = detect_new_fields(context, intake.files.slice(start, end), workers)
+    if not findings:
+        return None
+    if options.require_approval:
+        raise approval.ask(context, findings, intake.files.slice(start, end), ahead=True)
+    crash_point("before-schema-append")
+    log = SchemaLog(open_store(resolved.schema_uri), intake.name, options.matcher)
+    written = log.append(
+        resolved.version + 1,
+        data_schema=findings.after,
+        partition_schema=resolved.partition_schema,
+        reason={**findings.reason(), "ahead": True, "by": author()},
+    )
+    crash_point("after-schema-append")
+    _log.warning("Schema version %s: evolved ahead of the run", written.version)
+    return replace(
+        resolved,
+        version=written.version,
+        data_schema=written.data_schema,
+        partition_schema=written.partition_schema,
+        pin=written.pin,
+    )
+
+
+def before_definition(options: CloudFilesOptions, resolved: ResolvedSchema) -> ResolvedSchema:
+    """Discover and evolve ahead where a DataFrame is defined, if the state of the query is known.
+
+    It is, when the reader is given the `checkpointLocation`, or the schema log is in it.
+    """
+    known = (options.checkpoint_location, options.schema_location)
+    states = (uri for uri in known if uri and read_metadata(open_store(uri)) is not None)
+    checkpoint = next(states, None)
+    if checkpoint is None:
+        _log.info(
+            "cloudFiles.evolveAhead has no effect: there is no state yet, or load() does not know "
+            "its location. Give readStream the option checkpointLocation too."
+        )
+        return resolved
+    with closing(_opened(options, checkpoint)) as intake:
+        if options.up_to_entry is None:
+            intake.discover()
+        return evolve_ahead(options, intake, resolved, local_workers()) or resolved
+
+
+def _opened(options: CloudFilesOptions, checkpoint: str) -> Intake:
+    return Intake.open(
+        source=options.path,
+        format=options.format,
+        checkpoint_location=checkpoint,
+        exclude=own_locations(options, checkpoint),
+        discovery=options.discovery,
+    )
+
+
+def _end(options: CloudFilesOptions, intake: Intake) -> Offset:
+    """Where the files of the run end."""
+    return intake.head() if options.up_to_entry is None else Offset(options.up_to_entry + 1, 0)
+
+
+def _context(options: CloudFilesOptions, intake: Intake, resolved: ResolvedSchema) -> BatchContext:
+    """The schema to sample with; what belongs to a micro-batch is not asked for."""
+    return batch_context(
+        options,
+        resolved,
+        intake,
+        start=START,
+        end=START,
     )

@@ -29,10 +29,9 @@ from airflow_cloudfiles.engine.state.metadata_format import (
     encode_standing,
 )
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-from airflow_cloudfiles.engine.storage.replacing import replace_if_same
+from airflow_cloudfiles.engine.storage.small_objects import replace_if_same, require_conditional_put
 from airflow_cloudfiles.engine.storage.uri import local_path
 from airflow_cloudfiles.engine.transfer.archive import Archive, Member, RangeReader, write_archive
 from airflow_cloudfiles.engine.transfer.contents import (

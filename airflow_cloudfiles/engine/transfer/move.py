@@ -16,10 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import OptionError, StateError, StateMovedError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
 from airflow_cloudfiles.engine.state.metadata_format import (
@@ -29,10 +29,9 @@ from airflow_cloudfiles.engine.state.metadata_format import (
     encode_standing,
 )
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
-from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-from airflow_cloudfiles.engine.storage.replacing import replace_if_same
+from airflow_cloudfiles.engine.storage.small_objects import replace_if_same, require_conditional_put
 from airflow_cloudfiles.engine.transfer.contents import locked, parts_of, require_empty
 from airflow_cloudfiles.engine.transfer.fences import fence
 

@@ -19,15 +19,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.filters import split_pattern
 from airflow_cloudfiles.engine.errors import OptionError, StateError, StateMovedError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.intake.recorded.metrics import files_and_bytes
 from airflow_cloudfiles.engine.intake.source_path import SourcePath, name_of
+from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes
 from airflow_cloudfiles.engine.ledger.base import catch_up
 from airflow_cloudfiles.engine.ledger.opening import open_ledger
+from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.schema import names
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
@@ -41,7 +41,7 @@ from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-from airflow_cloudfiles.engine.storage.replacing import replace_if_same
+from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
 from airflow_cloudfiles.engine.transfer.contents import locked
 from airflow_cloudfiles.engine.transfer.fences import fence
 from airflow_cloudfiles.engine.transfer.survey import Survey, batches, listed, sample, survey

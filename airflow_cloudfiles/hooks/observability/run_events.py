@@ -10,8 +10,8 @@ from airflow_cloudfiles.engine.errors import (
     TableEvolvedError,
     UnknownFieldException,
 )
+from airflow_cloudfiles.engine.messages import cut
 from airflow_cloudfiles.engine.options.cloud_files import DEFAULT_RESCUED_DATA_COLUMN
-from airflow_cloudfiles.engine.shortened import cut
 from airflow_cloudfiles.engine.storage.uri import is_iceberg
 
 if TYPE_CHECKING:

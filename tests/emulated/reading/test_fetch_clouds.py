@@ -17,10 +17,9 @@ from airflow_cloudfiles.engine.errors import (
     FileUnreadableError,
 )
 from airflow_cloudfiles.engine.reading import encodings
+from airflow_cloudfiles.engine.reading import fetch as ahead
 from airflow_cloudfiles.engine.reading import opened as fetching
-from airflow_cloudfiles.engine.reading import prefetch as ahead
-from airflow_cloudfiles.engine.reading.fetch import FetchCounts
-from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
+from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetched_ahead
 from airflow_cloudfiles.engine.reading.presence import check_deleted, check_root
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.storage import open_store

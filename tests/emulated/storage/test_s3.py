@@ -28,8 +28,8 @@ from airflow_cloudfiles.engine.storage.aws import session as aws_session
 from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
 from airflow_cloudfiles.engine.storage.aws.session import aws_client
 from airflow_cloudfiles.engine.storage.base import UnorderedListingError
-from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
+from airflow_cloudfiles.engine.storage.small_objects import require_conditional_put
 from tests.support.serving import serving
 
 ROLE = "arn:aws:iam::000000000000:role/reader"

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from airflow_cloudfiles.engine.storage.base import ObjectChangedError, key_bytes
-from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
+from airflow_cloudfiles.engine.storage.small_objects import require_conditional_put
 from tests.support.sftp_servers import PASSWORD, Landed
 
 ODD_NAMES = [

@@ -26,8 +26,7 @@ from airflow_cloudfiles.engine.inference.tasks import Sample, learn_sample
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading import fetch as fetching
 from airflow_cloudfiles.engine.reading import opened
-from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, first_range
-from airflow_cloudfiles.engine.reading.prefetch import fetched_ahead
+from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, fetched_ahead, first_range
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.storage import open_store
 

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_cloudfiles import cli
 from airflow_cloudfiles.commands.running.outcome import as_text
-from airflow_cloudfiles.engine.shortened import printable
+from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.landed import Stream

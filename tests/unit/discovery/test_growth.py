@@ -14,7 +14,7 @@ from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.listing import edges as edges_module
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.discovery.listing.edges import EdgeRanges, KeyRange
-from airflow_cloudfiles.engine.discovery.listing.growth import (
+from airflow_cloudfiles.engine.discovery.listing.state import (
     HANDFUL,
     HYPOTHESES,
     IncrementalPlan,

@@ -15,7 +15,7 @@ import pytest
 from pyarrow.parquet import encryption
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.reading.in_hand import names_of_the_dead
+from airflow_cloudfiles.engine.reading.split_reader import names_of_the_dead
 from airflow_cloudfiles.engine.storage import normalize_uri
 from tests.unit.stream.test_every_format import Landing
 

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.inference import progress as inference_progress
-from airflow_cloudfiles.engine.inference.progress import Progress
+from airflow_cloudfiles.engine.inference import tasks as inference_progress
+from airflow_cloudfiles.engine.inference.tasks import Progress
 
 SAMPLE = [FileEntry(f"{number}.json", 30_000_000, 0) for number in range(100)]
 

@@ -30,7 +30,7 @@ from airflow_cloudfiles.engine.state.metadata_format import encode_metadata
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
-from airflow_cloudfiles.engine.storage.replacing import replace_if_same
+from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
 from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError, LandingZone
 
 PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])

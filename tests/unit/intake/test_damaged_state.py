@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.inventory.progress import Progress, save_progress
 from airflow_cloudfiles.engine.discovery.listing import state as listing
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange
-from airflow_cloudfiles.engine.discovery.listing.growth import HYPOTHESES, TrackRecord
+from airflow_cloudfiles.engine.discovery.listing.state import HYPOTHESES, TrackRecord
 from airflow_cloudfiles.engine.discovery.settling.waiting import Waiting, keep_waiting
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.files import FileEntry, Offset, ReadLimit
@@ -49,7 +49,7 @@ from airflow_cloudfiles.engine.schema.proposals import (
     propose,
     waiting_proposal,
 )
-from airflow_cloudfiles.engine.state import progress, run_history
+from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.archived import (
     Archived,
     Mark,
@@ -63,7 +63,7 @@ from airflow_cloudfiles.engine.state.packs import COPIES, Pack, encode_pack
 from airflow_cloudfiles.engine.state.refused import note_refused, was_refused
 from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage.memory import MemoryStore, _spaces
-from airflow_cloudfiles.engine.storage.sealed import seal
+from airflow_cloudfiles.engine.storage.small_objects import seal
 from tests.support.damage import damages
 from tests.support.written_state import WrittenState
 
@@ -172,7 +172,7 @@ def whole_state(source: Source) -> dict[str, bytes]:
     note_overwritten(state, first)
     note_notified(state, "d.t", TOLD)
     mark_head(state, written.files)
-    progress.note_discovery(state, {"files": 1})
+    run_history.note_discovery(state, {"files": 1})
     listing.save_state(state, listing.ListingState(full_started=1.0, full_listed=6, filter="f"))
     _note_finds(state, source)
     _note_runs(state, source)

@@ -7,8 +7,8 @@ import pytest
 from airflow_cloudfiles import cloud_files_metrics
 from airflow_cloudfiles.engine.errors import QueueError, StateError
 from airflow_cloudfiles.engine.files import START, Offset
-from airflow_cloudfiles.engine.intake.recorded import metrics
-from airflow_cloudfiles.engine.intake.recorded.metrics import source_metrics
+from airflow_cloudfiles.engine.intake import stream_logs
+from airflow_cloudfiles.engine.intake.stream_logs import source_metrics
 from tests.support.written_state import WrittenState
 
 
@@ -49,7 +49,7 @@ def test_a_position_in_an_entry_counts_the_rest_of_it(written):
 
 
 def test_a_long_backlog_is_counted_in_part_and_says_so(written, monkeypatch):
-    monkeypatch.setattr(metrics, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(stream_logs, "MOST_ENTRIES", 2)
     for name in "abc":
         written.discover(name)
     found = source_metrics(written.files, START, written.files.head())

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.intake import upkeep
-from airflow_cloudfiles.engine.state import compaction, progress
+from airflow_cloudfiles.engine.state import compaction, run_history
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import PREFIX, SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import open_store
@@ -24,14 +24,14 @@ def table_runs(uri: str, batches: int) -> None:
     state = open_store(uri)
     for batch in range(batches):
         SinkLog(state).add(SinkRecord(batch=batch, table_id="t", version=batch))
-        done = progress.BatchDone(
+        done = run_history.BatchDone(
             batch_id=batch,
             table_version=batch,
             is_new=True,
             schema_version=None,
             counts={"rows": 1},
         )
-        progress.note(uri, done)
+        run_history.note(uri, done)
 
 
 def compacted(uri: str) -> compaction.Compacted:

@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, SparkSubmi
 from airflow_cloudfiles.engine.job.spec import BESIDE, SPEC
 from airflow_cloudfiles.engine.spark.preload import FORKABLE
 from airflow_cloudfiles.engine.storage.local import LocalStore
-from airflow_cloudfiles.engine.storage.sealed import seal
+from airflow_cloudfiles.engine.storage.small_objects import seal
 
 
 def test_a_job_specification_survives_its_file() -> None:

@@ -10,7 +10,7 @@ import pytest
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.job.counts import add_counts, summary
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import open_store
@@ -42,14 +42,14 @@ def test_what_was_left_out_is_in_the_warnings(
             {"files": 1, "rows": 1, "corrupt_files": 1, "missing_files": 2, "changed_files": 4},
         ]
     ):
-        done = progress.BatchDone(
+        done = run_history.BatchDone(
             batch_id=batch, table_version=batch, is_new=True, schema_version=0, counts=counts
         )
-        progress.note(spec.checkpoint_location, done)
+        run_history.note(spec.checkpoint_location, done)
         SinkLog(open_store(spec.checkpoint_location)).add(
             SinkRecord(batch=batch, end=Offset(batch + 1, 0))
         )
-    report = summary(spec, progress.notes(spec.checkpoint_location, range(2)))
+    report = summary(spec, run_history.notes(spec.checkpoint_location, range(2)))
     assert (report["files"], report["rows"], report["batches"]) == (6, 10, 2)
     missing, corrupt, changed, last = report["warnings"]
     assert missing == "2 files were gone and were skipped."

@@ -23,8 +23,8 @@ from airflow_cloudfiles.engine.reading import splits
 from airflow_cloudfiles.engine.reading.file_metadata import file_path, metadata_values
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
-from airflow_cloudfiles.engine.schema.file_metadata import FIELDS
 from airflow_cloudfiles.engine.schema.log import SchemaLog
+from airflow_cloudfiles.engine.schema.source_columns import FIELDS
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.landed import Stream
 from tests.unit.stream.test_every_format import OPTIONS, WRITERS

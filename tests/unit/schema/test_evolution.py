@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.evolution import SchemaChange, diff, evolve
 

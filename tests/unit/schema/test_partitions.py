@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
-from airflow_cloudfiles.engine.schema.partitions import (
+from airflow_cloudfiles.engine.schema.source_columns import (
     beside,
     partition_schema,
     partition_values,

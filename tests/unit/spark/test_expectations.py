@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOptions, TaskSinkOptions
 from airflow_cloudfiles.engine.options.table_stream import check_names
 from airflow_cloudfiles.engine.spark.tables.sink import refuse_misspelt
-from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.hooks.arguments import check_at_parse
 from tests.support.iceberg_tables import LocalCatalog
 from tests.support.ingested import Ingested
@@ -178,7 +178,7 @@ def test_all_that_is_not_as_expected_is_named(stream: Ingested) -> None:
 def report(stream: Ingested, batches: range, **sink: str) -> dict[str, Any]:
     given = {f"expect.{name}": value for name, value in sink.items()}
     stream.given = {**stream.given, **given}
-    return summary(stream.spec(), progress.notes(str(stream.state), batches))
+    return summary(stream.spec(), run_history.notes(str(stream.state), batches))
 
 
 def test_what_is_committed_all_the_same_is_in_the_report(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_cloudfiles.engine.state.progress import BatchDone
+from airflow_cloudfiles.engine.state.run_history import BatchDone
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.schema.diff import paths_of
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.stream.approval import undecided
 from airflow_cloudfiles.engine.stream.definition import resolve_schema
-from airflow_cloudfiles.engine.stream.task_reader import TaskReader
+from airflow_cloudfiles.engine.stream.schema_change import TaskReader
 from tests.support.landed import Stream
 from tests.unit.stream.test_every_format import WRITERS, Landing
 

@@ -19,7 +19,7 @@ import pytest
 from airflow_cloudfiles.engine.errors import UnknownFieldException
 from airflow_cloudfiles.engine.schema.diff import paths_of
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
-from airflow_cloudfiles.engine.stream.task_reader import TaskReader
+from airflow_cloudfiles.engine.stream.schema_change import TaskReader
 from tests.unit.stream.test_every_format import TYPED, WRITERS, Landing
 
 WIDENING = {

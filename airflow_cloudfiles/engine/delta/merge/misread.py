@@ -24,7 +24,6 @@ import pyarrow.parquet as pq
 from deltalake import ColumnProperties, WriterProperties
 from pyspark.sql.types import ArrayType, BinaryType, DataType, DecimalType, MapType, StructType
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.delta.merge_schema import partners
 from airflow_cloudfiles.engine.delta.read.columns import physical_name
 from airflow_cloudfiles.engine.delta.read.log import locate
@@ -35,6 +34,7 @@ from airflow_cloudfiles.engine.delta.schema import rows_columns
 from airflow_cloudfiles.engine.delta.statistics import Leaf, leaves_of
 from airflow_cloudfiles.engine.errors import SinkError, UnsupportedTableError
 from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.reading.opened import StoreFile
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 

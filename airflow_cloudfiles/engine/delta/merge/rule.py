@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.delta.predicates import Predicate, parse_predicate
 from airflow_cloudfiles.engine.errors import OptionError, SinkError
 from airflow_cloudfiles.engine.formats.columnar.types import holds_variant
-from airflow_cloudfiles.engine.naming import quoted
-from airflow_cloudfiles.engine.shortened import few
+from airflow_cloudfiles.engine.messages import few
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, quoted
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options.sink import TableOptions

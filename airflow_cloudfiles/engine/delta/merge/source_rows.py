@@ -25,7 +25,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
-from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.delta.data_files import DataFile
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.rule import BoundRule
@@ -36,7 +35,7 @@ from airflow_cloudfiles.engine.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.delta.write.rows import require_texts, require_values
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.formats.columnar.nested import with_inner
-from airflow_cloudfiles.engine.shortened import cut
+from airflow_cloudfiles.engine.messages import counted, cut, plural
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.delta.read.log import decoded
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 
 
 class DeletionVector(msgspec.Struct, frozen=True, rename="camel"):

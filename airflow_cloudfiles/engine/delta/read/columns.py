@@ -19,12 +19,12 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.delta.schema import as_read
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.formats.columnar import nested
 from airflow_cloudfiles.engine.formats.columnar.types import is_list
-from airflow_cloudfiles.engine.shortened import few
+from airflow_cloudfiles.engine.messages import few
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.spark_types import VariantType
 from airflow_cloudfiles.engine.types import VARIANT, to_arrow, with_inside
 

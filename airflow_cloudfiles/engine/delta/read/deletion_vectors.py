@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.delta.read.actions import DeletionVector
+from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import Final
 from airflow_cloudfiles.engine.delta.read.actions import Protocol
 from airflow_cloudfiles.engine.delta.read.log import damaged_log
 from airflow_cloudfiles.engine.errors import UnsupportedTableError
-from airflow_cloudfiles.engine.shortened import few
+from airflow_cloudfiles.engine.messages import few
 
 FEATURES_SINCE: Final = 3
 """The reader version from which on a table names its features one by one."""

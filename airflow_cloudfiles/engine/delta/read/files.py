@@ -27,7 +27,6 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.actions import AddFile, DeletionVector
 from airflow_cloudfiles.engine.delta.read.columns import ColumnReader, arrow_type, physical_name
@@ -45,6 +44,7 @@ from airflow_cloudfiles.engine.formats.columnar.reader import Chunk
 from airflow_cloudfiles.engine.formats.datetimes import default_format
 from airflow_cloudfiles.engine.formats.parquet.file import ParquetFile
 from airflow_cloudfiles.engine.formats.parquet.rows import RecordTooLargeError
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
 from airflow_cloudfiles.engine.reading.opened import StoreFile
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore

@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.delta.read.features import (
 )
 from airflow_cloudfiles.engine.delta.read.table_state import MODE, TableState
 from airflow_cloudfiles.engine.errors import SinkError
-from airflow_cloudfiles.engine.naming import dotted
+from airflow_cloudfiles.engine.names import dotted
 from airflow_cloudfiles.engine.spark_types import VariantType
 from airflow_cloudfiles.engine.types import inside_of
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.delta.read.actions import Metadata, Protocol
 from airflow_cloudfiles.engine.delta.read.columns import without_internals
 from airflow_cloudfiles.engine.delta.read.features import features_of
 from airflow_cloudfiles.engine.delta.read.log import damaged_log
 from airflow_cloudfiles.engine.errors import TargetCorruptedError
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.types import as_nullable
 
 if TYPE_CHECKING:

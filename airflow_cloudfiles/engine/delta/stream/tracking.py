@@ -22,7 +22,6 @@ from typing import Final
 import msgspec
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.actions import Metadata, Protocol
@@ -35,6 +34,7 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
     StateConflictError,
 )
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state

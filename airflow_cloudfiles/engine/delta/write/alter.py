@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import DataType, StructField, StructType
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge_schema import SOURCE_NAME
 from airflow_cloudfiles.engine.delta.opening import open_existing
@@ -37,7 +36,7 @@ from airflow_cloudfiles.engine.delta.write.evolve import write_metadata
 from airflow_cloudfiles.engine.delta.write.layout import evolved_state
 from airflow_cloudfiles.engine.delta.write.log_commit import retried
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError, SinkError
-from airflow_cloudfiles.engine.naming import dotted
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, dotted
 from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition, parse_columns
 from airflow_cloudfiles.engine.types import as_nullable, inside_of, simple_ddl, with_inside
 

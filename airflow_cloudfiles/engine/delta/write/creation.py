@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge_schema import SOURCE_NAME
@@ -32,9 +31,10 @@ from airflow_cloudfiles.engine.delta.write.layout import evolved_state
 from airflow_cloudfiles.engine.delta.write.log_commit import write_version
 from airflow_cloudfiles.engine.delta.write.rows import can_partition
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError, StateError
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, TableOptions
-from airflow_cloudfiles.engine.storage.conditional import require_conditional_put
-from airflow_cloudfiles.engine.storage.durable import make_folders
+from airflow_cloudfiles.engine.storage.local_disk import make_folders
+from airflow_cloudfiles.engine.storage.small_objects import require_conditional_put
 
 if TYPE_CHECKING:
     import pyarrow as pa

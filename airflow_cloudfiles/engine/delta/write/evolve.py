@@ -48,7 +48,7 @@ from airflow_cloudfiles.engine.delta.widening import WideningRule, widen_table
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout, evolved_state, layout_of
 from airflow_cloudfiles.engine.delta.write.log_commit import write_version
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
-from airflow_cloudfiles.engine.naming import dotted
+from airflow_cloudfiles.engine.names import dotted
 from airflow_cloudfiles.engine.types import inside_of, with_inside
 
 if TYPE_CHECKING:

@@ -32,7 +32,6 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql.types import StringType, StructType
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, FileSettings
@@ -51,9 +50,9 @@ from airflow_cloudfiles.engine.delta.write.rows import folder_name
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.source_path import root_of
-from airflow_cloudfiles.engine.naming import dotted
+from airflow_cloudfiles.engine.messages import counted, few
+from airflow_cloudfiles.engine.names import dotted
 from airflow_cloudfiles.engine.reading.file_metadata import file_path
-from airflow_cloudfiles.engine.shortened import few
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog

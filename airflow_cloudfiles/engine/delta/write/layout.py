@@ -28,7 +28,6 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.delta.merge_schema import SOURCE_NAME, partners
 from airflow_cloudfiles.engine.delta.read.columns import (
     ID,
@@ -39,7 +38,7 @@ from airflow_cloudfiles.engine.delta.read.columns import (
 from airflow_cloudfiles.engine.delta.read.table_state import MAX_ID, TableState
 from airflow_cloudfiles.engine.delta.schema import rows_columns
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
-from airflow_cloudfiles.engine.naming import dotted
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, dotted
 from airflow_cloudfiles.engine.types import inside_of, with_inside
 
 _NO_LIMITS: Final[Mapping[tuple[str, ...], int]] = {}

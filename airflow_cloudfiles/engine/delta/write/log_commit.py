@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.delta.durability import LOG, durable_commit
 from airflow_cloudfiles.engine.delta.lineage import BLIND_APPEND
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.errors import SinkError
-from airflow_cloudfiles.engine.shortened import cut
+from airflow_cloudfiles.engine.messages import cut
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 
 if TYPE_CHECKING:

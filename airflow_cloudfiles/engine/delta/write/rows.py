@@ -36,7 +36,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
-from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter, FileSettings
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
@@ -52,7 +51,7 @@ from airflow_cloudfiles.engine.delta.write.layout import (
 )
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
 from airflow_cloudfiles.engine.formats.columnar.nested import with_inner
-from airflow_cloudfiles.engine.shortened import cut
+from airflow_cloudfiles.engine.messages import counted, cut, plural
 from airflow_cloudfiles.engine.spark_types import VariantType
 
 BUFFER_BYTES = 128 * 2**20

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.delta.read.actions import AddFile, FileKey, without_nulls
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.delta.write.log_commit import write_checkpoint, write_version
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.reading.opened import StoreFile
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-from airflow_cloudfiles.engine.storage.replacing import replace_if_same
-from airflow_cloudfiles.engine.storage.sealed import seal, unseal
+from airflow_cloudfiles.engine.storage.small_objects import replace_if_same, seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, require_version
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from airflow_cloudfiles.engine.state.packs import FOLDER, parse_name, widest
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
 from airflow_cloudfiles.engine.storage.clock import Moment
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-from airflow_cloudfiles.engine.storage.sealed import seal, unseal
+from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-from airflow_cloudfiles.engine.storage.sealed import seal, unseal
+from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from airflow_cloudfiles.engine.discovery.events.base import FileEvent
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.base import ObjectStore, check_key
-from airflow_cloudfiles.engine.storage.presence import absence
+from airflow_cloudfiles.engine.storage.outage import absence
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.markers import CompletionMarker
+    from airflow_cloudfiles.engine.discovery.filters import CompletionMarker
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 
 _CLOUDS = ("s3://", "abfss://", "gs://")

@@ -26,7 +26,6 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.inventory.base import Report, Source, refused, settled_us
 from airflow_cloudfiles.engine.discovery.inventory.data_files import DataFiles
@@ -41,6 +40,7 @@ from airflow_cloudfiles.engine.discovery.inventory.progress import (
 from airflow_cloudfiles.engine.discovery.listing.ranges import not_listed
 from airflow_cloudfiles.engine.discovery.listing.state import load_state, save_state
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 
 if TYPE_CHECKING:

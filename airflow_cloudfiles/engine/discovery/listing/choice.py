@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange
-from airflow_cloudfiles.engine.discovery.listing.growth import (
+from airflow_cloudfiles.engine.discovery.listing.state import (
     HYPOTHESES,
     IncrementalPlan,
     best,
+    is_known,
     trusted,
     unproven,
 )
-from airflow_cloudfiles.engine.discovery.listing.state import is_known
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import FoundBy, KnownKeys

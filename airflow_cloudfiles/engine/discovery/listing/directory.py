@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.discovery.filters import is_hidden
 from airflow_cloudfiles.engine.discovery.listing.choice import (
     Choice,
@@ -29,7 +28,6 @@ from airflow_cloudfiles.engine.discovery.listing.choice import (
 )
 from airflow_cloudfiles.engine.discovery.listing.cutting import check_order
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyOrder, KeyRange
-from airflow_cloudfiles.engine.discovery.listing.growth import IncrementalPlan, plan_all
 from airflow_cloudfiles.engine.discovery.listing.ranges import Readers, not_listed, order_of
 from airflow_cloudfiles.engine.discovery.listing.run import (
     PROGRESS_SECONDS,
@@ -37,9 +35,11 @@ from airflow_cloudfiles.engine.discovery.listing.run import (
     ListingRun,
 )
 from airflow_cloudfiles.engine.discovery.listing.state import (
+    IncrementalPlan,
     ListingState,
     after_empty_listing,
     load_state,
+    plan_all,
     save_state,
 )
 from airflow_cloudfiles.engine.errors import (
@@ -48,6 +48,7 @@ from airflow_cloudfiles.engine.errors import (
     UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage.base import UnorderedListingError, is_tree
 

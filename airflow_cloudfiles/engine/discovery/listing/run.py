@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.discovery.listing.choice import (
     Choice,
     Circumstances,
@@ -23,20 +22,21 @@ from airflow_cloudfiles.engine.discovery.listing.choice import (
     answers_something,
 )
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange
-from airflow_cloudfiles.engine.discovery.listing.growth import TrackRecord
 from airflow_cloudfiles.engine.discovery.listing.state import (
     KEY,
     ListingState,
+    TrackRecord,
     Unfinished,
     save_state,
 )
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 from airflow_cloudfiles.engine.storage.fetched_ahead import aside
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.listing.growth import IncrementalPlan
     from airflow_cloudfiles.engine.discovery.listing.ranges import Readers
+    from airflow_cloudfiles.engine.discovery.listing.state import IncrementalPlan
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _log = logging.getLogger(__name__)

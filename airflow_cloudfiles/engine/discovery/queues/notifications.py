@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.base import Recorder
 from airflow_cloudfiles.engine.discovery.events.base import FileEvent, Ignored, Poison, sample
@@ -43,6 +42,7 @@ from airflow_cloudfiles.engine.discovery.queues.heartbeat import (
 )
 from airflow_cloudfiles.engine.errors import ListingError, SourceAccessError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.storage.outage import is_transient
 
 if TYPE_CHECKING:

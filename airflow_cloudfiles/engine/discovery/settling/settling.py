@@ -12,6 +12,11 @@ its version has been the same for so long.
 A young file is noted in the state (`waiting.py`) before `of_listing` ends or `of_record` returns. A
 file without its marker needs no note: where there is a queue, the marker's event brings it, and
 where there is none, all listings are full.
+
+Which files of a source are whole now, for whoever keeps no state?
+
+A batch read and an inference cannot let a file wait and come back to it. They leave it out, and say
+which files they have left out.
 """
 
 from __future__ import annotations
@@ -26,10 +31,10 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.discovery.filters import Passed
+from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.discovery.listing.ranges import order_of
-from airflow_cloudfiles.engine.discovery.markers import Passed
 from airflow_cloudfiles.engine.discovery.settling.waiting import (
     Waiting,
     forget_notes,
@@ -38,14 +43,19 @@ from airflow_cloudfiles.engine.discovery.settling.waiting import (
 )
 from airflow_cloudfiles.engine.errors import ListingError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.storage.base import is_version
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_cloudfiles.engine.discovery.base import FoundBy, Recorder
     from airflow_cloudfiles.engine.discovery.filters import FileFilter
     from airflow_cloudfiles.engine.discovery.listing.edges import KeyOrder
+    from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.storage import ObjectStore
+
 
 _CHUNK = 10_000
 _SAMPLE_FILES = 5
@@ -385,3 +395,29 @@ def _head(source: ObjectStore, key: str) -> FileEntry | None:
     except OSError as failure:
         name = printable_path(source.child_uri(key))
         raise ListingError(f"{name} could not be inspected: {failure} Run again.") from failure
+
+
+class WholeFiles:
+    """Lists the files of a source that are whole.
+
+    Args:
+        source: The source.
+        wanted: Which of its files are input.
+        options: `minFileAge`, `completionMarker`.
+
+    Raises:
+        ListingError: The store does not report its time.
+    """
+
+    def __init__(self, source: ObjectStore, wanted: FileFilter, options: DiscoveryOptions) -> None:
+        self._listing = DirectoryListing(source, wanted)
+        self._settling = Settling.if_asked(source, None, options, wanted)
+
+    def discover(self) -> Iterator[FileEntry]:
+        """List them, as `DirectoryListing.discover` does."""
+        found = self._listing.discover()
+        return found if self._settling is None else self._settling.of_listing(found)
+
+    def left_out(self) -> WaitingReport:
+        """Say what was listed so far and is not whole."""
+        return WaitingReport() if self._settling is None else self._settling.report()

@@ -20,8 +20,8 @@ from airflow_cloudfiles.engine.formats.columnar.types import clashes, column_typ
 from airflow_cloudfiles.engine.types import inside_of, seen_columns, with_inside, with_type
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.casing import NameMatcher
     from airflow_cloudfiles.engine.formats.base import OpenedFile
+    from airflow_cloudfiles.engine.names import NameMatcher
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 _log = logging.getLogger(__name__)

@@ -21,7 +21,14 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, FileUnreadableError
-from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts, UnknownFields
+from airflow_cloudfiles.engine.formats.base import (
+    BadRecord,
+    OpenedFile,
+    ReadCounts,
+    UnknownFields,
+    path_end,
+    quote,
+)
 from airflow_cloudfiles.engine.formats.columnar import nested
 from airflow_cloudfiles.engine.formats.columnar import strings as json_strings
 from airflow_cloudfiles.engine.formats.columnar.content import Watched
@@ -35,9 +42,8 @@ from airflow_cloudfiles.engine.formats.columnar.fit import (
 )
 from airflow_cloudfiles.engine.formats.recognize import HEAD_BYTES, kind_of_content, not_of_format
 from airflow_cloudfiles.engine.formats.record_policy import batch_schema, make_batch, sparse_strings
-from airflow_cloudfiles.engine.formats.rescued_json import path_end, quote
+from airflow_cloudfiles.engine.messages import cut
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
-from airflow_cloudfiles.engine.shortened import cut
 from airflow_cloudfiles.engine.types import missing_fields, to_arrow
 
 if TYPE_CHECKING:
@@ -45,7 +51,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.formats.arrays import Bools
+    from airflow_cloudfiles.engine.formats.line_blocks import Bools
 
 BATCH_BYTES: Final = 16 * 2**20
 """About what a batch takes in memory: large enough to vectorise, small enough for a task."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from airflow_cloudfiles.engine.formats.base import quote
 from airflow_cloudfiles.engine.formats.columnar import variant as columnar_variant
 from airflow_cloudfiles.engine.formats.columnar.nested import (
     elements,
@@ -23,7 +24,6 @@ from airflow_cloudfiles.engine.formats.columnar.nested import (
 )
 from airflow_cloudfiles.engine.formats.columnar.types import is_bytes, is_list, is_text, is_variant
 from airflow_cloudfiles.engine.formats.new_fields import SAMPLE_CHARACTERS
-from airflow_cloudfiles.engine.formats.rescued_json import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -33,7 +33,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.casing import NameMatcher
+from airflow_cloudfiles.engine.names import NameMatcher
 from airflow_cloudfiles.engine.spark_types import VariantType
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, is_column_name, merge_types
 

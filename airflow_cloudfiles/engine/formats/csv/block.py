@@ -17,19 +17,18 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS, UnknownFields
+from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS, UnknownFields, member, printable
 from airflow_cloudfiles.engine.formats.csv.lines import ODD, PLAIN, SKIPPED, Records
 from airflow_cloudfiles.engine.formats.csv.tokens import MalformedRecordError, Tokenizer
 from airflow_cloudfiles.engine.formats.new_fields import cut_sample
 from airflow_cloudfiles.engine.formats.record_policy import MISFIT_REASON, RecordOutcomes
-from airflow_cloudfiles.engine.formats.rescued_json import member, printable
 from airflow_cloudfiles.engine.formats.tables.reader import Rescued
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_cloudfiles.engine.formats.arrays import Positions
     from airflow_cloudfiles.engine.formats.csv.columns import PlainReader
+    from airflow_cloudfiles.engine.formats.line_blocks import Positions
     from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast
     from airflow_cloudfiles.engine.formats.tables.reader import FileColumns, RowRules
 

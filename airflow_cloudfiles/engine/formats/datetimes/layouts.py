@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from airflow_cloudfiles.engine.formats.arrays import Bools, Bytes, Int64s
 from airflow_cloudfiles.engine.formats.datetimes.default_format import offset_of
 from airflow_cloudfiles.engine.formats.datetimes.java import (
     Letters,
@@ -27,6 +26,7 @@ from airflow_cloudfiles.engine.formats.datetimes.java import (
     split_pattern,
 )
 from airflow_cloudfiles.engine.formats.datetimes.names import Locale
+from airflow_cloudfiles.engine.formats.line_blocks import Bools, Bytes, Int64s
 
 if TYPE_CHECKING:
     import pyarrow as pa

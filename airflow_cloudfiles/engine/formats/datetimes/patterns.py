@@ -32,8 +32,8 @@ from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale, f
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_cloudfiles.engine.formats.arrays import Bools, Int64s
-    from airflow_cloudfiles.engine.options.formats.string_values import StringValueOptions
+    from airflow_cloudfiles.engine.formats.line_blocks import Bools, Int64s
+    from airflow_cloudfiles.engine.options.formats.base import StringValueOptions
 
 _DATE: Final = "yyyy-MM-dd"
 _TIMESTAMP: Final = (

@@ -43,7 +43,7 @@ from airflow_cloudfiles.engine.formats.scalars.strings import (
 from airflow_cloudfiles.engine.types import short_type
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.formats.arrays import Bytes, Positions
+    from airflow_cloudfiles.engine.formats.line_blocks import Bytes, Positions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 
 _ZEROS: Final = r"^[+-]?0[0-9]"

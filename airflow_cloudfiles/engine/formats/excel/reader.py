@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.formats.arrays import Positions
     from airflow_cloudfiles.engine.formats.base import OpenedFile
     from airflow_cloudfiles.engine.formats.excel.converters import CellCast
     from airflow_cloudfiles.engine.formats.excel.rows import Rows, Table
+    from airflow_cloudfiles.engine.formats.line_blocks import Positions
     from airflow_cloudfiles.engine.formats.tables.reader import FileColumns, RowRules
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions

@@ -18,11 +18,11 @@ from airflow_cloudfiles.engine.formats.excel.rows import Table
 from airflow_cloudfiles.engine.formats.excel.xlsx import XlsxWorkbook
 from airflow_cloudfiles.engine.formats.recognize import OLE_MARK, ZIP_MARK
 from airflow_cloudfiles.engine.formats.tables.reader import safe_names
-from airflow_cloudfiles.engine.shortened import cut, more
+from airflow_cloudfiles.engine.messages import cut, more
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.casing import NameMatcher
     from airflow_cloudfiles.engine.formats.base import OpenedFile
+    from airflow_cloudfiles.engine.names import NameMatcher
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 
 _SHOWN_SHEETS: Final = 10

@@ -40,7 +40,6 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine import worker_messages
-from airflow_cloudfiles.engine.casing import NameMatcher
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.scalars.strings import (
     JAVA_NUMBER,
@@ -49,6 +48,7 @@ from airflow_cloudfiles.engine.formats.scalars.strings import (
     digits_of,
     exact_decimal,
 )
+from airflow_cloudfiles.engine.names import NameMatcher
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, canonical, merge_types
 
 if TYPE_CHECKING:

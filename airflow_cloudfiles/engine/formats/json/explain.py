@@ -25,7 +25,7 @@ import msgspec
 from msgspec import UNSET, Raw
 from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
+from airflow_cloudfiles.engine.formats.base import quote
 from airflow_cloudfiles.engine.formats.json.converters import text_of
 from airflow_cloudfiles.engine.formats.json.shape import (
     EMPTY,
@@ -43,8 +43,8 @@ from airflow_cloudfiles.engine.formats.json.tokens import (
     key_text,
 )
 from airflow_cloudfiles.engine.formats.new_fields import SAMPLE_CHARACTERS, merge_samples
-from airflow_cloudfiles.engine.formats.rescued_json import quote
 from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.types import (
     Room,
     canonical,

@@ -37,7 +37,6 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine import worker_messages
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.formats.base import OpenedFile
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
 from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options
@@ -61,6 +60,7 @@ from airflow_cloudfiles.engine.formats.json.evidence import (
 )
 from airflow_cloudfiles.engine.formats.json.tokens import DEFAULT, Grammar, NotJsonError, key_text
 from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.types import is_column_name, seen_part
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from airflow_cloudfiles.engine.formats import rescued_json
-from airflow_cloudfiles.engine.formats.arrays import is_utf8
+from airflow_cloudfiles.engine.formats import base
 from airflow_cloudfiles.engine.formats.json.tokens import MAX_DEPTH, Grammar, NotJsonError
+from airflow_cloudfiles.engine.formats.line_blocks import is_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -71,7 +71,7 @@ def original(line: bytes, aside: list[bytes]) -> bytes:
 
 def printable(record: bytes) -> str:
     """`rescued_json.printable` without the line break."""
-    return rescued_json.printable(record.rstrip(b"\n"))
+    return base.printable(record.rstrip(b"\n"))
 
 
 def _one_line(record: bytes, grammar: Grammar) -> bytes | None:

@@ -1,33 +1,374 @@
-"""What is in the JSON Lines of these files?
+"""Read JSON Lines, block by block.
 
 Blocks of lines become record batches. The fast path decodes a chunk of lines at once into structs
 of raw strings (`shape`) and converts whole columns (`columns`). A line that the decoder
 refuses, and a row with a value that does not fit, are explained one by one (`explain`).
 A line is in exactly one place afterwards: its rows, the rescued data, the corrupt record column,
 or, as the mode says, dropped and counted, or the error.
+
+The life of one `JsonReader.read`:
+
+1. Chunks of lines are decoded at once; a line the decoder refuses is explained by itself.
+2. The columns are made; they tell which rows hold a value that does not fit.
+3. What did not find its column is put into the rescued data column, the corrupt record column,
+   or wherever else the mode says.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
-from airflow_cloudfiles.engine.formats.base import LinePiece, ReadCounts, UnknownFields
+from airflow_cloudfiles.engine.formats.base import (
+    ENOUGH_RECORDS,
+    LinePiece,
+    ReadCounts,
+    UnknownFields,
+    path_end,
+    quote,
+)
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
-from airflow_cloudfiles.engine.formats.json.block import JsonBlock
+from airflow_cloudfiles.engine.formats.json.columns import Finished, LeafColumn, StructColumn
 from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options, scalar_rules
-from airflow_cloudfiles.engine.formats.json.explain import JsonExplainer
+from airflow_cloudfiles.engine.formats.json.explain import (
+    JsonExplained,
+    JsonExplainer,
+    has_repeated_key,
+)
+from airflow_cloudfiles.engine.formats.json.lines import BLANK, count_quotes, printable
 from airflow_cloudfiles.engine.formats.json.shape import UnknownFieldColumns, compile_struct
-from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes, RecordReader
+from airflow_cloudfiles.engine.formats.json.tokens import NotJsonError
+from airflow_cloudfiles.engine.formats.line_blocks import is_utf8
+from airflow_cloudfiles.engine.formats.record_policy import (
+    MISFIT_REASON,
+    RecordOutcomes,
+    RecordReader,
+)
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from airflow_cloudfiles.engine.formats.json.shape import Extended
+
+
+_REFUSED: Final = (msgspec.DecodeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class _LineRange:
+    """Consecutive lines that one decoder took: one row each."""
+
+    extended: Extended | None
+    first_row: int
+    begin: int
+    end: int
+
+
+class JsonBlock:
+    """Lines of one or many files, read once.
+
+    Args:
+        outcomes: What becomes of the records, still empty.
+        decoder: Of whole lines.
+        explainer: Of single records.
+        unknown_fields: The fields outside the schema that are known to come.
+        pieces: Lines, each ending with a line break (`lines.as_lines`).
+        aside: Records that lines stand for.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what a reader lends to each block
+        self,
+        outcomes: RecordOutcomes,
+        decoder: msgspec.json.Decoder[Any],
+        explainer: JsonExplainer,
+        unknown_fields: UnknownFieldColumns,
+        pieces: Sequence[LinePiece],
+        aside: list[bytes],
+    ) -> None:
+        self._outcomes = outcomes
+        self._policy = outcomes.policy
+        self._parsed_type = outcomes.policy.parsed_type
+        self._shape = explainer.root
+        self._decoder = decoder
+        self._explainer = explainer
+        self._unknown_fields = unknown_fields
+        self._pieces = pieces
+        self._aside = aside
+        strings = [piece.data for piece in pieces]
+        self._text = strings[0] if len(strings) == 1 else b"".join(strings)
+        self._piece_begins: list[int] = np.cumsum([0, *map(len, strings[:-1])]).tolist()
+        self._columns = self._new_columns()
+        self._rows = 0
+        self._row_begins: dict[int, int] = {}
+        self._runs: list[_LineRange] = []
+        self._odd_rows: list[object] = []
+        self._waiting = 0
+        self._quotes = 0
+        self._replaced: dict[int, object] = {}
+        self._new_fields_file: str | None = None
+        self._lines_since_new_fields = 0
+        self._learnt_members: dict[int, bytes] = {}
+
+    def read(self) -> pa.RecordBatch:
+        """Read everything."""
+        for begin, end in json_lines.chunks(self._text, json_lines.CHUNK_BYTES):
+            self._read_chunk(begin, end)
+        self._collect_odd_rows()
+        self._raise_for_new_fields()
+        if self._policy.rescues:
+            self._rescue_repeated_keys()
+        finished = [column.finish() for column in self._columns.children]
+        self._rescue_misfits(finished)
+        return self._batch(self._arrays(finished))
+
+    def _raise_for_new_fields(self) -> None:
+        if self._new_fields_file is not None:
+            raise UnknownFields(self._explainer.new_fields, self._new_fields_file)
+
+    # 1. Decoding --------------------------------------------------------------------------
+
+    def _read_chunk(self, begin: int, end: int) -> None:
+        """Decode some lines at once, or, if that fails, one by one."""
+        chunk = self._text[begin:end]
+        lines = json_lines.clean_lines(chunk)
+        # A decoder that passes over unknown keys does not see that one of them is no text.
+        if lines and (self._policy.rescues or not json_lines.may_have_lone_surrogate(chunk)):
+            for extended in (None, self._unknown_fields.extended):
+                rows = _decode_lines(extended.decoder if extended else self._decoder, chunk)
+                if len(rows) == lines:
+                    self._take(extended, rows, begin, end)
+                    return
+        self._read_line_by_line(begin, end, is_text=is_utf8(chunk))
+
+    def _read_line_by_line(self, begin: int, end: int, *, is_text: bool) -> None:
+        extended = self._unknown_fields.extended
+        decode = (extended.decoder if extended else self._decoder).decode
+        taken: list[object] = []
+        taken_begin = begin
+        while begin < end:
+            line_end = self._text.find(b"\n", begin, end) + 1
+            line = self._text[begin:line_end]
+            try:
+                if self._is_odd(line) or not (is_text or is_utf8(line)):
+                    raise msgspec.DecodeError
+                taken.append(decode(line))
+            except _REFUSED:
+                self._take(extended, taken, taken_begin, begin)
+                taken, taken_begin = [], line_end
+                if line.strip(BLANK):
+                    self._read_odd_line(begin, json_lines.original(line, self._aside))
+                    extended = self._unknown_fields.extended
+                    decode = (extended.decoder if extended else self._decoder).decode
+            begin = line_end
+        self._take(extended, taken, taken_begin, end)
+
+    def _is_odd(self, line: bytes) -> bool:
+        """Whether a line is to be explained, even if the decoder took it."""
+        if json_lines.may_be_too_deep(line):
+            return True
+        return not self._policy.rescues and json_lines.may_have_lone_surrogate(line)
+
+    def _take(self, extended: Extended | None, rows: list[object], begin: int, end: int) -> None:
+        """Add decoded lines to the columns."""
+        if not rows:
+            return
+        self._collect_odd_rows()
+        self._columns.collect_fields(rows)
+        self._runs.append(_LineRange(extended, self._rows, begin, end))
+        self._quotes += count_quotes(self._text, begin, end)
+        if extended is not None and self._policy.rescues:
+            members, quotes = extended.members(rows)
+            self._quotes -= quotes
+            first = self._rows
+            self._learnt_members.update({first + row: each for row, each in members.items()})
+        self._rows += len(rows)
+
+    def _read_odd_line(self, begin: int, line: bytes) -> None:
+        try:
+            found = self._explainer.explain(line)
+            if not self._policy.rescues and json_lines.may_have_lone_surrogate(line):
+                self._explainer.check_keys(line)
+        except NotJsonError as error:
+            self._read_corrupt(begin, line, error)
+            return
+        self._unknown_fields.learn(self._explainer.unknown_fields, self._explainer.spelled)
+        if self._explainer.new_fields:
+            self._new_fields_file = self._new_fields_file or self._piece_at(begin).file_uri
+            self._lines_since_new_fields += 1
+            if self._lines_since_new_fields >= ENOUGH_RECORDS:
+                self._raise_for_new_fields()
+        first = self._rows
+        for each in found:
+            self._add_odd_row(begin, each.row)
+        self._resolve(first, begin, line, found)
+
+    def _add_odd_row(self, begin: int, row: object) -> None:
+        self._odd_rows.append(row)
+        self._waiting += 1
+        self._row_begins[self._rows] = begin
+        self._rows += 1
+
+    def _collect_odd_rows(self) -> None:
+        """Give the columns the explained rows that come before what they are given next."""
+        if self._waiting:
+            self._columns.collect_fields(self._odd_rows[-self._waiting :])
+            self._waiting = 0
+
+    def _read_corrupt(self, begin: int, line: bytes, error: NotJsonError) -> None:
+        """A line that is no record has a row of its own, if it is kept."""
+        record = printable(line)
+        if not self._outcomes.is_dropped(self._piece_at(begin).file_uri, record, str(error)):
+            self._add_odd_row(begin, self._shape.missing)
+            self._outcomes.keep(self._rows - 1, record)
+
+    # 2. What the columns did not take -----------------------------------------------------
+
+    def _resolve(self, first: int, begin: int, line: bytes, found: list[JsonExplained]) -> None:
+        """Decide about the explained rows of a line of which something may be left over."""
+        rows = range(first, first + len(found))
+        if self._policy.rescues:
+            some = ((row, each.rescued) for row, each in zip(rows, found, strict=True))
+            self._outcomes.rescued.update((row, rescued) for row, rescued in some if rescued)
+        elif not all(each.fits for each in found):
+            # Without rescued data, a value that does not fit makes a bad record, as in Spark.
+            uri = self._piece_at(begin).file_uri
+            self._outcomes.drop_or_keep(uri, printable(line), MISFIT_REASON, rows)
+
+    def _rescue_misfits(self, finished: list[Finished]) -> None:
+        """Rescue values that columns could not take, and what the learnt fields hold.
+
+        Where nothing but plain columns is concerned, the text is at hand. A value somewhere in a
+        nested one is looked for by explaining the row.
+        """
+        plain: dict[int, bytes] = {}
+        explained: set[int] = set()
+        # Where records cannot spell the name of a column in another case.
+        has_plain_keys = self._policy.rescues and self._explainer.case_sensitive
+        for index, (column, each) in enumerate(zip(self._columns.children, finished, strict=True)):
+            if has_plain_keys and isinstance(column, LeafColumn):
+                key = quote(self._shape.names[index]).encode() + b":"
+                for row in each.misfits.tolist():
+                    member = key + column.strings.value(row)
+                    plain[row] = plain[row] + b"," + member if row in plain else member
+            else:
+                explained.update(each.misfits.tolist())
+        self._check_disagreement(plain.keys() | explained)
+        for row, members in self._learnt_members.items():
+            plain[row] = plain[row] + b"," + members if row in plain else members
+        if self._policy.rescues:
+            self._outcomes.rescued = plain | self._outcomes.rescued
+        for row, begin, line in self._lines_of(sorted(explained)):
+            found = self._explainer.explain(line)
+            if not self._policy.rescues:
+                self._replaced[row] = found[0].row
+            self._resolve(row, begin, line, found)
+
+    def _arrays(self, finished: list[Finished]) -> list[pa.Array]:
+        """The columns, where explained rows have taken the place of others."""
+        arrays = [each.array for each in finished]
+        if not self._replaced:
+            return arrays
+        again = self._new_columns()
+        again.collect_fields(list(self._replaced.values()))
+        order = np.arange(self._rows)
+        order[list(self._replaced)] = self._rows + np.arange(len(self._replaced))
+        indices = pa.array(order)
+        return [
+            pa.concat_arrays([array, column.finish().array]).take(indices)
+            for array, column in zip(arrays, again.children, strict=True)
+        ]
+
+    def _check_disagreement(self, misfits: set[int]) -> None:
+        """An explained row holds only what fits: rather fail than lose what its column refuses."""
+        for row in misfits & self._row_begins.keys():
+            line = self._text[self._row_begins[row] :].partition(b"\n")[0]
+            raise AssertionError(f"explained, but not taken by its column: {line[:1000]!r}")
+
+    def _lines_of(self, rows: list[int]) -> Iterator[tuple[int, int, bytes]]:
+        """Source lines of rows that a decoder took; `rows` ascending."""
+        starts = [run.first_row for run in self._runs]
+        current, breaks = -1, np.empty(0, np.int64)
+        for row in rows:
+            index = bisect_right(starts, row) - 1
+            run = self._runs[index]
+            if index != current:
+                current = index
+                text = np.frombuffer(self._text, np.uint8, run.end - run.begin, run.begin)
+                breaks = np.flatnonzero(text == ord("\n")) + run.begin
+            place = row - run.first_row
+            begin = run.begin if place == 0 else int(breaks[place - 1]) + 1
+            yield row, begin, self._text[begin : int(breaks[place])]
+
+    def _rescue_repeated_keys(self) -> None:
+        """Find keys that come twice in an object: the decoder has kept the last value only.
+
+        The quotation marks of the source are counted against those of all the strings and keys that
+        were taken from it. A key that came twice leaves at least two over, and nothing else can.
+        """
+        odd = self._new_columns()
+        odd.collect_fields(self._odd_rows)
+        if self._columns.quotes() == self._quotes + odd.quotes():
+            return
+        for run in self._runs:
+            chunk = self._text[run.begin : run.end]
+            decoder = run.extended.decoder if run.extended else self._decoder
+            rows = decoder.decode_lines(chunk)
+            again = self._new_columns()
+            again.collect_fields(rows)
+            besides = run.extended.members(rows)[1] if run.extended else 0
+            if again.quotes() + besides != count_quotes(self._text, run.begin, run.end):
+                self._rescue_repeated_keys_of(run, chunk)
+
+    def _rescue_repeated_keys_of(self, run: _LineRange, chunk: bytes) -> None:
+        breaks = [-1, *np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n")).tolist()]
+        for place, (before, end) in enumerate(pairwise(breaks)):
+            line = chunk[before + 1 : end]
+            if has_repeated_key(line):
+                found = self._explainer.explain(line)
+                self._resolve(run.first_row + place, run.begin + before + 1, line, found)
+
+    # 3. The batch -------------------------------------------------------------------------
+
+    def _batch(self, arrays: list[pa.Array]) -> pa.RecordBatch:
+        rescued = None
+        if self._policy.rescues:
+            rescued = self._outcomes.rescued_column(self._rows, self._path_ends())
+        return self._outcomes.batch(arrays, self._rows, rescued)
+
+    def _path_ends(self) -> Callable[[int], bytes]:
+        """What ends the rescued data of a row: the path of its file."""
+        ends = [path_end(piece.file_uri).encode() for piece in self._pieces]
+        if len(ends) == 1:
+            return lambda _: ends[0]
+        begins = self._row_begins
+        rows = sorted(row for row in self._outcomes.rescued if row not in begins)
+        begins |= {row: begin for row, begin, _ in self._lines_of(rows)}
+        return lambda row: ends[bisect_right(self._piece_begins, begins[row]) - 1]
+
+    def _piece_at(self, position: int) -> LinePiece:
+        return self._pieces[bisect_right(self._piece_begins, position) - 1]
+
+    def _new_columns(self) -> StructColumn:
+        return StructColumn(self._shape, self._parsed_type)
+
+
+def _decode_lines(decoder: msgspec.json.Decoder[Any], chunk: bytes) -> list[Any]:
+    """The records of a chunk; none when one of them is refused."""
+    try:
+        return decoder.decode_lines(chunk)
+    except _REFUSED:
+        return []
+
 
 __all__ = ["JsonReader", "LinePiece", "ReadCounts", "UnknownFields"]
 

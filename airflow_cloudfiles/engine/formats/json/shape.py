@@ -21,16 +21,16 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats.base import quote
 from airflow_cloudfiles.engine.formats.json.converters import (
     DEFAULT_RULES,
     JsonConvert,
     JsonScalarRules,
     converter,
 )
-from airflow_cloudfiles.engine.formats.rescued_json import quote
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.types import NO_ROOM, ROOM, Room, is_column_name, short_type
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.formats.base import LinePiece
+from airflow_cloudfiles.engine.formats.base import LinePiece, path_end
 from airflow_cloudfiles.engine.formats.json import lines as json_lines
 from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options
 from airflow_cloudfiles.engine.formats.json.lines import printable
@@ -21,7 +21,6 @@ from airflow_cloudfiles.engine.formats.record_policy import (
     RecordReader,
     require_variant_column,
 )
-from airflow_cloudfiles.engine.formats.rescued_json import path_end
 from airflow_cloudfiles.engine.formats.variant.encode import NotVariantError, encode_json
 from airflow_cloudfiles.engine.types import VARIANT, to_arrow
 

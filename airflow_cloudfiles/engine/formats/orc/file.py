@@ -19,7 +19,6 @@ from typing import IO, TYPE_CHECKING, Final, cast
 import pyarrow as pa
 from pyarrow import orc
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.formats.columnar.content import Blocks
 from airflow_cloudfiles.engine.formats.columnar.infer import ColumnarInference
 from airflow_cloudfiles.engine.formats.columnar.reader import (
@@ -35,6 +34,7 @@ from airflow_cloudfiles.engine.formats.orc.writer import (
     rows_of_stripes,
     unscaled_decimals,
 )
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.values import GIB
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar
 from airflow_cloudfiles.engine.formats.columnar.content import Held
 from airflow_cloudfiles.engine.formats.columnar.infer import ColumnarInference
@@ -51,6 +50,7 @@ from airflow_cloudfiles.engine.formats.parquet.footer import (
     without_optional_keys,
 )
 from airflow_cloudfiles.engine.formats.parquet.rows import leaf_of, range_of, rows_at_once
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
 

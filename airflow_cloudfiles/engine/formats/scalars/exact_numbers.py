@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.formats.arrays import Bools
+from airflow_cloudfiles.engine.formats.line_blocks import Bools
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions, InexactNumbers
 
 _WHOLE: Final = re.compile(r"[+-]?([0-9]+)", re.ASCII)

@@ -21,8 +21,8 @@ from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_cloudfiles.engine.formats.arrays import Positions
     from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
+    from airflow_cloudfiles.engine.formats.line_blocks import Positions
     from airflow_cloudfiles.engine.formats.scalars.strings import Convert
 
 NONE: Final[Positions] = np.empty(0, np.int64)

@@ -27,8 +27,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_cloudfiles.engine.formats.base import path_end, quote
 from airflow_cloudfiles.engine.formats.record_policy import RecordPolicy, RecordReader
-from airflow_cloudfiles.engine.formats.rescued_json import path_end, quote
 from airflow_cloudfiles.engine.formats.scalars.string_casts import data_of
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.types import is_column_name, missing_fields
@@ -36,8 +36,8 @@ from airflow_cloudfiles.engine.types import is_column_name, missing_fields
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.casing import NameMatcher
-    from airflow_cloudfiles.engine.formats.arrays import Positions
+    from airflow_cloudfiles.engine.formats.line_blocks import Positions
+    from airflow_cloudfiles.engine.names import NameMatcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

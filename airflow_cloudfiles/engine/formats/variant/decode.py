@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from airflow_cloudfiles.engine.formats.rescued_json import quote
+from airflow_cloudfiles.engine.formats.base import quote
 from airflow_cloudfiles.engine.formats.variant.encode import NotVariantError, metadata_of
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
+from airflow_cloudfiles.engine.formats.base import quote
 from airflow_cloudfiles.engine.formats.new_fields import cut_sample, merge_samples
-from airflow_cloudfiles.engine.formats.rescued_json import quote
 from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT, decimal_text, exact_decimal
 from airflow_cloudfiles.engine.formats.variant.encode import NotVariantError, encode_json
 from airflow_cloudfiles.engine.formats.xml.shape import (

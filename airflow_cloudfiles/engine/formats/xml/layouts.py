@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.formats import rescued_json
+from airflow_cloudfiles.engine.formats import base
 from airflow_cloudfiles.engine.formats.xml.found import NodeValues
 from airflow_cloudfiles.engine.formats.xml.rows import WORD_BYTES, head_of, words_of
 from airflow_cloudfiles.engine.formats.xml.values import Values, are_blank
@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.formats.xml.values import Values, are_blank
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from airflow_cloudfiles.engine.formats.arrays import Bools, Positions
+    from airflow_cloudfiles.engine.formats.line_blocks import Bools, Positions
     from airflow_cloudfiles.engine.formats.xml.found import Found
     from airflow_cloudfiles.engine.formats.xml.rows import CutRows
     from airflow_cloudfiles.engine.formats.xml.shape import SchemaNodes
@@ -191,7 +191,7 @@ class LayoutRows:
         return name is not None
 
     def _rescue(self, name: str, rows: Positions, texts: pa.Array) -> None:
-        key = rescued_json.quote(name) + ":"
+        key = base.quote(name) + ":"
         for row, text in zip(rows.tolist(), texts.to_pylist(), strict=True):
             self._members[row].append(key + _encode(text))
 

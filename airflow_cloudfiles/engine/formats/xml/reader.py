@@ -21,14 +21,18 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS, OpenedFile, UnknownFields
+from airflow_cloudfiles.engine.formats.base import (
+    ENOUGH_RECORDS,
+    OpenedFile,
+    UnknownFields,
+    path_end,
+)
 from airflow_cloudfiles.engine.formats.record_policy import (
     MISFIT_REASON,
     RecordOutcomes,
     RecordReader,
     require_variant_column,
 )
-from airflow_cloudfiles.engine.formats.rescued_json import path_end
 from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml.columns import Columns, Taken
@@ -46,7 +50,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_cloudfiles.engine.formats.arrays import Positions
+    from airflow_cloudfiles.engine.formats.line_blocks import Positions
     from airflow_cloudfiles.engine.formats.xml.rows import Rows
     from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
-from airflow_cloudfiles.engine.casing import NameMatcher
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.names import NameMatcher
 from airflow_cloudfiles.engine.types import NO_ROOM, ROOM, Room, short_type
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from airflow_cloudfiles.engine.formats.arrays import Positions
+    from airflow_cloudfiles.engine.formats.line_blocks import Positions
     from airflow_cloudfiles.engine.formats.scalars.strings import Convert
 
 

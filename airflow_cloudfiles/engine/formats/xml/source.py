@@ -16,7 +16,7 @@ import zlib
 from typing import IO, TYPE_CHECKING, Final
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.formats import rescued_json
+from airflow_cloudfiles.engine.formats import base
 from airflow_cloudfiles.engine.formats.recognize import refuse_binary
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ codecs.register_error("airflow-cloudfiles-xml", _escape)
 
 def printable(text: bytes) -> str:
     """A part of a file for people: bytes that are no UTF-8 are escaped."""
-    return rescued_json.printable(text).replace(_UNKNOWN_BYTE, "")
+    return base.printable(text).replace(_UNKNOWN_BYTE, "")
 
 
 class XmlText:

@@ -11,10 +11,10 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.cleaning.clean import Cleaning, CleaningReport, clean
-from airflow_cloudfiles.engine.counted import sentence
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.intake.source_path import locate
 from airflow_cloudfiles.engine.job.target import check_before_run
+from airflow_cloudfiles.engine.messages import sentence
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import open_store
 

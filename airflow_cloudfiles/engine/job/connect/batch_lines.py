@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state import run_history
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class BatchLines:
     def log_new(self) -> None:
         """Log what was committed since the last call; that it cannot be read stops no run."""
         try:
-            while found := progress.notes(self._state, (self._next,)):
+            while found := run_history.notes(self._state, (self._next,)):
                 self._next += 1
                 _log.info("%s", found[0].line())
         except OSError as error:

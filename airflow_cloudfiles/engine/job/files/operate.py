@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.intake.file_operations import Asked, Operated, op
 from airflow_cloudfiles.engine.intake.source_path import root_of
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.target import lacks_batch
-from airflow_cloudfiles.engine.naming import dotted
+from airflow_cloudfiles.engine.names import dotted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.metadata_columns import STRUCT
 from airflow_cloudfiles.engine.reading.file_metadata import file_path

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from airflow_cloudfiles.engine.counted import sentence
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     ExpectationError,
@@ -21,7 +20,7 @@ from airflow_cloudfiles.engine.intake.batch_files import files_named
 from airflow_cloudfiles.engine.intake.source_path import root_of
 from airflow_cloudfiles.engine.job.files.operate import operate_on_files
 from airflow_cloudfiles.engine.locks.run_lock import end_releases
-from airflow_cloudfiles.engine.shortened import few
+from airflow_cloudfiles.engine.messages import few, sentence
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.storage import open_store
 

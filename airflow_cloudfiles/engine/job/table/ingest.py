@@ -24,9 +24,8 @@ from airflow_cloudfiles.engine.job.carry import carry_out
 from airflow_cloudfiles.engine.job.target import check_before_run, newest_version
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions, table_options
-from airflow_cloudfiles.engine.state import progress
-from airflow_cloudfiles.engine.state.earlier_life import remains_of
-from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.state import run_history
+from airflow_cloudfiles.engine.state.metadata import read_metadata, remains_of
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 
 if TYPE_CHECKING:
@@ -123,8 +122,8 @@ def _summary(spec: JobSpec, before: Backlog, read: Sequence[TableRange]) -> dict
         read: What each micro-batch has read that was committed.
     """
     batches = range(before.batch + 1, before.batch + 1 + len(read))
-    done = progress.notes(spec.checkpoint_location, batches)
-    total = progress.total(done)
+    done = run_history.notes(spec.checkpoint_location, batches)
+    total = run_history.total(done)
     seen = [each for each in read if each.start.version != NOWHERE]
     next_version = read[-1].end.version if read else before.next_version
     return {

@@ -13,9 +13,10 @@ from typing import Any, ClassVar, Final, Literal
 
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.options.declared import Option, option
-from airflow_cloudfiles.engine.options.formats.charsets import UTF8, codec_of
-from airflow_cloudfiles.engine.options.formats.string_values import (
+from airflow_cloudfiles.engine.options.formats.base import (
+    UTF8,
     StringValueOptions,
+    codec_of,
     complete_prefers_decimal,
 )
 from airflow_cloudfiles.engine.options.refusals import Refused

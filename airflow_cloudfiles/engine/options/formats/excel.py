@@ -11,8 +11,8 @@ from typing import ClassVar, Final, Literal
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import option
+from airflow_cloudfiles.engine.options.formats.base import StringValueOptions
 from airflow_cloudfiles.engine.options.formats.excel_address import Address, data_address
-from airflow_cloudfiles.engine.options.formats.string_values import StringValueOptions
 from airflow_cloudfiles.engine.options.refusals import Refused
 from airflow_cloudfiles.engine.options.values import Kind, choice, record_size, text
 

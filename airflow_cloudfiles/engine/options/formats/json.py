@@ -6,8 +6,12 @@ from dataclasses import dataclass
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import option
-from airflow_cloudfiles.engine.options.formats.charsets import UTF8, charset, overlaps_itself
-from airflow_cloudfiles.engine.options.formats.string_values import NestedValueOptions
+from airflow_cloudfiles.engine.options.formats.base import (
+    UTF8,
+    NestedValueOptions,
+    charset,
+    overlaps_itself,
+)
 from airflow_cloudfiles.engine.options.values import (
     GIB,
     boolean,

@@ -7,8 +7,12 @@ from typing import ClassVar
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import option
-from airflow_cloudfiles.engine.options.formats.base import FormatOptions
-from airflow_cloudfiles.engine.options.formats.charsets import UTF8, charset, overlaps_itself
+from airflow_cloudfiles.engine.options.formats.base import (
+    UTF8,
+    FormatOptions,
+    charset,
+    overlaps_itself,
+)
 from airflow_cloudfiles.engine.options.values import GIB, boolean, record_size, separator
 
 

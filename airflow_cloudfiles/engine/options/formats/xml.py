@@ -8,8 +8,7 @@ from typing import ClassVar, Final
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import option
-from airflow_cloudfiles.engine.options.formats.charsets import charset
-from airflow_cloudfiles.engine.options.formats.string_values import NestedValueOptions
+from airflow_cloudfiles.engine.options.formats.base import NestedValueOptions, charset
 from airflow_cloudfiles.engine.options.refusals import Refused
 from airflow_cloudfiles.engine.options.values import Kind, any_text, boolean, text
 

@@ -35,7 +35,7 @@ from airflow_cloudfiles.engine.spark.data_source_api import InputPartition
 from airflow_cloudfiles.engine.spark.query.one_line import in_one_line
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource, CloudFilesStreamReader
 from airflow_cloudfiles.engine.spark.tables.sink import refuse_misspelt
-from airflow_cloudfiles.engine.stream.task_reader import TaskReader
+from airflow_cloudfiles.engine.stream.schema_change import TaskReader
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.batches.error_marks import marking_errors
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
-from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.batch_write import BatchWrite
 from airflow_cloudfiles.engine.delta.commit import remove_files
 from airflow_cloudfiles.engine.delta.predicates import holds, parse_predicate
 from airflow_cloudfiles.engine.delta.write.rows import write_rows
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
+from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions
 from airflow_cloudfiles.engine.spark.data_source_api import (
     DataSourceArrowWriter,

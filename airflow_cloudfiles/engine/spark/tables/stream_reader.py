@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches.error_marks import marking_errors
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
-from airflow_cloudfiles.engine.counted import counted
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.read.files import TablePart, shared_out
 from airflow_cloudfiles.engine.delta.stream.evolution import QueryPlace
 from airflow_cloudfiles.engine.delta.stream.table_stream import TableStream
 from airflow_cloudfiles.engine.delta.stream.tracking import StreamDefinition, define
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.spark.checkpoint_mirror import CheckpointMirror

@@ -15,8 +15,8 @@ import stat
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
-from airflow_cloudfiles.engine.counted import counted, plural
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.storage.base import key_text
 from airflow_cloudfiles.engine.storage.sftp.files import Attributes, Names, file_entry
 from airflow_cloudfiles.engine.storage.walk import TreeWalk

@@ -34,8 +34,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.formats.columnar.types import column_type, is_bytes
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from tests.support.formats.columnar_files import MemoryFile, options, orc_file, parquet, reader
 from tests.support.formats.columnar_records import numeric, table
 from tests.support.laws import examples

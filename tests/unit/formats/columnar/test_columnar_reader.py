@@ -28,10 +28,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.errors import CloudFilesError, FileUnreadableError
 from airflow_cloudfiles.engine.formats.base import UnknownFields
 from airflow_cloudfiles.engine.formats.columnar.types import merge_columns
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from tests.support.formats.columnar_files import (
     MemoryFile,
     infer,

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_cloudfiles.engine.casing import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.formats.csv.columns import CsvConverters
 from airflow_cloudfiles.engine.formats.csv.reader import CsvReader
@@ -22,6 +21,7 @@ from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast
 from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
 from airflow_cloudfiles.engine.formats.tables.reader import safe_names
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.types import to_arrow
 from tests.support.formats.csv_files import columns, opened, options, rows_of, written
 from tests.support.formats.numbers_law import NUMBERS, OPTION, RULES, gives_back, is_number

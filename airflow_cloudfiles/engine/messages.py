@@ -1,4 +1,4 @@
-"""How much of a long list does a message show?
+"""Write counts, long lists and untrusted text in messages.
 
 A message is read by a person: the first few of many names, the beginning of a long value, and how
 many more there are. All of them are in the log of the task, or in the schema log. No character of
@@ -8,8 +8,10 @@ it changes how the rest is shown.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from itertools import islice
+from typing import Final
 
 MOST_NAMES = 5
 MOST_CHARACTERS = 60
@@ -62,3 +64,46 @@ def _short(value: object) -> object:
         return cut(value)
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return value if len(text) <= MOST_CHARACTERS else cut(text)
+
+
+_MANY: Final = {"was": "were", "is": "are", "has": "have", "it": "they", "stays": "stay"}
+"""Words that are no nouns."""
+_WORD: Final = re.compile(r"\{(\w+)\}")
+_HISSING: Final = ("s", "x", "ch", "sh")
+_VOWELS: Final = "aeiou"
+
+
+def plural(count: float, one: str, many: str | None = None) -> str:
+    """The word for so many.
+
+    Args:
+        count: How many.
+        one: The word for one, such as `file`, `new file`, `was`.
+        many: The word for none or several; default: by the rules for English nouns.
+    """
+    if count == 1:
+        return one
+    return _several(one) if many is None else many
+
+
+def counted(count: float, one: str, many: str | None = None) -> str:
+    """So many of something: `1 file`, `2 files`; with a comma between thousands."""
+    return f"{count:,.0f} {plural(count, one, many)}"
+
+
+def sentence(count: int, text: str) -> str:
+    """A sentence that begins with how many.
+
+    Args:
+        count: How many.
+        text: What follows, about one; the words that change with the number are in braces:
+            `{file} {was} gone`.
+    """
+    words = _WORD.sub(lambda word: plural(count, word[1], _MANY.get(word[1])), text)
+    return f"{count:,} {words}"
+
+
+def _several(noun: str) -> str:
+    if noun.endswith("y") and noun[-2:-1] not in _VOWELS:
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith(_HISSING) else f"{noun}s"

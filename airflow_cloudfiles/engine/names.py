@@ -1,13 +1,18 @@
-"""Are `foo` and `Foo` one column?
+"""Compare names of columns without their case, and quote them in DDL.
 
 They are, as everywhere in Spark, unless the session is case-sensitive (`spark.sql.caseSensitive`):
 then they are two (B16). Which rule holds is an option of the stream (`CloudFilesOptions.matcher`),
 and is handed on to whatever compares names. What has no such choice, such as the columns of a Delta
 table, uses `CASE_INSENSITIVE`.
+
+`a.b` is the field `b` of column `a`; a column that is called `a.b` is written in backquotes, as in
+Spark's DDL and in `cloudFiles.schemaHints`.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -60,3 +65,32 @@ class NameMatcher:
 CASE_INSENSITIVE: Final = NameMatcher(case_sensitive=False)
 """Spark's default, and the rule wherever there is no choice."""
 CASE_SENSITIVE: Final = NameMatcher(case_sensitive=True)
+
+
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FIRST: Final = re.compile(r"`((?:[^`]|``)*)`|[^.]*")
+_PART: Final = re.compile(r"`((?:[^`]|``)*)`|([^.`]+)")
+
+
+def quoted(name: str) -> str:
+    """A name as DDL has it: in backquotes unless it is plain letters, digits and `_`."""
+    return name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`"
+
+
+def dotted(path: Iterable[str]) -> str:
+    """A path to a field, each part quoted where it needs to be."""
+    return ".".join(map(quoted, path))
+
+
+def column_of(path: str) -> str:
+    """The name of the column that a dotted path begins with."""
+    found = _FIRST.match(path)
+    if found is None or found[1] is None:
+        return path.partition(".")[0]
+    return found[1].replace("``", "`")
+
+
+def parts_of(path: str) -> tuple[str, ...]:
+    """The names on a path that `dotted` has written."""
+    found = _PART.finditer(path)
+    return tuple(each[2] or each[1].replace("``", "`") for each in found)

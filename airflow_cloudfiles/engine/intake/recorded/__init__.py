@@ -1,1 +1,0 @@
-"""What a stream has recorded, asked of its logs alone."""
