@@ -22,8 +22,6 @@ from airflow_cloudfiles.engine.delta.commit import (
     table_state,
 )
 from airflow_cloudfiles.engine.delta.lineage import Expected
-from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
-from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
 from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.delta.optimize import auto_compact
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
@@ -42,6 +40,8 @@ from airflow_cloudfiles.engine.storage import open_store
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
+
 
 class DeltaWriter(TableWriter):
     """Writes micro-batches of one stream to one Delta table."""
@@ -53,7 +53,13 @@ class DeltaWriter(TableWriter):
             widening=widening_rule(self._options, default=False),
         )
         self._new = NewTable.of(self._options)
-        self._merge = MergeRule.of(self._options)
+        self._merge: MergeRule | None = None
+        if self._options.merge_keys:
+            from airflow_cloudfiles.engine.delta.merge.rule import (  # noqa: PLC0415 - few merge
+                MergeRule,
+            )
+
+            self._merge = MergeRule.of(self._options)
         self._how = TableWrite(
             self._opened(),
             self._evolution,
@@ -106,6 +112,10 @@ class DeltaWriter(TableWriter):
             "expected": expected,
         }
         if self._merge is not None:
+            from airflow_cloudfiles.engine.delta.merge.commit import (  # noqa: PLC0415 - few merge
+                merge_batch,
+            )
+
             refuse_former(former, self._target, "its stream merges")
             return merge_batch(self._target, rule=self._merge, **what)
         layout = None if lead is None else lead.layout

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -29,7 +29,6 @@ from airflow_cloudfiles.engine.delta.durability import (
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.columns import physical_name
 from airflow_cloudfiles.engine.delta.read.log import LAST_CHECKPOINT, LOG, noted_checkpoint
-from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.delta.read.table_state import TableColumns
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -37,6 +36,9 @@ from airflow_cloudfiles.engine.errors import (
     TargetCorruptedError,
     TargetNotDeltaError,
 )
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 
 _COMMIT: Final = re.compile(re.escape(LOG) + r"(\d{20})\.json")
 _opened = threading.local()
@@ -163,7 +165,7 @@ def _damaged_checkpoints(location: DeltaLocation) -> list[str]:
 
     Such a note makes `deltalake` (1.6) look for a checkpoint that is not there.
     """
-    log = TableLog(location)
+    log = _log_of(location)
     try:
         damaged = log.damaged_checkpoints()
         listing = log.listing(whole=True).without(damaged)
@@ -204,8 +206,15 @@ def table_schema(target: str) -> StructType:
         TargetNotDeltaError: There is no Delta table.
         UnsupportedTableError: It needs a feature that is not supported.
     """
-    log = TableLog(DeltaLocation.to_read(target))
+    log = _log_of(DeltaLocation.to_read(target))
     return TableColumns.of(log.snapshot()).public_schema
+
+
+def _log_of(location: DeltaLocation) -> TableLog:
+    """The log of a table, where `deltalake` does not say enough of it."""
+    from airflow_cloudfiles.engine.delta.read.snapshot import TableLog  # noqa: PLC0415 - few runs
+
+    return TableLog(location)
 
 
 def load_table(location: DeltaLocation, version: int | None = None) -> DeltaTable:
@@ -234,7 +243,7 @@ def load_table(location: DeltaLocation, version: int | None = None) -> DeltaTabl
 
 def _null_partition(location: DeltaLocation) -> SinkError | None:
     """The error for a table with a partition value that is null where none may be."""
-    snapshot = TableLog(location).snapshot()
+    snapshot = _log_of(location).snapshot()
     columns = TableColumns.of(snapshot)
     names = {
         physical_name(each, columns.mode): each.name

@@ -29,7 +29,6 @@ from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.lineage import BLIND_APPEND
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.actions import AddFile
-from airflow_cloudfiles.engine.delta.read.files import DataFileReader
 from airflow_cloudfiles.engine.delta.read.log import decoded
 from airflow_cloudfiles.engine.delta.read.rules import require_rewritable
 from airflow_cloudfiles.engine.delta.read.table_state import TableColumns, TableState
@@ -128,6 +127,10 @@ class TableSnapshot:
         schema = self.schema if table is None else to_arrow(table)
         wanted = pa.schema([each for each in schema if columns is None or each.name in columns])
         state = self.state if table is None else self.state.with_columns(table)
+        from airflow_cloudfiles.engine.delta.read.files import (  # noqa: PLC0415 - runs rewrite none
+            DataFileReader,
+        )
+
         reader = DataFileReader(TableColumns.of(state), wanted.names, self.location.store())
         for batch in reader.read(AddFile(file.name, file.size)):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=wanted)

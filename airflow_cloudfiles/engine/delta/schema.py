@@ -23,7 +23,6 @@ from deltalake import DeltaTable, Field, Schema
 from pyspark.sql.types import DataType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
-from airflow_cloudfiles.engine.formats.columnar.fit import Matching, compile_file
 from airflow_cloudfiles.engine.formats.columnar.types import holds_variant
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.spark_types import VariantType
@@ -167,6 +166,11 @@ def as_read(column: pa.Array, field: pa.Field, target: str) -> pa.Array:
     if not holds_variant(field.type):
         return column.cast(field.type)
     parts, whole = pa.schema([pa.field(field.name, column.type)]), pa.schema([field])
+    from airflow_cloudfiles.engine.formats.columnar.fit import (  # noqa: PLC0415 - few values
+        Matching,
+        compile_file,
+    )
+
     matching = Matching(case_sensitive=True, rescues_unknown_fields=False, reserved=frozenset())
     arrays, bads = compile_file(parts, whole, matching).root.fit_fields([column], len(column))
     if any(bad is not None for bad in bads):

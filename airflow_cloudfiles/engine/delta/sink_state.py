@@ -19,7 +19,6 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.commit import BatchId, check_expected
 from airflow_cloudfiles.engine.delta.lineage import Expected, newest_known, newest_of_origin
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.merge.found_again import find_again
 from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.delta.stream.offsets import read_again
 from airflow_cloudfiles.engine.errors import CorruptedStateError
@@ -190,6 +189,10 @@ def found_in_table(state: ObjectStore, target: str, batch: int, plan: str) -> Fo
     seen = newest_known(table, target, stream, since=since)
     if seen is None or seen < batch:
         return None
+    from airflow_cloudfiles.engine.delta.merge.found_again import (  # noqa: PLC0415 - of merges
+        find_again,
+    )
+
     noted = find_again(table, DeltaLocation.of(target), BatchId(stream, batch), since=since)
     if noted is None or noted.plan != plan or not noted.counts:
         return None

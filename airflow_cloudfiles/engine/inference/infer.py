@@ -36,7 +36,6 @@ from airflow_cloudfiles.engine.formats.recognize import (
     looks_like,
 )
 from airflow_cloudfiles.engine.formats.registry import fixed_schema
-from airflow_cloudfiles.engine.formats.xml.tree import NotXmlError, parse
 from airflow_cloudfiles.engine.inference.tasks import Sample, Workers, learn_sample
 from airflow_cloudfiles.engine.inference.warnings import applied_hints, no_field, warnings_of
 from airflow_cloudfiles.engine.intake.source_path import SourcePath
@@ -103,6 +102,11 @@ def _json_error(text: str) -> json.JSONDecodeError | None:
 
 
 def _xml_reason(text: str, options: XmlOptions) -> str | None:
+    from airflow_cloudfiles.engine.formats.xml.tree import (  # noqa: PLC0415 - of no other format
+        NotXmlError,
+        parse,
+    )
+
     tag = re.escape(options.row_tag)
     row = re.search(rf"<{tag}(?:\s[^>]*)?>.*?</{tag}\s*>|<{tag}(?:\s[^>]*)?/>", text, re.DOTALL)
     if row is None:

@@ -40,7 +40,6 @@ from airflow_cloudfiles.engine.storage.base import is_version
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.intake.intake import Intake
     from airflow_cloudfiles.engine.ledger.base import Ledger
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.state.file_log import FileLog
@@ -95,26 +94,6 @@ class Changes:
         self._known: Notices | None = None
         self._announced: dict[str, FileEntry] = {}
         self.reported: list[Change] = []
-
-    @classmethod
-    def if_asked(
-        cls,
-        stream: Intake,
-        ledger: Ledger,
-        options: DiscoveryOptions,
-        committed: Callable[[], Position],
-    ) -> Changes | None:
-        """Give what reports changes; `None` where it is not asked for, or they are new files."""
-        if options.notice_changes == "false" or options.sees_overwrites:
-            return None
-        return cls(
-            stream.source,
-            stream.files,
-            stream.plans,
-            ledger,
-            options=options,
-            committed=committed,
-        )
 
     def see_listed(self, file: FileEntry) -> None:
         """Remember a file that was listed in another version than the index has."""

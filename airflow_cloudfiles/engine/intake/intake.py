@@ -16,31 +16,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.inventory.newest import report_folder
-from airflow_cloudfiles.engine.discovery.inventory.reading import (
-    InventoryDiscovery,
-    InventoryReport,
-)
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing, ListingReport
 from airflow_cloudfiles.engine.discovery.listing.state import (
     expect_notifications,
     remember_notifications,
 )
-from airflow_cloudfiles.engine.discovery.settling.settling import Settling
 from airflow_cloudfiles.engine.errors import LedgerError
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.intake.announcements import (
-    Announcements,
-    Stream,
-    announcements,
-    is_listing_due,
-    read_report,
-)
 from airflow_cloudfiles.engine.intake.baseline import Baseline
-from airflow_cloudfiles.engine.intake.changes import Changes
 from airflow_cloudfiles.engine.intake.contents import Contents
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
 from airflow_cloudfiles.engine.intake.results import Arrivals, Discovered
@@ -58,6 +46,15 @@ from airflow_cloudfiles.engine.state.file_log import FileLog, log_of
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.inventory.reading import (
+        InventoryDiscovery,
+        InventoryReport,
+    )
+    from airflow_cloudfiles.engine.discovery.settling.settling import Settling
+    from airflow_cloudfiles.engine.intake.announcements import Announcements, Stream
+    from airflow_cloudfiles.engine.intake.changes import Changes
 
 _log = logging.getLogger(__name__)
 
@@ -98,11 +95,10 @@ class Intake(StreamLogs):
         self._filter = file_filter
         self._listing = DirectoryListing(source, file_filter, state=state, options=discovery)
         self._discovery = discovery
-        inventory = InventoryDiscovery.if_asked(source, file_filter, discovery, state, access)
-        self._inventory = None if is_part else inventory
         self._baseline = baseline
         self._is_part = is_part
         self._access = access
+        self._inventory = self._reports()
         self._ledger = ledger
         self._announcements: Announcements | None = None
         self._has_listed = False
@@ -312,13 +308,17 @@ class Intake(StreamLogs):
         It announces files of the whole source. Who asks for a part would acknowledge those that the
         stream has not recorded; so a part is listed.
         """
-        if self._is_part or self._announcements is not None:
+        if self._is_part or self._announcements is not None or not self._discovery.is_announced:
             return self._announcements
+        from airflow_cloudfiles.engine.intake.announcements import announcements  # noqa: PLC0415
+
         self._announcements = announcements(self._as_announced)
         return self._announcements
 
     @property
     def _as_announced(self) -> Stream:
+        from airflow_cloudfiles.engine.intake.announcements import Stream  # noqa: PLC0415
+
         return Stream(
             source=self.source,
             filter=self._filter,
@@ -330,6 +330,8 @@ class Intake(StreamLogs):
 
     def _is_listing_due(self, announced: Announcements, ledger: Ledger) -> bool:
         """Whether the source must be listed although something announces what arrives."""
+        from airflow_cloudfiles.engine.intake.announcements import is_listing_due  # noqa: PLC0415
+
         has_gap = announced.begin()
         return has_gap or is_listing_due(
             announced, self._as_announced, ledger, has_listed=self._has_listed
@@ -347,8 +349,47 @@ class Intake(StreamLogs):
             baseline=self._baseline,
             check=self.check,
             on_recorded=on_recorded,
-            settling=Settling.if_asked(self.source, self.state, self._discovery, self._filter),
-            changes=Changes.if_asked(self, ledger, self._discovery, self._committed),
+            settling=self._settling(),
+            changes=self._changes(ledger),
+        )
+
+    # What few streams ask for is imported by those: starting is most of a small run.
+
+    def _reports(self) -> InventoryDiscovery | None:
+        """What reads inventory reports; `None` where none is to be read."""
+        if self._is_part or not self._discovery.inventory:
+            return None
+        from airflow_cloudfiles.engine.discovery.inventory.reading import (  # noqa: PLC0415
+            InventoryDiscovery,
+        )
+
+        return InventoryDiscovery(
+            self.source, self._filter, self._discovery, self.state, self._access
+        )
+
+    def _settling(self) -> Settling | None:
+        """What lets files wait; `None` where none has to."""
+        if not self._discovery.waits:
+            return None
+        from airflow_cloudfiles.engine.discovery.settling.settling import (  # noqa: PLC0415
+            Settling,
+        )
+
+        return Settling(self.source, self.state, self._discovery, self._filter)
+
+    def _changes(self, ledger: Ledger) -> Changes | None:
+        """What reports changes; `None` where it is not asked for, or they are new files."""
+        if self._discovery.notice_changes == "false" or self._discovery.sees_overwrites:
+            return None
+        from airflow_cloudfiles.engine.intake.changes import Changes  # noqa: PLC0415
+
+        return Changes(
+            self.source,
+            self.files,
+            self.plans,
+            ledger,
+            options=self._discovery,
+            committed=self._committed,
         )
 
     def _bound_rebuild(self, ledger: Ledger, recorder: LedgerRecorder) -> None:
@@ -369,6 +410,10 @@ class Intake(StreamLogs):
         """List the source, or read an inventory report of it, if that is due."""
         inventory = None
         if self._inventory is not None and not full:
+            from airflow_cloudfiles.engine.intake.announcements import (  # noqa: PLC0415
+                read_report,
+            )
+
             inventory = read_report(self._inventory, recorder, self._listing, announced)
         if inventory is not None and not inventory.needs_listing:
             return inventory.listing, inventory

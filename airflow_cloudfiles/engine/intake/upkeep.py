@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, StateError, StateLockedError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.ledger.packed_changes import sweep_notices
 from airflow_cloudfiles.engine.ledger.soundness import check_whole
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.locks.run_lock import KEY as RUN_KEY
@@ -164,9 +163,7 @@ def compact(
         now_us = state.clock_us()
         if dry_run:
             _tell(state, grace_seconds, done)
-            swept = sweep_notices(state, now_us, grace_seconds=grace_seconds, dry_run=True)
-            done.packed += swept.packed
-            done.removed += swept.removed
+            _sweep_notices(state, now_us, grace_seconds, done)
         else:
             while _pass(state, 1, grace_seconds, done, may_go_on):
                 pass
@@ -183,10 +180,28 @@ def _sweep_notices(
     now_us: int,
     grace_seconds: float,
     done: Compacted,
-    may_go_on: Callable[[], None],
+    may_go_on: Callable[[], None] | None = None,
 ) -> bool:
-    """Sweep the notes of changed files once; whether there was anything to do."""
-    swept = sweep_notices(state, now_us, grace_seconds=grace_seconds, may_go_on=may_go_on)
+    """Sweep the notes of changed files once, or tell what that would do; whether it is anything.
+
+    Args:
+        state: The checkpoint location.
+        now_us: The time by its clock.
+        grace_seconds: As for `compact`.
+        done: Is added to.
+        may_go_on: Raises when the locks are lost; `None` to tell only.
+    """
+    from airflow_cloudfiles.engine.ledger.packed_changes import (  # noqa: PLC0415 - few runs sweep
+        sweep_notices,
+    )
+
+    swept = sweep_notices(
+        state,
+        now_us,
+        grace_seconds=grace_seconds,
+        may_go_on=may_go_on or (lambda: None),
+        dry_run=may_go_on is None,
+    )
     done.packed += swept.packed
     done.removed += swept.removed
     return bool(swept.packed or swept.removed)

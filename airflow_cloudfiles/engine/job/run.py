@@ -20,20 +20,15 @@ from airflow_cloudfiles.engine.delta.opening import opened_once
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.inference.workers import SparkWorkers, local_workers
 from airflow_cloudfiles.engine.intake import upkeep
-from airflow_cloudfiles.engine.job.cleaning.command import clean_source
 from airflow_cloudfiles.engine.job.connect.server import CONNECT
-from airflow_cloudfiles.engine.job.connect.session import ConnectStart
 from airflow_cloudfiles.engine.job.ingest import ingest
-from airflow_cloudfiles.engine.job.replay import replay
 from airflow_cloudfiles.engine.job.session import NoSpark, SparkStart
 from airflow_cloudfiles.engine.job.spark_command import LAUNCHED, WITHOUT_SPARK
 from airflow_cloudfiles.engine.job.spec import BESIDE, REPORT, JobSpec
-from airflow_cloudfiles.engine.job.table.ingest import ingest_table
 from airflow_cloudfiles.engine.locks.run_lock import end_releases
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.options.upkeep import UpkeepOptions
-from airflow_cloudfiles.engine.promotion.promote import Promotion, promote
 from airflow_cloudfiles.engine.reading.split_reader import names_of_the_dead
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.state import run_history
@@ -144,15 +139,22 @@ def _carry_out(
     Returns:
         Whether the logs of the state are to be compacted.
     """
+    # Each kind imports what no other needs: starting is most of a small run.
     if spec.kind == "infer":
         report |= _infer(spec, spark)
     elif spec.kind == "promote":
-        report |= promote(_promotion(spec)).to_json()
+        report |= _promote(spec)
     elif spec.kind == "replay":
+        from airflow_cloudfiles.engine.job.replay import replay  # noqa: PLC0415
+
         report |= replay(spec)
     elif spec.kind == "clean":
+        from airflow_cloudfiles.engine.job.cleaning.command import clean_source  # noqa: PLC0415
+
         report |= clean_source(spec)
     elif is_table(spec.format):
+        from airflow_cloudfiles.engine.job.table.ingest import ingest_table  # noqa: PLC0415
+
         ingest_table(spec, spark, report, durations)
         return bool(report.get("batches")) and _is_due_of_table(spec)
     else:
@@ -172,7 +174,11 @@ def _spark_of(spec: JobSpec, daemon: ForkedDaemon | None) -> SparkStart:
     launched = os.environ.get(LAUNCHED)
     if launched == WITHOUT_SPARK:
         return NoSpark(spec)
-    return ConnectStart(spec) if launched == CONNECT else SparkStart(spec, daemon)
+    if launched != CONNECT:
+        return SparkStart(spec, daemon)
+    from airflow_cloudfiles.engine.job.connect.session import ConnectStart  # noqa: PLC0415
+
+    return ConnectStart(spec)
 
 
 def _as_ours(error: BaseException, spark: SparkStart, spec: JobSpec) -> CloudFilesError:
@@ -237,15 +243,18 @@ def _infer(spec: JobSpec, spark: SparkStart) -> dict[str, Any]:
     }
 
 
-def _promotion(spec: JobSpec) -> Promotion:
-    """What a run is asked to promote."""
-    return Promotion(
+def _promote(spec: JobSpec) -> dict[str, Any]:
+    """Promote what a run is asked to."""
+    from airflow_cloudfiles.engine.promotion.promote import Promotion, promote  # noqa: PLC0415
+
+    asked = Promotion(
         target=str(spec.target),
         checkpoint_location=spec.checkpoint_location,
         fields=spec.promote,
         schema_location=spec.schema_location,
         options=spec.options,
     )
+    return promote(asked).to_json()
 
 
 def _workers(spec: JobSpec, spark: SparkStart) -> Workers | None:

@@ -153,18 +153,6 @@ class InventoryDiscovery:
     ) -> None:
         self._given = _Given(source, filter, options, state, access, clock)
 
-    @classmethod
-    def if_asked(
-        cls,
-        source: ObjectStore,
-        file_filter: FileFilter,
-        options: DiscoveryOptions,
-        state: ObjectStore,
-        access: Access | None,
-    ) -> InventoryDiscovery | None:
-        """Give what reads reports; `None` where none is to be read."""
-        return cls(source, file_filter, options, state, access) if options.inventory else None
-
     def is_waiting(self) -> bool:
         """Whether the first report is still to be read, or one to its end; asks the state only."""
         progress = load_progress(self._given.state)

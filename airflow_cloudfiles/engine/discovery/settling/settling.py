@@ -147,17 +147,6 @@ class Settling:
         self._checked: set[FileEntry] = set()
         self._lock = threading.Lock()
 
-    @classmethod
-    def if_asked(
-        cls,
-        source: ObjectStore,
-        state: ObjectStore | None,
-        options: DiscoveryOptions,
-        file_filter: FileFilter,
-    ) -> Settling | None:
-        """Give what lets files wait; `None` where none has to."""
-        return cls(source, state, options, file_filter) if options.waits else None
-
     # ── candidates ───────────────────────────────────────────────────────────────────────────────
 
     def of_listing(self, files: Iterable[FileEntry]) -> Iterator[FileEntry]:
@@ -411,7 +400,7 @@ class WholeFiles:
 
     def __init__(self, source: ObjectStore, wanted: FileFilter, options: DiscoveryOptions) -> None:
         self._listing = DirectoryListing(source, wanted)
-        self._settling = Settling.if_asked(source, None, options, wanted)
+        self._settling = Settling(source, None, options, wanted) if options.waits else None
 
     def discover(self) -> Iterator[FileEntry]:
         """List them, as `DirectoryListing.discover` does."""
