@@ -6,7 +6,6 @@ it to a cluster. Importing this module imports no Spark.
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -241,6 +240,8 @@ def check_pyspark() -> None:
         RunError: It is missing, or its files are of another version than its metadata.
         SparkVersionError: It is older than 3.5.
     """
+    import importlib.metadata  # noqa: PLC0415 - slow, and only a Spark of ones own is checked
+
     spark_home()
     actual = spark_versions.installed() or "unknown"
     try:

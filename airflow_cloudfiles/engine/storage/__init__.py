@@ -49,7 +49,6 @@ def open_store(uri: str, access: Access | None = None) -> ObjectStore:
         import_with_extra,
     )
     from airflow_cloudfiles.engine.storage.local import LocalStore  # noqa: PLC0415 - lazy import
-    from airflow_cloudfiles.engine.storage.memory import MemoryStore  # noqa: PLC0415 - lazy import
     from airflow_cloudfiles.engine.storage.uri import (  # noqa: PLC0415 - lazy import
         normalize_uri,
         refuse_iceberg,
@@ -64,6 +63,10 @@ def open_store(uri: str, access: Access | None = None) -> ObjectStore:
         leaf = import_with_extra(f"{__name__}.{module}", extra, needed_for=canonical)
         return cast("ObjectStore", getattr(leaf, store)(canonical, access))
     if scheme == "memory":
+        from airflow_cloudfiles.engine.storage.memory import (  # noqa: PLC0415 - lazy import
+            MemoryStore,
+        )
+
         return MemoryStore(canonical)
     refuse_iceberg(canonical)
     return LocalStore(canonical)

@@ -29,7 +29,6 @@ from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.clock import Moment
 from airflow_cloudfiles.engine.storage.local import LocalStore
-from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 if TYPE_CHECKING:
@@ -317,7 +316,7 @@ def side_by_side(
 
 def is_near(store: ObjectStore) -> bool:
     """Whether a request costs too little to make it before it is needed."""
-    return isinstance(store, LocalStore | MemoryStore)
+    return isinstance(store, LocalStore) or store.uri.startswith("memory:")
 
 
 def at_once(store: ObjectStore, calls: Sequence[Callable[[], _First]]) -> list[_First]:
@@ -349,7 +348,7 @@ def aside(store: ObjectStore, key: str, write: Callable[[], None]) -> None:
 def far(uri: str) -> FetchedAhead | None:
     """A store of its own that fetches ahead; `None` where nothing is far away."""
     store = storage.open_store(normalize_uri(uri))
-    if isinstance(store, LocalStore | MemoryStore | FetchedAhead):
+    if is_near(store) or isinstance(store, FetchedAhead):
         return None
     return FetchedAhead(store)
 

@@ -7,9 +7,11 @@ the run still has going on the server ends with it.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -224,6 +226,7 @@ def _check_spec(spec: JobSpec) -> None:
 
 def _create(server: SparkConnect) -> SparkSession:
     """Make a session, once the server accepts connections."""
+    gc.disable()  # of what is imported nothing is garbage
     try:
         import grpc  # noqa: PLC0415
         from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415
@@ -235,6 +238,8 @@ def _create(server: SparkConnect) -> SparkSession:
             "airflow-provider-cloudfiles[connect,delta]; beside pyspark, which it would damage, "
             "install pyspark[connect] instead."
         ) from error
+    finally:
+        gc.enable()
 
     class Ready(DefaultChannelBuilder):
         """A channel that is connected: Spark's own tries for ten minutes, without a word."""
@@ -270,8 +275,9 @@ def _sharing(session: Any, version: str) -> SparkSession:
     copied: Any = session.cloneSession()
     copied.release_session_on_close = True  # Spark 4.1 leaves it out
     copied.client.set_retry_policies(session.client.get_retry_policies())
-    session.stop()
     type(copied)._set_default_and_active_session(copied)  # noqa: SLF001 - as the builder does
+    # Closing a channel that was waited for takes a sixth of a second, under a lock of all sessions.
+    threading.Thread(target=session.stop, name="cloudfiles-connect-stop", daemon=True).start()
     shared: SparkSession = copied
     return shared
 
