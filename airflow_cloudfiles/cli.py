@@ -16,8 +16,7 @@ import sys
 from collections.abc import Sequence
 
 from airflow_cloudfiles import __version__
-from airflow_cloudfiles.commands.running.colors import Tone, Toned, colored
-from airflow_cloudfiles.commands.running.outcome import Outcome
+from airflow_cloudfiles.commands.running.outcome import Outcome, Tone, Toned, colored
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, with_code
 from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.options.values import check_ends

@@ -29,14 +29,12 @@ from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.ledger.base import catch_up
-from airflow_cloudfiles.engine.ledger.opening import cache_folder, open_ledger
+from airflow_cloudfiles.engine.ledger.opening import cache_folder, mark_head, open_ledger
 from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
-from airflow_cloudfiles.engine.ledger.soundness import mark_head
-from airflow_cloudfiles.engine.options.upkeep import UpkeepOptions
+from airflow_cloudfiles.engine.options.discovery import UpkeepOptions
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.state import run_history
-from airflow_cloudfiles.engine.state.position import position
-from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
+from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord, position
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import AwsAccess
 from airflow_cloudfiles.engine.storage.local import LocalStore

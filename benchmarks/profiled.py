@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 ENGINE = str(Path(__file__).parents[1] / "airflow_cloudfiles" / "engine")
 GROUPS = (
-    ("formats/json/lines.py", "check lines and UTF-8"),
-    ("formats/arrays.py", "check lines and UTF-8"),
+    ("formats/json/tokens.py", "check lines and UTF-8"),
+    ("formats/base.py", "check lines and UTF-8"),
     ("formats/json/infer.py", "infer"),
-    ("formats/json/block.py", "decode with msgspec"),
+    ("formats/json/reader.py", "decode with msgspec"),
     ("formats/json/columns.py", "take fields out"),
     ("formats/", "convert to Arrow"),
     ("reading/", "open and read files"),
@@ -162,7 +162,7 @@ def _batch(spec: JobSpec, parts: Parts) -> int:
     """As a run: plan, carry out the tasks here and commit; every batch of it; gives the rows."""
     from airflow_cloudfiles.engine.batches.file_source import FileBatches  # noqa: PLC0415
     from airflow_cloudfiles.engine.files import Offset  # noqa: PLC0415
-    from airflow_cloudfiles.engine.job.carry import new_writer  # noqa: PLC0415
+    from airflow_cloudfiles.engine.job.counts import new_writer  # noqa: PLC0415
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions  # noqa: PLC0415
 
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)

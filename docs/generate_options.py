@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.options.refusals import Refused
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOptions
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
 from airflow_cloudfiles.engine.options.values import GIB, size
-from airflow_cloudfiles.engine.spark.start_conf import MEANINGS
+from airflow_cloudfiles.engine.spark.preload import MEANINGS
 
 PAGE: Final = Path(__file__).parent / "reference" / "options.md"
 

@@ -11,7 +11,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, Final
 
-from airflow_cloudfiles.engine.spark.banner import is_banner
+from airflow_cloudfiles.engine.spark.preload import is_banner
 
 if TYPE_CHECKING:
     from airflow.sdk.types import Logger

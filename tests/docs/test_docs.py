@@ -18,10 +18,9 @@ import airflow_cloudfiles
 from airflow_cloudfiles.engine import crashpoints
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.options.cloud_files import GROUPS
+from airflow_cloudfiles.engine.options.cloud_files import GROUPS, documented
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
-from airflow_cloudfiles.engine.options.names import documented
-from airflow_cloudfiles.engine.state.entry_format import decode_entry
+from airflow_cloudfiles.engine.state.packs import decode_entry
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.docs.pages import (

@@ -54,9 +54,9 @@ from airflow_cloudfiles.engine.ledger.changed import (
     was_read,
 )
 from airflow_cloudfiles.engine.ledger.index_format import version_hash
+from airflow_cloudfiles.engine.ledger.opening import check_whole, mark_head
 from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten, overwritten
 from airflow_cloudfiles.engine.ledger.snapshots import Snapshot, SnapshotFile
-from airflow_cloudfiles.engine.ledger.soundness import check_whole, mark_head
 from airflow_cloudfiles.engine.locks.lease import Lease
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
@@ -79,7 +79,7 @@ from airflow_cloudfiles.engine.state.packs import Pack, encode_pack, read_pack
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
 from airflow_cloudfiles.engine.state.run_history import BatchDone
 from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
-from airflow_cloudfiles.engine.state.spark_offsets import offset_of_batch
+from airflow_cloudfiles.engine.state.spark_checkpoint import offset_of_batch
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.small_objects import unseal
 from tests.golden.kinds import CREATED, ID, Format, in_store, new_store, stamped, written

@@ -17,7 +17,6 @@ from rocksdict import Options, Rdict
 
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, ReadLimit
 from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
-from airflow_cloudfiles.engine.state.entry_format import encode_entry
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog, encode_files
 from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
 from airflow_cloudfiles.engine.state.metadata_format import (
@@ -25,6 +24,7 @@ from airflow_cloudfiles.engine.state.metadata_format import (
     decode_metadata,
     encode_metadata,
 )
+from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
 from airflow_cloudfiles.engine.storage import open_store
 

@@ -34,7 +34,7 @@ from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.rewrite import add_action
 from airflow_cloudfiles.engine.delta.commit import BatchId
-from airflow_cloudfiles.engine.delta.widening import WideningRule
+from airflow_cloudfiles.engine.delta.write.evolve import WideningRule
 
 TARGET = str(ROOT / "new" / "folders" / "table")
 
@@ -148,7 +148,7 @@ with closing(Intake.open(source=str(landing), format="json", checkpoint_location
 """
 
 OF_OTHERS = """
-from airflow_cloudfiles.engine.state.entry_format import encode_entry
+from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.storage import open_store
 

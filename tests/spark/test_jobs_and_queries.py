@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.position import Position, position
+from airflow_cloudfiles.engine.state.sink_log import Position, position
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.landing import drop, rows, run, stream
 from tests.support.shared_runs import run_in

@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 
 from airflow_cloudfiles.engine.errors import StateError, TableEvolvedError
 from airflow_cloudfiles.engine.ledger.opening import CACHE_DIR
-from airflow_cloudfiles.engine.locks.file_lock import FileLock
-from airflow_cloudfiles.engine.locks.run_lock import KEY
+from airflow_cloudfiles.engine.locks.run_lock import KEY, FileLock
 from airflow_cloudfiles.engine.spark import checkpoint_mirror
 from airflow_cloudfiles.engine.spark.checkpoint_mirror import CheckpointMirror
 from airflow_cloudfiles.engine.state import spark_checkpoint

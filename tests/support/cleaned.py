@@ -8,10 +8,10 @@ from typing import Any
 
 from airflow_cloudfiles.engine.cleaning.clean import Cleaning, CleaningReport, clean
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.intake.source_path import locate
-from airflow_cloudfiles.engine.options.cleaning import CleaningOptions
-from airflow_cloudfiles.engine.state.entry_format import decode_entry, encode_entry
+from airflow_cloudfiles.engine.intake.opening import locate
+from airflow_cloudfiles.engine.options.discovery import CleaningOptions
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FoundBy
+from airflow_cloudfiles.engine.state.packs import decode_entry, encode_entry
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from tests.support.written_state import WrittenState
 

@@ -21,9 +21,8 @@ from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
 from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
 from airflow_cloudfiles.engine.delta.read.log import STAGED
 from airflow_cloudfiles.engine.delta.read.snapshot import Snapshot, TableLog
-from airflow_cloudfiles.engine.delta.widening import WideningRule
 from airflow_cloudfiles.engine.delta.write.creation import NewTable
-from airflow_cloudfiles.engine.delta.write.evolve import Evolution, layout_for
+from airflow_cloudfiles.engine.delta.write.evolve import Evolution, WideningRule, layout_for
 from airflow_cloudfiles.engine.delta.write.rows import write_rows
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions
 from tests.support.delta_tables import read, read_by_duckdb, sorted_rows

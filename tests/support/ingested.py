@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.batches.iceberg_writer import IcebergWriter
 from airflow_cloudfiles.engine.batches.run import Planned
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.intake.source_path import locate
+from airflow_cloudfiles.engine.intake.opening import locate, own_locations
 from airflow_cloudfiles.engine.job.replay import replay
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.target import check_before_run
@@ -27,10 +27,9 @@ from airflow_cloudfiles.engine.reading.fetch import packed
 from airflow_cloudfiles.engine.reading.splits import Split
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.position import Position, position
+from airflow_cloudfiles.engine.state.sink_log import Position, position
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import definition
-from airflow_cloudfiles.engine.stream.own_locations import own_locations
 
 
 class Ingested:

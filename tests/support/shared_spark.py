@@ -13,7 +13,7 @@ import pytest
 from airflow_cloudfiles.engine.errors import SparkVersionError
 from airflow_cloudfiles.engine.job.jvm import FOLDER as JVM_FOLDER
 from airflow_cloudfiles.engine.job.jvm import Jvm
-from airflow_cloudfiles.engine.spark.start_conf import JVM_ARCHIVE
+from airflow_cloudfiles.engine.spark.preload import JVM_ARCHIVE
 from tests.support.stop_spark import stop_spark
 
 if TYPE_CHECKING:

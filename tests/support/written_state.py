@@ -9,8 +9,7 @@ from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FoundBy, log_of
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
-from airflow_cloudfiles.engine.state.position import position
-from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
+from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord, position
 from airflow_cloudfiles.engine.storage import open_store
 
 

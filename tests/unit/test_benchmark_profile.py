@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.engine.formats.json import lines
+from airflow_cloudfiles.engine.formats.json import tokens
 from benchmarks import data
 from benchmarks.profile import table
 from benchmarks.profiled import REST, by_group
@@ -68,7 +68,7 @@ def test_what_others_do_belongs_to_the_group_that_calls_them() -> None:
     text = b'{"a": "b"}\n' * 2000
     profile.enable()
     for _ in range(200):
-        lines.clean_lines(text)
+        tokens.clean_lines(text)
     profile.disable()
     groups = by_group(pstats.Stats(profile))
     assert max(groups, key=lambda name: groups[name]) == "check lines and UTF-8"

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_cloudfiles.commands.help.docs import pages
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
 from airflow_cloudfiles.engine.errors import CloudFilesError
-from airflow_cloudfiles.engine.options.cloud_files import GROUPS
-from airflow_cloudfiles.engine.options.names import usable
+from airflow_cloudfiles.engine.options.cloud_files import GROUPS, usable
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands

@@ -19,8 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from airflow_cloudfiles.commands.running.colors import Tone, Toned
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
+from airflow_cloudfiles.commands.running.outcome import Outcome, Tone, Toned, add_command
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.messages import counted
@@ -185,7 +184,7 @@ def _locations(given: argparse.Namespace) -> Iterator[Finding]:
         ("checkpoint", given.checkpoint_location, partial(_checkpoint, source=given.source)),
         ("target", given.target, _target),
     )
-    from airflow_cloudfiles.engine.intake.source_path import locate  # noqa: PLC0415
+    from airflow_cloudfiles.engine.intake.opening import locate  # noqa: PLC0415
     from airflow_cloudfiles.engine.storage import open_store  # noqa: PLC0415 - clients of clouds
 
     for name, location, check in checks:
@@ -216,7 +215,7 @@ def _source(store: ObjectStore) -> Iterator[Finding]:
 
 
 def _checkpoint(store: ObjectStore, source: str | None) -> Iterator[Finding]:
-    from airflow_cloudfiles.engine.intake.source_path import locate  # noqa: PLC0415
+    from airflow_cloudfiles.engine.intake.opening import locate  # noqa: PLC0415
     from airflow_cloudfiles.engine.state.metadata import read_metadata  # noqa: PLC0415
 
     yield _writes(store)

@@ -13,7 +13,7 @@ from airflow_cloudfiles.engine.errors import CloudFilesError, with_code
 from airflow_cloudfiles.engine.job.launch import LocalPython, launch
 from airflow_cloudfiles.engine.job.spark_command import How
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.spark.banner import is_banner
+from airflow_cloudfiles.engine.spark.preload import is_banner
 
 _log = logging.getLogger(__name__)
 

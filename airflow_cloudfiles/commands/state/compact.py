@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, as_text
 from airflow_cloudfiles.engine.intake.upkeep import compact
 from airflow_cloudfiles.engine.options.declared import options_of
-from airflow_cloudfiles.engine.options.upkeep import UpkeepOptions
+from airflow_cloudfiles.engine.options.discovery import UpkeepOptions
 from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:

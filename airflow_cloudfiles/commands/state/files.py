@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_cloudfiles.commands.running.colors import Toned
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
+from airflow_cloudfiles.commands.running.outcome import Outcome, Toned, add_command
 from airflow_cloudfiles.engine.intake.file_query import STATUSES, FileQuery
 from airflow_cloudfiles.engine.intake.file_state_columns import rows
 from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot

@@ -9,8 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.running.colors import Toned
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
+from airflow_cloudfiles.commands.running.outcome import Outcome, Toned, add_command
 from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.overview.runs import Runs, RunSummary, newest_runs
 from airflow_cloudfiles.engine.state.metadata import existing_metadata

@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.processes import is_alive
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.position import position
+from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ Tasks write the data files that the table's layout asks for, and each micro-batc
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
@@ -21,18 +22,12 @@ from airflow_cloudfiles.engine.delta.commit import (
     remove_files,
     table_state,
 )
+from airflow_cloudfiles.engine.delta.data_files import is_compacted
 from airflow_cloudfiles.engine.delta.lineage import Expected
 from airflow_cloudfiles.engine.delta.opening import open_to_write
-from airflow_cloudfiles.engine.delta.optimize import auto_compact
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
-from airflow_cloudfiles.engine.delta.widening import widening_rule
 from airflow_cloudfiles.engine.delta.write.creation import NewTable
-from airflow_cloudfiles.engine.delta.write.evolve import Evolution
-from airflow_cloudfiles.engine.delta.write.former_rows import (
-    FormerRows,
-    refuse_former,
-    replacing,
-)
+from airflow_cloudfiles.engine.delta.write.evolve import Evolution, widening_rule
 from airflow_cloudfiles.engine.delta.write.rows import TableWrite, write_rows
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.storage import open_store
@@ -40,7 +35,9 @@ from airflow_cloudfiles.engine.storage import open_store
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_cloudfiles.engine.delta.commit import Appender
     from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
+    from airflow_cloudfiles.engine.delta.write.former_rows import FormerRows
 
 
 class DeltaWriter(TableWriter):
@@ -111,15 +108,24 @@ class DeltaWriter(TableWriter):
             "new": self._new,
             "expected": expected,
         }
+        append: Appender | None = None
+        if former:
+            from airflow_cloudfiles.engine.delta.write.former_rows import (  # noqa: PLC0415 - few do
+                refuse_former,
+                replace_former,
+            )
+
+            if self._merge is not None:
+                refuse_former(former, self._target, "its stream merges")
+            append = partial(replace_former, former=former)
         if self._merge is not None:
             from airflow_cloudfiles.engine.delta.merge.commit import (  # noqa: PLC0415 - few merge
                 merge_batch,
             )
 
-            refuse_former(former, self._target, "its stream merges")
             return merge_batch(self._target, rule=self._merge, **what)
         layout = None if lead is None else lead.layout
-        return commit_batch(self._target, layout=layout, append=replacing(former), **what)
+        return commit_batch(self._target, layout=layout, append=append, **what)
 
     def _knows(self, batch: BatchId) -> bool:
         return has_batch(open_to_write(self._target), self._target, batch)
@@ -128,4 +134,13 @@ class DeltaWriter(TableWriter):
         remove_files(self._target, files)
 
     def _care_for(self) -> dict[str, int]:
+        table, asked = self._how.table, self._options.auto_compact
+        if asked is None:
+            asked = is_compacted(self._new.properties if table is None else table.configuration)
+        if not asked:
+            return {}
+        from airflow_cloudfiles.engine.delta.optimize import (  # noqa: PLC0415 - few tables
+            auto_compact,
+        )
+
         return auto_compact(self._target, self._options)

@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.intake.opening import Opened, opened_at_once
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.reading.fetch import packed
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
-from airflow_cloudfiles.engine.state.position import position_of_a_job
+from airflow_cloudfiles.engine.state.sink_log import position_of_a_job
 from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
 from airflow_cloudfiles.engine.stream import definition
 from airflow_cloudfiles.engine.stream.locations import QueryLocations

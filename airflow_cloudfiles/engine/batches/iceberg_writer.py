@@ -14,13 +14,13 @@ from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWrit
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
 from airflow_cloudfiles.engine.delta.lineage import Expected
-from airflow_cloudfiles.engine.delta.write.former_rows import FormerRows, refuse_former
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_cloudfiles.engine.delta.write.former_rows import FormerRows
     from airflow_cloudfiles.engine.iceberg.commit import TableRules
     from airflow_cloudfiles.engine.iceberg.data_files import IcebergFileWriter
 
@@ -77,7 +77,12 @@ class IcebergWriter(TableWriter):
             commit_batch,
         )
 
-        refuse_former(former, self._target, "it is an Iceberg table")
+        if former:
+            from airflow_cloudfiles.engine.delta.write.former_rows import (  # noqa: PLC0415
+                refuse_former,
+            )
+
+            refuse_former(former, self._target, "it is an Iceberg table")
         done = commit_batch(
             self._target,
             batch=IcebergBatch(

@@ -21,7 +21,6 @@ from airflow_cloudfiles.engine.batches.expectations import Observed, Observer, U
 from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
 from airflow_cloudfiles.engine.delta.lineage import Expected
-from airflow_cloudfiles.engine.delta.write.former_rows import FormerRows, replaced_by
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -37,17 +36,19 @@ from airflow_cloudfiles.engine.reading.split_reader import SplitCounts
 from airflow_cloudfiles.engine.reading.splits import Split
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.metadata import KEY as METADATA
-from airflow_cloudfiles.engine.state.metadata import has_packs
+from airflow_cloudfiles.engine.state.metadata import has_packs, read_metadata
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.state.plan_log import PREFIX as PLANS
 from airflow_cloudfiles.engine.state.sink_log import DECISIONS, RowsFrom, SinkLog
 from airflow_cloudfiles.engine.state.sink_log import PREFIX as RECORDS
-from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once, fetched_ahead
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+    from airflow_cloudfiles.engine.delta.write.former_rows import FormerRows
 
 Written = Literal["query", "files", "function", "table"]
 """What writes: a query of the user's own; or a run, from files, from what a function has made of
@@ -227,7 +228,7 @@ class TableWriter:
             of_batch,
             written,
             None if log is None else sink_state.expected(log, batch),
-            () if log is None else replaced_by(log.state, batch),
+            () if log is None else former_rows(log.state, batch),
         )
         done = run_history.BatchDone(
             batch_id=batch,
@@ -381,3 +382,20 @@ def _total(written: Sequence[TaskWritten]) -> dict[str, int]:
         for name, count in message.counts.items():
             total[name] = total.get(name, 0) + count
     return total
+
+
+def former_rows(state: ObjectStore, batch: int) -> tuple[FormerRows, ...]:
+    """Find which rows the commit of a micro-batch replaces; none where no file is replayed.
+
+    Args:
+        state: The checkpoint location.
+        batch: Number of the batch, which is that of its plan.
+    """
+    metadata = read_metadata(state)
+    if metadata is None or not metadata.has_operations:
+        return ()
+    from airflow_cloudfiles.engine.delta.write.former_rows import (  # noqa: PLC0415 - of few streams
+        replaced_by,
+    )
+
+    return replaced_by(state, metadata.source, batch)

@@ -40,9 +40,9 @@ from airflow_cloudfiles.engine.storage import open_store
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.cleaning.others import VerifyState
     from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.intake.source_path import SourcePath
-    from airflow_cloudfiles.engine.options.cleaning import CleaningOptions
-    from airflow_cloudfiles.engine.state.position import Position
+    from airflow_cloudfiles.engine.intake.opening import SourcePath
+    from airflow_cloudfiles.engine.options.discovery import CleaningOptions
+    from airflow_cloudfiles.engine.state.sink_log import Position
 
 RUN_SECONDS: Final = 60.0
 """How long a run cleans that does not wait for the end of it."""

@@ -1,4 +1,4 @@
-"""May files be moved there?
+"""Refuse places that files of a source cannot be moved to.
 
 Not where they would be ingested again, and not into a place that is something else. All of it is
 known before a run begins, but for the sources of other streams, whose states are read later.
@@ -7,18 +7,33 @@ known before a run begins, but for the sources of other streams, whose states ar
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from airflow_cloudfiles.engine.discovery.globs import SourcePattern
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.intake.opening import SourcePath, named_locations, place_of
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.uri import bucket_and_path, is_iceberg
 
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.intake.source_path import SourcePath
-
 OPTION: Final = "cloudFiles.cleanSource.moveDestination"
+
+
+def check_cleaning(options: CloudFilesOptions, *others: str | None) -> None:
+    """Find out whether files of the source can be moved where they are to be.
+
+    Raises:
+        OptionError: They cannot.
+    """
+    destination = options.cleaning.move_destination
+    if destination is not None:
+        check_destination(
+            destination,
+            place_of(options, options.checkpoint_location),
+            [each for each in (*others, *named_locations(options), *options.exclude) if each],
+            strict=options.discovery.use_strict_globber,
+        )
 
 
 def check_destination(

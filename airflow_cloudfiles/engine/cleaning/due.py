@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.intake.file_states import FileGroup, FileStates, 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.cleaning.record import Cleaned
     from airflow_cloudfiles.engine.state.batch_states import BatchState
-    from airflow_cloudfiles.engine.state.position import Position
+    from airflow_cloudfiles.engine.state.sink_log import Position
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _COMMITTED: Final = FileQuery(status=("committed",))

@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapsh
 from airflow_cloudfiles.engine.ledger.opening import open_ledger
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
-from airflow_cloudfiles.engine.state.position import position
+from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.base import is_version
 

@@ -30,6 +30,7 @@ from airflow_cloudfiles.engine.delta.commit import (
     remove_files,
     table_state,
 )
+from airflow_cloudfiles.engine.delta.data_files import add_action
 from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.lineage import BLIND_APPEND, COMMIT_NOTE, transaction_version
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
@@ -45,18 +46,20 @@ from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
 from airflow_cloudfiles.engine.delta.merge.source_rows import read_rows
 from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.delta.predicates import parse_predicate
-from airflow_cloudfiles.engine.delta.read.rules import require_library
-from airflow_cloudfiles.engine.delta.read.table_state import TableState
-from airflow_cloudfiles.engine.delta.rewrite import add_action
-from airflow_cloudfiles.engine.delta.schema import (
+from airflow_cloudfiles.engine.delta.read.columns import (
     check_columns,
     delta_schema,
     rows_columns,
     schema_of,
 )
-from airflow_cloudfiles.engine.delta.widening import widening_rule
+from airflow_cloudfiles.engine.delta.read.table_state import TableState, require_library
 from airflow_cloudfiles.engine.delta.write.creation import NewTable, create_table
-from airflow_cloudfiles.engine.delta.write.evolve import Evolution, evolve, layout_for
+from airflow_cloudfiles.engine.delta.write.evolve import (
+    Evolution,
+    evolve,
+    layout_for,
+    widening_rule,
+)
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.delta.write.log_commit import refreshed, retried
 from airflow_cloudfiles.engine.delta.write.rows import TableWrite, require_texts

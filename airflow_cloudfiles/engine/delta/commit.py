@@ -27,7 +27,7 @@ from deltalake.transaction import CommitProperties, Transaction
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
-from airflow_cloudfiles.engine.delta.data_files import DataFile
+from airflow_cloudfiles.engine.delta.data_files import DataFile, add_action
 from airflow_cloudfiles.engine.delta.durability import durable_commit, make_durable
 from airflow_cloudfiles.engine.delta.lineage import (
     BLIND_APPEND,
@@ -41,12 +41,9 @@ from airflow_cloudfiles.engine.delta.lineage import (
 )
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import load_table, open_to_write
-from airflow_cloudfiles.engine.delta.read.rules import is_beyond_deltalake
-from airflow_cloudfiles.engine.delta.read.table_state import TableState
-from airflow_cloudfiles.engine.delta.rewrite import add_action, names_of
-from airflow_cloudfiles.engine.delta.widening import WideningRule
+from airflow_cloudfiles.engine.delta.read.table_state import TableState, is_beyond_deltalake
 from airflow_cloudfiles.engine.delta.write.creation import PLAIN_TABLE, NewTable, create_table
-from airflow_cloudfiles.engine.delta.write.evolve import Evolution, evolve, layout_for
+from airflow_cloudfiles.engine.delta.write.evolve import Evolution, WideningRule, evolve, layout_for
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout, plain_layout
 from airflow_cloudfiles.engine.delta.write.log_commit import (
     add_actions,
@@ -238,6 +235,8 @@ def _committed_before(
     location = DeltaLocation.of(target)
     with location.translate_errors("may lose a commit"):
         make_durable(location)  # the process that committed it may have been killed before it did
+    from airflow_cloudfiles.engine.delta.rewrite import names_of  # noqa: PLC0415 - of few commits
+
     kept = names_of(table)
     is_new = any(file.name in kept for file in files)
     if is_new:

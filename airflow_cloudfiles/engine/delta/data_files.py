@@ -20,9 +20,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.schema import as_written
+from airflow_cloudfiles.engine.delta.read.columns import as_written
 from airflow_cloudfiles.engine.delta.statistics import (
     FileStatistics,
     IndexedColumns,
@@ -299,3 +300,20 @@ def remove(location: DeltaLocation, names: Iterable[str]) -> None:
             store.delete(name)
         except OSError as error:
             _log.warning("%s stays in %s until vacuum: %s", name, location.target, error)
+
+
+def add_action(file: DataFile, *, data_change: bool = True) -> AddAction:
+    """A data file, as a commit adds it."""
+    return AddAction(
+        path=file.name,
+        size=file.size,
+        partition_values=dict(file.partition_values),
+        modification_time=file.modification_time_ms,
+        data_change=data_change,
+        stats=file.statistics,
+    )
+
+
+def is_compacted(configuration: Mapping[str, str]) -> bool:
+    """Whether the properties of a table ask for compacting it after writes."""
+    return configuration.get("delta.autoOptimize.autoCompact", "").lower() not in {"", "false"}

@@ -60,7 +60,6 @@ SORTED_BYTES: Final = 128 * 2**20
 """Files whose rows are sorted at once, in bytes of the files."""
 COMPACTED: Final = ("compacted_files", "compacted_into_files")
 """What an automatic compaction counts."""
-AUTO_PROPERTY: Final = "delta.autoOptimize.autoCompact"
 _UNSUPPORTED: Final = frozenset(
     {
         "clustering",
@@ -171,7 +170,7 @@ def auto_compact(target: str, options: TableOptions) -> dict[str, int]:
         return {}
     try:
         table = open_existing(target)
-        if not options.auto_compact and not _is_on(table):
+        if not options.auto_compact and not data_files.is_compacted(table.metadata().configuration):
             return {}
         size = _target_bytes(table, options.target_file_size, target)
         if _small_files(table, target, size) < options.auto_compact_min_files:
@@ -186,11 +185,6 @@ def auto_compact(target: str, options: TableOptions) -> dict[str, int]:
     )
     counts = (report.removed_files, report.added_files)
     return dict(zip(COMPACTED, counts, strict=True)) if report.removed_files else {}
-
-
-def _is_on(table: DeltaTable) -> bool:
-    value = table.metadata().configuration.get(AUTO_PROPERTY, "").lower()
-    return value not in {"", "false"}
 
 
 def _target_bytes(table: DeltaTable, given: int | None, target: str) -> int:

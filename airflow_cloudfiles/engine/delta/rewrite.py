@@ -24,14 +24,22 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 from pyspark.sql.types import StructType  # noqa: TC002 - read when the module is
 
 from airflow_cloudfiles.engine.delta import data_files
-from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter, FileSettings
+from airflow_cloudfiles.engine.delta.data_files import (
+    DataFile,
+    DataFileWriter,
+    FileSettings,
+    add_action,
+)
 from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.lineage import BLIND_APPEND
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.actions import AddFile
 from airflow_cloudfiles.engine.delta.read.log import decoded
-from airflow_cloudfiles.engine.delta.read.rules import require_rewritable
-from airflow_cloudfiles.engine.delta.read.table_state import TableColumns, TableState
+from airflow_cloudfiles.engine.delta.read.table_state import (
+    TableColumns,
+    TableState,
+    require_rewritable,
+)
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -277,18 +285,6 @@ def replace_all(
 
 def _properties(note: Mapping[str, Any]) -> CommitProperties:
     return CommitProperties(custom_metadata={**note, BLIND_APPEND: False}, max_commit_retries=0)
-
-
-def add_action(file: DataFile, *, data_change: bool = True) -> AddAction:
-    """A data file, as a commit adds it."""
-    return AddAction(
-        path=file.name,
-        size=file.size,
-        partition_values=dict(file.partition_values),
-        modification_time=file.modification_time_ms,
-        data_change=data_change,
-        stats=file.statistics,
-    )
 
 
 def names_of(table: DeltaTable) -> set[str]:

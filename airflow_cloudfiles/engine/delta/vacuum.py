@@ -24,9 +24,15 @@ from datetime import timedelta
 from typing import Any, Final
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.delta.read.actions import Action, DeletionVector, Metadata, Protocol
+from airflow_cloudfiles.engine.delta.read.actions import (
+    VACUUM_FEATURES,
+    Action,
+    DeletionVector,
+    Metadata,
+    Protocol,
+    refuse_unknown,
+)
 from airflow_cloudfiles.engine.delta.read.deletion_vectors import DamagedVectorError, vector_file
-from airflow_cloudfiles.engine.delta.read.features import VACUUM_FEATURES, refuse_unknown
 from airflow_cloudfiles.engine.delta.read.log import STAGED, list_log_after, relative_key
 from airflow_cloudfiles.engine.delta.read.snapshot import PARALLEL_REQUESTS, TableLog
 from airflow_cloudfiles.engine.errors import OptionError, TargetCorruptedError

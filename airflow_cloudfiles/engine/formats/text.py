@@ -21,11 +21,11 @@ from airflow_cloudfiles.engine.formats.base import (
     BadRecord,
     OpenedFile,
     ReadCounts,
+    is_utf8,
     member,
     path_end,
     printable,
 )
-from airflow_cloudfiles.engine.formats.line_blocks import is_utf8
 from airflow_cloudfiles.engine.formats.record_policy import batch_schema, make_batch
 from airflow_cloudfiles.engine.types import short_type
 

@@ -1,4 +1,4 @@
-"""Infer a schema from a sample of the files.
+"""Infer a schema from a sample of the files, and warn of what a person should know besides.
 
 Introduces the files that discovery found to the format that infers their schema, and what it
 infers to the rules that resolve it. Runs wherever it is called: in the process that defines the
@@ -10,6 +10,9 @@ frequent reason, after a file of another format.
 From those that the file log holds: what a sensor has recorded is what will be ingested, and a log
 is read faster than a source is listed. Where nothing is recorded yet, or nothing of it is there any
 more, from those that a listing finds, without those that are not whole.
+
+Which hints were applied, and to what; why paths with `key=value` folders gave no columns; how much
+of the sample could not be read.
 """
 
 from __future__ import annotations
@@ -21,14 +24,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
-from airflow_cloudfiles.engine.discovery.settling.settling import WaitingReport, WholeFiles
+from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.errors import ReadError, SampleGoneError, SchemaInferenceError
-from airflow_cloudfiles.engine.files import START, FileEntry
+from airflow_cloudfiles.engine.files import START, FileEntry, printable_path
 from airflow_cloudfiles.engine.formats.recognize import (
     FORMAT_NAMES,
     HEAD_BYTES,
@@ -37,20 +40,166 @@ from airflow_cloudfiles.engine.formats.recognize import (
 )
 from airflow_cloudfiles.engine.formats.registry import fixed_schema
 from airflow_cloudfiles.engine.inference.tasks import Sample, Workers, learn_sample
-from airflow_cloudfiles.engine.inference.warnings import applied_hints, no_field, warnings_of
-from airflow_cloudfiles.engine.intake.source_path import SourcePath
-from airflow_cloudfiles.engine.messages import counted, cut, few
+from airflow_cloudfiles.engine.intake.opening import SourcePath
+from airflow_cloudfiles.engine.messages import counted, cut, few, sentence
+from airflow_cloudfiles.engine.names import NameMatcher, dotted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.base import FormatOptions
+from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts
 from airflow_cloudfiles.engine.reading.opened import StoreFile
+from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.inference import choose_sample, resolve
 from airflow_cloudfiles.engine.schema.log_entry import Provenance
+from airflow_cloudfiles.engine.schema.source_columns import path_partitions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from airflow_cloudfiles.engine.types import simple_ddl
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.discovery.settling.settling import WaitingReport
+
+_INSIDES = {"element": "elementType", "key": "keyType", "value": "valueType"}
+
+
+def applied_hints(
+    observed: StructType, partitions: StructType, options: CloudFilesOptions
+) -> tuple[str, ...]:
+    """Describe what each hint has changed.
+
+    Args:
+        observed: What the sample showed, without hints.
+        partitions: The partition columns.
+        options: The options with the hints, which fit.
+
+    Returns:
+        One text a hint, such as `user.dob DATE (was STRING)`, in their order.
+    """
+    matcher = options.matcher
+    hints = parse_columns(options.schema_hints, matcher) if options.schema_hints else []
+    return tuple(
+        f"{dotted(hint.path)} {_ddl(hint.data_type)} "
+        f"({_before(observed, partitions, hint.path, matcher)})"
+        for hint in hints
+    )
+
+
+def no_field(
+    uri: str, sample: Sequence[FileEntry], options: CloudFilesOptions, why: str | None
+) -> str:
+    """The message for a sample that has files, but nothing that could be a column.
+
+    Args:
+        uri: The source.
+        sample: The files that were read, at least one.
+        options: The options, of which one may be the reason.
+        why: What the first file that is not empty shows, in a sentence.
+    """
+    own = options.format_options
+    row, reason = "a record with a field", ""
+    if isinstance(own, XmlOptions):
+        row = f"an element <{own.row_tag}> with content that can be read"
+        reason = f"Correct rowTag={own.row_tag} if rows have another name (case matters). "
+    elif isinstance(own, JsonOptions):
+        row = "a JSON object with a field"
+        reason = "" if own.multi_line else "Set multiLine=true if a record spans several lines. "
+    elif isinstance(own, CsvOptions):
+        row = "a line of CSV"
+    files, lacks = len(sample), f"lacks {row}"
+    named = next((file for file in sample if file.size), sample[0])
+    if not any(file.size for file in sample):
+        lacks, reason = "is empty", ""
+    reason = reason if why is None else f"{why} "
+    sampled = "The one sampled file" if files == 1 else f"Each of the {files:,} sampled files"
+    return (
+        f"{sampled} in {printable_path(uri)} (such as {printable_path(named.path)}) {lacks}. "
+        f"{reason}Give a schema with .schema(...) or cloudFiles.schemaHints, or start when files "
+        "with records have arrived."
+    )
+
+
+def _before(
+    observed: StructType, partitions: StructType, path: Sequence[str], matcher: NameMatcher
+) -> str:
+    if matcher.find(partitions, path[0]) is not None:
+        return "a partition column"
+    found = _type_at(observed, path, matcher)
+    if found is None:
+        return "not in the sample"
+    return "no value in the sample" if isinstance(found, NullType) else f"was {_ddl(found)}"
+
+
+def _type_at(kind: DataType, path: Sequence[str], matcher: NameMatcher) -> DataType | None:
+    """The type at the end of a dotted path; `None` when nothing is there."""
+    for name in path:
+        if isinstance(kind, StructType):
+            field = matcher.find(kind, name)
+            inside = None if field is None else field.dataType
+        else:
+            known = isinstance(kind, ArrayType | MapType)
+            inside = getattr(kind, _INSIDES.get(matcher.key(name), ""), None) if known else None
+        if inside is None:
+            return None
+        kind = inside
+    return kind
+
+
+def _ddl(kind: DataType) -> str:
+    return simple_ddl(StructType([StructField("c", kind)])).removeprefix("c ")
+
+
+def warnings_of(
+    paths: Sequence[str],
+    observed: StructType,
+    partitions: StructType,
+    options: CloudFilesOptions,
+    counts: FetchCounts,
+) -> list[str]:
+    """What may surprise readers of the schema."""
+    found = []
+    matcher = options.matcher
+    if options.partition_columns is None and not partitions.fields:
+        contradiction = _contradiction(paths, options)
+        found += [contradiction] if contradiction else []
+    keys = [key for key, _ in path_partitions(paths[0])] if paths else []
+    if options.partition_columns is None or options.partition_columns:
+        found += [
+            f"{key} is both a field of the records and a key in the paths: the column holds the "
+            "values of the records."
+            for key in options.partition_columns or keys
+            if matcher.find(observed, key) is not None and matcher.find(partitions, key) is None
+        ]
+    if counts.missing_files:
+        text = "{file} of the sample {is} gone and {was} skipped."
+        found.append(sentence(counts.missing_files, text))
+    if counts.corrupt_files:
+        text = "{file} of the sample {is} damaged and {was} skipped (ignoreCorruptFiles)."
+        found.append(sentence(counts.corrupt_files, text))
+    return found
+
+
+def _contradiction(paths: Sequence[str], options: CloudFilesOptions) -> str | None:
+    """Two paths whose folders contradict each other (B38), if there are."""
+    first = paths[0] if paths else ""
+    key = options.matcher.key
+    names = [key(name) for name, _ in path_partitions(first)]
+    for path in paths:
+        others = [key(name) for name, _ in path_partitions(path)]
+        if others != names or len(set(others)) < len(others):
+            return (
+                f"The folders in {options.path} give no partition columns, because they contradict "
+                f"each other: {_keys(names)} in {printable_path(first)}, {_keys(others)} in "
+                f"{printable_path(path)}. Name those you want in cloudFiles.partitionColumns."
+            )
+    return None
+
+
+def _keys(names: Sequence[str]) -> str:
+    return "/".join(names) or "none"
+
 
 _ELEMENT: Final = re.compile(r"<([A-Za-z_][\w.:-]*)")
 _TRAILING_COMMA: Final = re.compile(r",\s*[}\]]")
@@ -168,7 +317,7 @@ def infer_files(  # noqa: PLR0913 - it connects the packages
     known: StructType | None = None,
     workers: Workers | None = None,
     *,
-    left_out: Callable[[], WaitingReport] = WaitingReport,
+    left_out: Callable[[], WaitingReport | None] = lambda: None,
 ) -> Inferred:
     """Infer and resolve the schema of the newest files, within the sample limits (B1, B2).
 
@@ -248,16 +397,20 @@ def _why(store: ObjectStore, sample: Sequence[FileEntry], options: CloudFilesOpt
     return why_nothing(head, options.format_options, options.format)
 
 
-def _incomplete(left_out: WaitingReport) -> Iterator[str]:
+def _incomplete(left_out: WaitingReport | None) -> Iterator[str]:
     """Say that files which are not whole were not read."""
-    if left_out.files:
+    if left_out is not None and left_out.files:
         yield f"The schema was inferred without files that are not whole: {left_out}."
 
 
 def _nothing(
-    store: ObjectStore, options: CloudFilesOptions, left_out: WaitingReport, *, has_columns: bool
+    store: ObjectStore,
+    options: CloudFilesOptions,
+    left_out: WaitingReport | None,
+    *,
+    has_columns: bool,
 ) -> str:
-    if left_out.files:
+    if left_out is not None and left_out.files:
         return (
             f"No file in {store.uri} is whole yet, so there is nothing to infer the schema of "
             f"{options.format} from: {left_out}. Run again when they are whole, or give a schema "
@@ -309,6 +462,13 @@ def infer_source(
     _log.info("Listing %s to infer its schema", store.uri)
     keys = [store.key_of(location) for location in own]
     wanted = FileFilter(store.uri, place.pattern, options.discovery, keys)
+    if not options.discovery.waits:
+        files = _noticed(DirectoryListing(store, wanted).discover(), on_found)
+        return infer_files(store, files, options, workers=workers)
+    from airflow_cloudfiles.engine.discovery.settling.settling import (  # noqa: PLC0415 - few wait
+        WholeFiles,
+    )
+
     whole = WholeFiles(store, wanted, options.discovery)
     files = _noticed(whole.discover(), on_found)
     return infer_files(store, files, options, workers=workers, left_out=whole.left_out)

@@ -33,7 +33,7 @@ from airflow_cloudfiles.engine.discovery.queues.notifications import (
 from airflow_cloudfiles.engine.errors import ListingError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake.results import Announced
-from airflow_cloudfiles.engine.storage.clock import now_us
+from airflow_cloudfiles.engine.storage.base import now_us
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import KnownKeys, Recorder

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.state.file_log import FileLog
     from airflow_cloudfiles.engine.state.plan_log import PlanLog
-    from airflow_cloudfiles.engine.state.position import Position
+    from airflow_cloudfiles.engine.state.sink_log import Position
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 MOST_FILES = 10_000

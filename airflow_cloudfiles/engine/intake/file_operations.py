@@ -27,10 +27,9 @@ from airflow_cloudfiles.engine.intake.file_names import FileNames
 from airflow_cloudfiles.engine.intake.file_query import FileQuery
 from airflow_cloudfiles.engine.intake.file_standing import HELD_AS, Standing, Standings
 from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot
-from airflow_cloudfiles.engine.intake.source_path import root_of
+from airflow_cloudfiles.engine.intake.opening import root_of
 from airflow_cloudfiles.engine.ledger.base import catch_up
-from airflow_cloudfiles.engine.ledger.opening import open_ledger
-from airflow_cloudfiles.engine.ledger.soundness import check_whole, mark_head
+from airflow_cloudfiles.engine.ledger.opening import check_whole, mark_head, open_ledger
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import (
@@ -40,7 +39,7 @@ from airflow_cloudfiles.engine.state.metadata import (
 )
 from airflow_cloudfiles.engine.state.operations import ACTIONS, Action, Operation, announce
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.position import Position, position
+from airflow_cloudfiles.engine.state.sink_log import Position, position
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.base import key_bytes
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.ledger.base import Ledger
     from airflow_cloudfiles.engine.state.file_log import FileLog
     from airflow_cloudfiles.engine.state.plan_log import PlanLog
-    from airflow_cloudfiles.engine.state.position import Position
+    from airflow_cloudfiles.engine.state.sink_log import Position
 
 HELD_AS: Final = {"skip": "skipped", "quarantine": "quarantined"}
 

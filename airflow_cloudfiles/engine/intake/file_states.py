@@ -22,9 +22,9 @@ from typing import Final, get_args
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateError
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
 from airflow_cloudfiles.engine.intake.file_query import OUTSTANDING, FileQuery, FileStatus
-from airflow_cloudfiles.engine.intake.source_path import root_of
+from airflow_cloudfiles.engine.intake.opening import root_of
 from airflow_cloudfiles.engine.ledger.changed import changed_times
-from airflow_cloudfiles.engine.ledger.soundness import check_whole
+from airflow_cloudfiles.engine.ledger.opening import check_whole
 from airflow_cloudfiles.engine.state.archived import NOTHING, Archived, read_archived
 from airflow_cloudfiles.engine.state.batch_states import (
     BatchState,
@@ -36,8 +36,7 @@ from airflow_cloudfiles.engine.state.file_log import EntrySummary, FileBatch, Fi
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.operations import Operation, excluded_by, latest_of
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
-from airflow_cloudfiles.engine.state.position import Position, position
-from airflow_cloudfiles.engine.state.sink_log import SinkLog
+from airflow_cloudfiles.engine.state.sink_log import Position, SinkLog, position
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import Access
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once, is_near

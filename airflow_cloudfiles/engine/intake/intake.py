@@ -30,16 +30,14 @@ from airflow_cloudfiles.engine.errors import LedgerError
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.baseline import Baseline
 from airflow_cloudfiles.engine.intake.contents import Contents
+from airflow_cloudfiles.engine.intake.opening import locate, name_of
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
 from airflow_cloudfiles.engine.intake.results import Arrivals, Discovered
-from airflow_cloudfiles.engine.intake.source_path import locate, name_of
 from airflow_cloudfiles.engine.intake.stream_logs import SourceMetrics, StreamLogs, source_metrics
-from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up
-from airflow_cloudfiles.engine.ledger.expiry import catch_up_whole, forget_old
-from airflow_cloudfiles.engine.ledger.opening import open_ledger
+from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up, catch_up_whole, forget_old
+from airflow_cloudfiles.engine.ledger.opening import mark_head, open_ledger
 from airflow_cloudfiles.engine.ledger.overwritten import has_overwritten
 from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
-from airflow_cloudfiles.engine.ledger.soundness import mark_head
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.values import check_ends
 from airflow_cloudfiles.engine.state.file_log import FileLog, log_of

@@ -1,4 +1,4 @@
-"""What of a state does a run read when it opens it, and in how many round trips?
+"""Open a state: where the files of its stream land, and what a run reads in how many round trips.
 
 1. While the driver takes its lock: whose state it is, which numbers each log has, and the hints.
 2. Under the lock: which batches are committed, and the newest entry of each log. Which entry that
@@ -7,6 +7,10 @@
 
 The micro-batches of a run are planned with all of that, but for what is committed, which is read
 when the run has the run lock.
+
+A state belongs to one source: a folder, or a pattern of folders. A part of that folder may be asked
+for on the same state, for instance one day of a backfill; paths stay relative to the whole, so that
+a file is the same file whichever part it was asked for in.
 """
 
 from __future__ import annotations
@@ -15,18 +19,25 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from airflow_cloudfiles.engine.discovery.filters import escape_pattern, split_pattern
 from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.ledger.opening import HEAD
 from airflow_cloudfiles.engine.ledger.snapshots import PREFIX as SNAPSHOTS
-from airflow_cloudfiles.engine.ledger.soundness import HEAD
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state import file_log, metadata, plan_log, sink_log
+from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.spark_checkpoint import COMMITS
+from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import far, given_to_all
+from airflow_cloudfiles.engine.storage.uri import refuse_source_only
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from airflow_cloudfiles.engine.locks.run_lock import RunLock
     from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
+
 
 _DECISION: Final = f"{sink_log.DECISIONS}/{0:020}"
 _NUMBERED: Final = (f"{plan_log.PREFIX}/", f"{file_log.PREFIX}/", "_schemas/")
@@ -117,3 +128,76 @@ def _under_the_lock(ahead: FetchedAhead) -> None:
     newest = [*ahead.newest(_NUMBERED), *([] if record is None else [record])]
     ahead.fetch([_DECISION, *newest], _COMMITTED, [LISTING])
     ahead.cut_out(f"{_RECORDS}0/", _RECORDS)
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePath:
+    """Where the files of a stream land.
+
+    Attributes:
+        root: URI of the folder that paths are relative to.
+        pattern: Which files below it are meant; `None` for all.
+        name: What a state knows the source by.
+    """
+
+    root: str
+    pattern: str | None
+    name: str
+
+
+def locate(source: str, state: ObjectStore | None = None) -> SourcePath:
+    """Take a source path apart, as the state it is to be used with sees it.
+
+    Args:
+        source: Path or URI, perhaps with a pattern. It may be a folder or a pattern below the
+            folder that the state belongs to.
+        state: The checkpoint location; `None` when it is not known yet.
+    """
+    root, pattern = split_pattern(source)
+    root = normalize_uri(root)
+    metadata = None if state is None else read_metadata(state)
+    if metadata is None or split_pattern(metadata.source)[1] is not None:
+        return SourcePath(root, pattern, name_of(root, pattern))
+    whole = metadata.source
+    if root == whole:
+        return SourcePath(whole, pattern, whole)
+    if root.startswith(whole.rstrip("/") + "/"):
+        below = escape_pattern(root[len(whole.rstrip("/")) + 1 :])
+        return SourcePath(whole, f"{below}/{pattern or ''}", whole)
+    return SourcePath(root, pattern, name_of(root, pattern))
+
+
+def root_of(name: str) -> str:
+    """Give the folder that paths are relative to, of what a state knows its source by."""
+    try:
+        return split_pattern(name)[0]
+    except OptionError:  # the name of a folder, which is no pattern
+        return name
+
+
+def name_of(root: str, pattern: str | None) -> str:
+    """Give what a state knows a source by."""
+    return root if pattern is None else f"{root.rstrip('/')}/{pattern}"
+
+
+def own_locations(options: CloudFilesOptions, *others: str | None) -> Sequence[str]:
+    """Locations that may lie below the source and are not input: state, schemas, target ...
+
+    Raises:
+        UnsupportedOptionError: State, schemas or bad records are where only a source can be.
+    """
+    for location in named_locations(options):
+        refuse_source_only(location or "")
+    named = (*named_locations(options), options.cleaning.move_destination)
+    own = (*others, *named, *options.exclude)
+    return tuple(dict.fromkeys(normalize_uri(location) for location in own if location))
+
+
+def named_locations(options: CloudFilesOptions) -> tuple[str | None, ...]:
+    """The places that the options of a stream name for what it writes besides rows."""
+    return options.checkpoint_location, options.schema_location, options.bad_records_path
+
+
+def place_of(options: CloudFilesOptions, checkpoint: str | None) -> SourcePath:
+    """Where the files land, as the state sees it."""
+    return locate(options.path, open_store(checkpoint) if checkpoint else None)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.engine.errors import CloudFilesError, CorruptedStateError
 from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.intake.results import Backlog
-from airflow_cloudfiles.engine.ledger.soundness import check_whole
+from airflow_cloudfiles.engine.ledger.opening import check_whole
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.position import Position, position
+from airflow_cloudfiles.engine.state.sink_log import Position, position
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 
 if TYPE_CHECKING:

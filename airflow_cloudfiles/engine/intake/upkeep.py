@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, StateError, StateLockedError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.ledger.soundness import check_whole
+from airflow_cloudfiles.engine.ledger.opening import check_whole
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.locks.run_lock import KEY as RUN_KEY
 from airflow_cloudfiles.engine.messages import counted

@@ -20,18 +20,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from airflow_cloudfiles.engine.batches.expectations import check_source
 from airflow_cloudfiles.engine.batches.file_source import LOCK_PATIENCE_SECONDS
+from airflow_cloudfiles.engine.cleaning.destination import check_cleaning
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.inference.workers import local_workers
 from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.intake.opening import Opened, opened_under
-from airflow_cloudfiles.engine.intake.source_path import locate
-from airflow_cloudfiles.engine.job.carry import carry_out, files_of
+from airflow_cloudfiles.engine.intake.opening import Opened, locate, opened_under, own_locations
 from airflow_cloudfiles.engine.job.cleaning.after_run import clean_after_run
 from airflow_cloudfiles.engine.job.connect import left_runs
 from airflow_cloudfiles.engine.job.connect.coming_back import Leaving, come_back, has_to_wait
 from airflow_cloudfiles.engine.job.connect.left_runs import LeftRun
-from airflow_cloudfiles.engine.job.counts import add_counts, written_schema
+from airflow_cloudfiles.engine.job.counts import add_counts, carry_out, files_of, written_schema
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.target import check_before_run, check_target, record_committed
@@ -42,11 +41,10 @@ from airflow_cloudfiles.engine.spark.session_zone import zone_warning
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.position import position_of_a_job
+from airflow_cloudfiles.engine.state.sink_log import position_of_a_job
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.stream import approval, definition, schema_change
-from airflow_cloudfiles.engine.stream.own_locations import check_cleaning, own_locations
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -152,7 +150,8 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     """Ingest, under the lock of jobs; what remains of an earlier part of the same run."""
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
     state = open_store(spec.checkpoint_location)
-    check_cleaning(options, spec.target)
+    if options.cleaning.is_on:
+        check_cleaning(options, spec.target)
     check_source(spec.table_options, options)
     begun = position_of_a_job(state, PlanLog(state))
     check_before_run(state, str(spec.target), locate(spec.source, state).name)
@@ -187,7 +186,8 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     }
     report |= of_schema
     rows = _rows(spec, resolved, options, report)
-    zone = zone_warning(columns, options, spec.spark_conf.get(SESSION_ZONE))
+    named = spec.spark_conf.get(SESSION_ZONE)
+    zone = None if named is None else zone_warning(columns, options, named)
     if spec.transform is None:  # else the function says which columns there are, and the writer
         check_target(spec, to_arrow(columns))
     opened.end_reads()

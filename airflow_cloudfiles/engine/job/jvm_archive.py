@@ -20,8 +20,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from airflow_cloudfiles.engine.locks.file_lock import FileLock
-from airflow_cloudfiles.engine.spark.start_conf import JVM_ARCHIVE, is_on
+from airflow_cloudfiles.engine.locks.run_lock import FileLock
+from airflow_cloudfiles.engine.spark.preload import JVM_ARCHIVE, is_on
 
 MAX_BYTES = 512 * 1024 * 1024
 """Of one archive; a larger one is not kept. One of Spark has about 170 MB."""

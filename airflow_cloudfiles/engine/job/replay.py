@@ -36,15 +36,14 @@ from airflow_cloudfiles.engine.errors import LostBatchesError, OptionError, Stat
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.replay_batches import BatchReader, check_plan
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.ledger.soundness import check_whole
+from airflow_cloudfiles.engine.ledger.opening import check_whole
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.position import position
-from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
-from airflow_cloudfiles.engine.state.spark_offsets import last_committed_batch
+from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord, position
+from airflow_cloudfiles.engine.state.spark_checkpoint import last_committed_batch
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 
 _log = logging.getLogger(__name__)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.engine.batches.file_source import split_up, write_split
 from airflow_cloudfiles.engine.batches.local import LocalProcesses, cores
 from airflow_cloudfiles.engine.batches.run import TaskFailed
+from airflow_cloudfiles.engine.batches.table_writer import former_rows
 from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
 from airflow_cloudfiles.engine.delta.opening import open_table
-from airflow_cloudfiles.engine.delta.schema import schema_of
-from airflow_cloudfiles.engine.delta.write.former_rows import replaced_by
+from airflow_cloudfiles.engine.delta.read.columns import schema_of
 from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
     FileMissingError,
@@ -28,7 +28,7 @@ from airflow_cloudfiles.engine.errors import (
     SchemaInferenceError,
     UnknownFieldException,
 )
-from airflow_cloudfiles.engine.intake.source_path import locate
+from airflow_cloudfiles.engine.intake.opening import locate
 from airflow_cloudfiles.engine.job.target import check_target, new_writer
 from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -137,7 +137,7 @@ class BatchReader:
             SinkError: The table does not take it.
         """
         written, writer = self._written_at_last(self._plans.at(batch.number))
-        former = replaced_by(self.state, batch.number)
+        former = former_rows(self.state, batch.number)
         committed = writer.make_visible(batch, written, None, former)
         return committed, sum(each.counts.get("rows", 0) for each in written)
 

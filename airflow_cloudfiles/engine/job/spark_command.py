@@ -20,8 +20,7 @@ from airflow_cloudfiles.engine import spark_versions
 from airflow_cloudfiles.engine.errors import OptionError, RunError
 from airflow_cloudfiles.engine.job.java import find_java
 from airflow_cloudfiles.engine.job.spec import refuse_secrets
-from airflow_cloudfiles.engine.spark.preload import FORKABLE
-from airflow_cloudfiles.engine.spark.start_conf import EXECUTOR_PRELOAD, check, is_on
+from airflow_cloudfiles.engine.spark.preload import EXECUTOR_PRELOAD, FORKABLE, check, is_on
 
 DEFAULT_CONF = {
     "spark.ui.enabled": "false",

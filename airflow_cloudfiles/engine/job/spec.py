@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.options.sink import OF_SINK, TaskSinkOptions
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.options.values import check_ends
-from airflow_cloudfiles.engine.spark import start_conf
+from airflow_cloudfiles.engine.spark import preload
 from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PREFIX, SPEC_VERSION
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import reaching_state
@@ -111,7 +111,7 @@ class JobSpec:
             )
         _refuse_internal(self.options)
         refuse_secrets(self.spark_conf)
-        start_conf.check(self.spark_conf)
+        preload.check(self.spark_conf)
         if self.kind not in {"infer", "clean"} and not self.target:
             raise OptionError(f"target is required to {self.kind}: the folder of a Delta table.")
         for name in ("source", "checkpoint_location", "schema_location", "target"):

@@ -16,16 +16,15 @@ from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.delta.commit import Committed
 from airflow_cloudfiles.engine.delta.lineage import newest_known
 from airflow_cloudfiles.engine.delta.opening import open_table
-from airflow_cloudfiles.engine.delta.widening import widening_rule
 from airflow_cloudfiles.engine.delta.write.creation import NewTable
+from airflow_cloudfiles.engine.delta.write.evolve import widening_rule
 from airflow_cloudfiles.engine.errors import LostBatchesError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.state import metadata
 from airflow_cloudfiles.engine.state.metadata import read_metadata
-from airflow_cloudfiles.engine.state.position import Position
 from airflow_cloudfiles.engine.state.run_history import BatchDone, note
-from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
+from airflow_cloudfiles.engine.state.sink_log import Position, SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
 from airflow_cloudfiles.engine.storage.uri import is_iceberg

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CorruptedStateError
-from airflow_cloudfiles.engine.state.entry_format import decode_entry, encode_entry
+from airflow_cloudfiles.engine.state.packs import decode_entry, encode_entry
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
 

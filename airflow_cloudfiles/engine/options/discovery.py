@@ -1,6 +1,8 @@
-"""Which files does a source want, and how are they found?
+"""Declare which files a source wants, how they are found, and what becomes of them and the state.
 
 The part of the options that discovery obeys, as one frozen value; it holds no credentials.
+
+The part of the options that cleaning obeys, as one frozen value; it holds no credentials.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ from airflow_cloudfiles.engine.files import FILE_IDENTITIES, FileIdentity
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
 from airflow_cloudfiles.engine.options.values import (
     Kind,
+    at_least_zero,
     boolean,
     choice,
     interval,
     names,
+    parse_interval,
     place,
     positive,
     rewrites,
@@ -343,3 +347,97 @@ def _check_identity(values: Mapping[str, Any]) -> None:
             f"cloudFiles.fileIdentity={meant}, but that is {identity}. Remove "
             "cloudFiles.allowOverwrites."
         )
+
+
+CleanSource = Literal["OFF", "DELETE", "MOVE"]
+CLEAN_SOURCE: tuple[CleanSource, ...] = ("OFF", "DELETE", "MOVE")
+
+_DAYS_BEFORE_DELETION: Final = 7
+
+
+def _retention(name: str, text: str) -> float:
+    """Read an interval; none at all is one as well."""
+    return 0.0 if parse_interval(text) == 0 else interval.read(name, text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleaningOptions(OptionGroup):
+    """What cleaning is asked to do; the defaults are those of the options."""
+
+    mode: CleanSource = option("cloudFiles.cleanSource", choice(CLEAN_SOURCE), default="OFF")
+    """What is done with a file of the source when it is committed and its retention is over: it
+    stays, is deleted, or is moved. The current value decides, whatever it was when the file was
+    ingested. [Clean the source](../how-to/clean-the-source.md) has the rules."""
+    retention_seconds: float = option(
+        "cloudFiles.cleanSource.retentionDuration",
+        Kind(interval.label, _retention),
+        default=30 * _SECONDS_A_DAY,
+        shown="`30 days`",
+    )
+    """How long after its commit a file stays. More than 7 days with `DELETE`; with `MOVE` it may
+    be anything."""
+    move_destination: str | None = option(
+        "cloudFiles.cleanSource.moveDestination", place, default=None
+    )
+    """The folder that files are moved to with `MOVE`, under their paths below the source. In the
+    bucket or container of the source, neither in the source nor above it."""
+    other_checkpoints: tuple[str, ...] = option(
+        "cloudFiles.cleanSource.otherCheckpoints", names, default=()
+    )
+    """Ours: the checkpoint locations of the other streams that read this source, separated by
+    commas. A file stays until each of them has committed it; while the state of one cannot be read,
+    all files stay."""
+    wait_for_completion: bool = option(
+        "cloudFiles.cleanSource.waitForCompletion", boolean, default=False
+    )
+    """Whether a run goes on until everything that is due is cleaned. Otherwise it cleans for a
+    minute at most, and the next run goes on."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is cleaned."""
+        return self.mode != "OFF"
+
+    def _check(self) -> None:
+        if self.mode == "DELETE" and self.retention_seconds <= (
+            _DAYS_BEFORE_DELETION * _SECONDS_A_DAY
+        ):
+            raise OptionError(  # B119
+                "cloudFiles.cleanSource=DELETE needs a cloudFiles.cleanSource.retentionDuration of "
+                f"more than {_DAYS_BEFORE_DELETION} days: what is deleted cannot be ingested "
+                "again. Give a longer one, or use MOVE."
+            )
+        if self.mode == "MOVE" and self.move_destination is None:
+            raise OptionError(
+                "cloudFiles.cleanSource=MOVE needs cloudFiles.cleanSource.moveDestination: the "
+                "folder that files are moved to."
+            )
+
+
+def _run_retention(name: str, text: str) -> float:
+    seconds = interval.read(name, text)
+    if seconds < _SECONDS_A_DAY:
+        raise OptionError(
+            f"{name} must be at least 1 day, got {text!r}: a run that was left on a server, and "
+            "comes back, still needs what it was asked to do."
+        )
+    return seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepOptions(OptionGroup):
+    """What jobs do besides, when their report is written."""
+
+    state_compact_interval: int = option(
+        "cloudFiles.stateCompactInterval", at_least_zero, default=100
+    )
+    """A job packs old entries of a log of its state when there are so many of them behind the
+    newest 100; 0: never. Ours, not Auto Loader's."""
+    run_retention_seconds: float = option(
+        "cloudFiles.runRetention",
+        Kind(interval.label, _run_retention),
+        default=30.0 * _SECONDS_A_DAY,
+        shown="`30 days`",
+    )
+    """How long specification and report of a run stay in the state; at least 1 day. Those of the
+    newest 100 runs always do. Ours, not Auto Loader's."""

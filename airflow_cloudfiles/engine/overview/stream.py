@@ -13,7 +13,7 @@ from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes, oldest
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
-from airflow_cloudfiles.engine.state.position import position
+from airflow_cloudfiles.engine.state.sink_log import position
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore

@@ -29,9 +29,9 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.commit import add_columns
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_existing, open_to_write
+from airflow_cloudfiles.engine.delta.read.columns import schema_of
 from airflow_cloudfiles.engine.delta.rewrite import TableSnapshot
-from airflow_cloudfiles.engine.delta.schema import schema_of
-from airflow_cloudfiles.engine.delta.widening import widening_rule
+from airflow_cloudfiles.engine.delta.write.evolve import widening_rule
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
     OptionError,

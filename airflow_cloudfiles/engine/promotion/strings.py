@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.formats.columnar.strings import iso_year
 from airflow_cloudfiles.engine.formats.json.converters import text_of
 from airflow_cloudfiles.engine.formats.json.tokens import DEFAULT as TOKENS
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
+from airflow_cloudfiles.engine.formats.record_policy import NumberRule
 from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.base import BadRecord, BlockReader, FileReader, ReadCounts
+from airflow_cloudfiles.engine.formats.record_policy import NumberRule
 from airflow_cloudfiles.engine.formats.registry import open_reader
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.formats.scalars.partition_values import PartitionConverters
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME
@@ -98,15 +99,19 @@ class ColumnSources:
         }
         self._known: dict[frozenset[str], FileColumns] = {}
         self._rescued_for_paths = 0
-        self._converters = PartitionConverters(
-            getattr(options.format_options, "time_zone", None),
-            NumberRule.of(options),
-            exact=options.rescued_data_column is not None,
-        )
         natural = full_schema(self._data, self._partitions, options.rescued_data_column)
         whole = with_metadata(natural, options.metadata_columns)
         self.arrow_schema: pa.Schema = to_arrow(in_order(whole, context.column_order))
         self._source_uri = context.source_uri
+
+    @cached_property
+    def _converters(self) -> PartitionConverters:
+        """Made for files whose paths have values."""
+        return PartitionConverters(
+            getattr(self._options.format_options, "time_zone", None),
+            NumberRule.of(self._options),
+            exact=self._options.rescued_data_column is not None,
+        )
 
     def of(self, path: str) -> FileColumns:
         """What reads a file.

@@ -34,8 +34,8 @@ from airflow_cloudfiles.engine.formats.base import (
     FileReader,
     LinePiece,
     OpenedFile,
+    line_blocks,
 )
-from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
 from airflow_cloudfiles.engine.ledger.changed import note_read
 from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten
 from airflow_cloudfiles.engine.messages import few

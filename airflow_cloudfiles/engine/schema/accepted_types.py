@@ -14,8 +14,8 @@ from airflow_cloudfiles.engine.messages import few
 from airflow_cloudfiles.engine.names import dotted
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.diff import paths_of
-from airflow_cloudfiles.engine.schema.evolution import diff
 from airflow_cloudfiles.engine.schema.hints import apply_hints
+from airflow_cloudfiles.engine.schema.inference import diff
 from airflow_cloudfiles.engine.schema.source_columns import beside
 from airflow_cloudfiles.engine.types import canonical_struct
 

@@ -15,6 +15,11 @@ Options may change between two starts of a stream, and the schema log outlives b
    columns do not change by themselves (B50); inferring again changes them.
 
 A pinned schema stays as it is: then 1 and 2 are warnings, too.
+
+What becomes of a schema when records have more than it has?
+
+Only additions: a new field becomes a column at the end of its struct; what is there keeps its
+name, its type and its place for ever (B46 to B50). A name that differs only in case is not new.
 """
 
 from __future__ import annotations
@@ -27,10 +32,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructFi
 
 from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.messages import few
-from airflow_cloudfiles.engine.names import dotted
+from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher, dotted
 from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition, parse_columns
-from airflow_cloudfiles.engine.schema.diff import SchemaChange
-from airflow_cloudfiles.engine.schema.evolution import diff, evolve
+from airflow_cloudfiles.engine.schema.diff import SchemaChange, diff_json
 from airflow_cloudfiles.engine.schema.hints import apply_hints, refuse_too_deep_hints
 from airflow_cloudfiles.engine.schema.source_columns import beside, partition_schema
 from airflow_cloudfiles.engine.types import as_nullable, canonical_struct, short_type, too_deep
@@ -42,6 +46,71 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.names import NameMatcher
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.schema.log import SchemaVersion
+
+
+__all__ = ["SchemaChange", "diff", "evolve"]
+
+
+def evolve(
+    current: StructType, observed: StructType, matcher: NameMatcher = CASE_INSENSITIVE
+) -> StructType:
+    """Add the columns of `observed` that `current` lacks.
+
+    Doing it twice changes nothing more. New fields of a nested struct go to that struct's end
+    (B48), also inside arrays and maps.
+
+    Args:
+        current: The schema that is evolved.
+        observed: A resolved schema of newer records.
+        matcher: How names are compared.
+
+    Returns:
+        A schema of which `current` is a part, field by field and in the same order.
+    """
+    fields = list(current.fields)
+    key = matcher.key
+    positions = matcher.positions(current)
+    for field in observed.fields:
+        position = positions.get(key(field.name))
+        if position is None:
+            positions[key(field.name)] = len(fields)
+            fields.append(StructField(field.name, field.dataType, True, field.metadata))
+            continue
+        known = fields[position]
+        fields[position] = StructField(
+            known.name,
+            _evolve_type(known.dataType, field.dataType, matcher),
+            known.nullable,
+            known.metadata,
+        )
+    return StructType(fields)
+
+
+def _evolve_type(current: DataType, observed: DataType, matcher: NameMatcher) -> DataType:
+    """The current type, with new fields in the structs that both have."""
+    if isinstance(current, StructType) and isinstance(observed, StructType):
+        return evolve(current, observed, matcher)
+    if isinstance(current, ArrayType) and isinstance(observed, ArrayType):
+        element = _evolve_type(current.elementType, observed.elementType, matcher)
+        return ArrayType(element, current.containsNull)
+    if isinstance(current, MapType):
+        value = current.valueType
+        for each in _values_as_map(observed):
+            value = _evolve_type(value, each, matcher)
+        return MapType(current.keyType, value, current.valueContainsNull)
+    return current
+
+
+def _values_as_map(observed: DataType) -> list[DataType]:
+    """The types of the values, seen as a map: inference finds a struct where a hint says map."""
+    if isinstance(observed, MapType):
+        return [observed.valueType]
+    return [field.dataType for field in observed.fields] if isinstance(observed, StructType) else []
+
+
+def diff(old: StructType, new: StructType) -> list[SchemaChange]:
+    """List how two schemas differ, in the order of the old one, additions last in each struct."""
+    return diff_json(old.jsonValue(), new.jsonValue())
 
 
 def choose_sample(files: Iterable[FileEntry], max_files: int, max_bytes: int) -> list[FileEntry]:
@@ -88,7 +157,8 @@ def resolve(
     matcher = options.matcher
     hints = parse_columns(options.schema_hints, matcher) if options.schema_hints else []
     check_reserved(hints, options)
-    refuse_too_deep_hints(hints)
+    if hints:
+        refuse_too_deep_hints(hints)
     observed = _without_reserved(observed, options)
     found = partition_schema(
         paths,
@@ -100,7 +170,8 @@ def resolve(
     keys = matcher.keys(partitions.names)
     for_paths = [hint for hint in hints if matcher.key(hint.path[0]) in keys]
     for_records = [hint for hint in hints if matcher.key(hint.path[0]) not in keys]
-    data = canonical_struct(apply_hints(observed, for_records, matcher))
+    hinted = apply_hints(observed, for_records, matcher) if for_records else observed
+    data = canonical_struct(hinted)
     return (
         data if data.fields else _texts_of_deep(observed),
         hinted_partitions(partitions, for_paths, matcher),
@@ -121,6 +192,8 @@ def hinted_partitions(
     Raises:
         SchemaHintError: A hinted type is not atomic.
     """
+    if not hints:
+        return partitions
     hinted = apply_hints(partitions, hints, matcher)
     for field in hinted.fields:
         if isinstance(field.dataType, StructType | ArrayType | MapType):

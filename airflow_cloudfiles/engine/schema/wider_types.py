@@ -30,7 +30,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from airflow_cloudfiles.engine.schema.evolution import diff
+from airflow_cloudfiles.engine.schema.inference import diff
 from airflow_cloudfiles.engine.schema.widening import can_widen, widen
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION
 

@@ -1,19 +1,27 @@
-"""What do the Python processes of Spark import, and how is it imported before a fork?
+"""Configure how Spark and its Python processes start, and what they import before a fork.
 
 A process that others are forked from has no threads: of a thread, a fork has only what it happened
 to hold. Some libraries start threads when they are imported, unless the environment says otherwise.
+
+Spark itself does not know them. None changes what a run does. Each is `true` unless it is set
+to `false`.
 """
 
 from __future__ import annotations
 
+import difflib
 import gc
 import importlib
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Final
+
+from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError
 
 DAEMON = "pyspark.daemon"
 """The module that Spark runs to have workers forked; its argument is the workers' module."""
@@ -101,3 +109,58 @@ def preload(more: Sequence[str] = (), *, for_iceberg: bool = False) -> None:
             importlib.import_module(name)
     gc.collect()
     gc.freeze()  # pages that the collector does not touch stay shared
+
+
+PREFIX = "spark.cloudfiles."
+FORKED_DAEMON = "spark.cloudFiles.forkedDaemon"
+JVM_ARCHIVE = "spark.cloudFiles.jvmArchive"
+EXECUTOR_PRELOAD = "spark.cloudFiles.executorPreload"
+MEANINGS = {
+    FORKED_DAEMON: "local runs and queries: Spark's Python processes are forked from one that has "
+    "imported everything; on Linux",
+    JVM_ARCHIVE: "local runs: the JVM's classes are kept after the second run on a machine, and "
+    "used by later ones",
+    EXECUTOR_PRELOAD: "runs on a cluster: an executor imports everything once, not once for each "
+    "core; not with `py_files`",
+}
+"""Every key that turns something on, and what."""
+
+
+def check(conf: Mapping[str, str]) -> None:
+    """Find out whether the keys of this package are some, with values that they take.
+
+    Raises:
+        UnknownOptionError: A key that begins like them is none of them.
+        OptionError: A value is neither `true` nor `false`.
+    """
+    for key, value in conf.items():
+        if not key.lower().startswith(PREFIX):
+            continue
+        if key not in MEANINGS:
+            names = {each.lower().removeprefix(PREFIX): each for each in MEANINGS}
+            near = difflib.get_close_matches(key.lower().removeprefix(PREFIX), names, n=1)
+            all_names = ", ".join(MEANINGS)
+            hint = f" Did you mean {names[near[0]]}?" if near else f" There are: {all_names}."
+            raise UnknownOptionError(f"The Spark configuration {key} does not exist.{hint}")
+        if str(value).lower() not in {"true", "false"}:
+            raise OptionError(f"{key} must be true or false, got {value!r}.")
+
+
+def is_on(conf: Mapping[str, str], key: str) -> bool:
+    """Whether a key is not turned off."""
+    return str(conf.get(key, "true")).lower() != "false"
+
+
+_BANNER: Final = re.compile(
+    r"WARNING: Using incubator modules: "
+    r"|Using Spark's default log4j profile: "
+    r"|Setting default log level to "
+    r"|To adjust logging level use sc\.setLogLevel"
+    r"|\S+ \S+ WARN (?:NativeCodeLoader|Utils): "
+    r"(?:Unable to load native-hadoop library|Your hostname, |Set SPARK_LOCAL_IP )"
+)
+
+
+def is_banner(line: str) -> bool:
+    """Is this such a line of a job's log?"""
+    return _BANNER.match(line) is not None

@@ -46,6 +46,7 @@ from airflow_cloudfiles.engine.spark import (
 )
 from airflow_cloudfiles.engine.spark.checkpoint_after_jobs import go_on_after_jobs
 from airflow_cloudfiles.engine.spark.given_schema import completed, parsed
+from airflow_cloudfiles.engine.spark.preload import FORKED_DAEMON, is_on
 from airflow_cloudfiles.engine.spark.progress_metrics import show_metrics
 from airflow_cloudfiles.engine.spark.python_processes import fork_server
 from airflow_cloudfiles.engine.spark.query.calls import (
@@ -71,7 +72,6 @@ from airflow_cloudfiles.engine.spark.query_errors import as_query_exception
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import zone_warning
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource
-from airflow_cloudfiles.engine.spark.start_conf import FORKED_DAEMON, is_on
 from airflow_cloudfiles.engine.spark.state_source import CloudFilesStateDataSource
 from airflow_cloudfiles.engine.spark.tables import queries
 from airflow_cloudfiles.engine.spark.tables.iceberg_sink import IcebergDataSource

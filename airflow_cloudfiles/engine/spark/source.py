@@ -91,9 +91,9 @@ class CloudFilesDataSource(DataSource):
             OptionError: The options are not valid.
             SchemaInferenceError: There is nothing to infer from (B4).
         """
+        from airflow_cloudfiles.engine.cleaning.destination import check_cleaning  # noqa: PLC0415
         from airflow_cloudfiles.engine.inference.workers import local_workers  # noqa: PLC0415
         from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
-        from airflow_cloudfiles.engine.stream.own_locations import check_cleaning  # noqa: PLC0415
 
         log_to_stderr()
         check_client(self.options)
@@ -131,8 +131,8 @@ class CloudFilesDataSource(DataSource):
 
     def _defined(self, schema: StructType) -> tuple[CloudFilesOptions, ResolvedSchema]:
         """Options and schema of a query."""
+        from airflow_cloudfiles.engine.cleaning.destination import check_cleaning  # noqa: PLC0415
         from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
-        from airflow_cloudfiles.engine.stream.own_locations import check_cleaning  # noqa: PLC0415
 
         check_client(self.options)
         has_schema = self._resolved is None

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
 from airflow_cloudfiles.engine.files import START, Offset
-from airflow_cloudfiles.engine.state.entry_format import decode_entry, encode_entry
+from airflow_cloudfiles.engine.state.packs import decode_entry, encode_entry
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 

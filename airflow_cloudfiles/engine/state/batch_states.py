@@ -25,8 +25,7 @@ from airflow_cloudfiles.engine.storage.fetched_ahead import at_once, is_near
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.state.position import Position
-    from airflow_cloudfiles.engine.state.sink_log import SinkRecord
+    from airflow_cloudfiles.engine.state.sink_log import Position, SinkRecord
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _AHEAD = 64

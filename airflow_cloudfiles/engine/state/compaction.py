@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
-from airflow_cloudfiles.engine.state.entry_format import decode_entry
 from airflow_cloudfiles.engine.state.packs import (
     COPIES,
     Pack,
+    decode_entry,
     decode_pack,
     encode_pack,
     parse_name,

@@ -32,7 +32,6 @@ from airflow_cloudfiles.engine.errors import (
     StateError,
 )
 from airflow_cloudfiles.engine.files import FileIdentity, printable_path
-from airflow_cloudfiles.engine.state.entry_format import parse_header, split_entry
 from airflow_cloudfiles.engine.state.metadata_format import (
     BY_CONTENT,
     FIRST_VERSION,
@@ -45,9 +44,10 @@ from airflow_cloudfiles.engine.state.metadata_format import (
     from_json,
     to_json,
 )
+from airflow_cloudfiles.engine.state.packs import parse_header, split_entry
 from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, decode_report
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
-from airflow_cloudfiles.engine.storage.clock import now_us
+from airflow_cloudfiles.engine.storage.base import now_us
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateMovedError
 from airflow_cloudfiles.engine.files import FILE_IDENTITIES, FileIdentity, printable_path
-from airflow_cloudfiles.engine.state.entry_format import check_version, json_object
+from airflow_cloudfiles.engine.state.packs import check_version, json_object
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import older
 

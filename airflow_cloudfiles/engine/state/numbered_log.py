@@ -22,15 +22,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError
-from airflow_cloudfiles.engine.state.entry_format import (
+from airflow_cloudfiles.engine.state.packs import (
+    Packs,
     decode_entry,
     encode_entry,
     parse_header,
     split_entry,
 )
-from airflow_cloudfiles.engine.state.packs import Packs
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
-from airflow_cloudfiles.engine.storage.clock import Moment
+from airflow_cloudfiles.engine.storage.base import Moment
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.uri import refuse_source_only

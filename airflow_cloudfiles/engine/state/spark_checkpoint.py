@@ -1,10 +1,13 @@
-"""What do the files of Spark's own checkpoint hold, and are they whole?
+"""Read the files of Spark's own checkpoint, tell whether they are whole and how far Spark has come.
 
 Their forms (`OffsetSeqLog`, `CommitLog`, `StreamMetadata` of Spark 4): a line `v1`; a line of JSON;
 in `offsets/<b>` a line for each source of the query, `-` for one that has given nothing yet.
 `metadata` is one JSON object. On a local disk Hadoop writes `.<name>.crc` beside a file and
 refuses a file that does not match it. Nothing of it is synced: a power failure may cut off any
 of them, or leave it empty.
+
+Read from Spark's own checkpoint, in the state or mirrored there: the offset of the last batch that
+its commit log names. Where the power failed and that offset is gone, the plan log has it too.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
-from airflow_cloudfiles.engine.files import Offset
+from airflow_cloudfiles.engine.files import START, Offset
+from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.local import LocalStore
+from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 OFFSETS = "offsets"
 COMMITS = "commits"
@@ -240,3 +245,40 @@ def _object(text: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def offset_of_batch(state: ObjectStore, batch: int) -> Offset:
+    """Give the position at which a batch ends that Spark has committed.
+
+    Raises:
+        CorruptedStateError: Spark's checkpoint cannot be understood.
+    """
+    try:
+        return _source_offset(state, batch)
+    except (CorruptedStateError, IncompatibleStateError):
+        # Gone or cut off: the next run rebuilds it from the plan log, so that is what counts.
+        is_whole = read_offsets(state, batch) is not None
+        plan = None if is_whole else PlanLog(state).get(batch)
+        if plan is None:
+            raise
+        return plan.end
+
+
+def last_committed_batch(state: ObjectStore) -> int | None:
+    """Give the number of the last micro-batch that Spark has committed; `None` for none."""
+    with reaching_state(state):
+        return max(numbers(state, COMMITS), default=None)
+
+
+def _source_offset(state: ObjectStore, batch: int) -> Offset:
+    """Read our offset from Spark's offset log; `-` is a source that has given nothing yet."""
+    _, sources = require_offsets(state, batch)
+    for line in sources:
+        offset = offset_of(line)
+        if offset is not None:
+            return offset
+    if sources and all(line == "-" for line in sources):
+        return START
+    name = state.child_uri(f"{OFFSETS}/{batch}")
+    msg = f"{name} holds no offset of a cloudFiles source; the checkpoint is another query's."
+    raise CorruptedStateError(msg)

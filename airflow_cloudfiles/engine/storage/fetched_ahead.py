@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from airflow_cloudfiles.engine import storage
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
-from airflow_cloudfiles.engine.storage.clock import Moment
+from airflow_cloudfiles.engine.storage.base import Moment, ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
 

@@ -26,10 +26,10 @@ from airflow_cloudfiles.engine.storage.base import (
     RequestCounter,
     SkipRule,
     check_range,
+    http_now_us,
     read_nothing,
     refuse_version,
 )
-from airflow_cloudfiles.engine.storage.clock import http_now_us
 from airflow_cloudfiles.engine.storage.cloud_errors import (
     BrokenOffError,
     Call,

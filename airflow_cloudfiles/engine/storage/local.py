@@ -38,11 +38,11 @@ from airflow_cloudfiles.engine.storage.base import (
     SkipRule,
     check_key,
     check_range,
+    disk_now_us,
     is_version,
     key_bytes,
     key_text,
 )
-from airflow_cloudfiles.engine.storage.clock import disk_now_us
 from airflow_cloudfiles.engine.storage.local_disk import make_folders, sync_file, sync_folder
 from airflow_cloudfiles.engine.storage.uri import local_path, normalize_uri
 from airflow_cloudfiles.engine.storage.walk import TEMPORARY, Walk, file_entry

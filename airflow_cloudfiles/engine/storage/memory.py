@@ -23,8 +23,8 @@ from airflow_cloudfiles.engine.storage.base import (
     is_version,
     key_bytes,
     key_text,
+    now_us,
 )
-from airflow_cloudfiles.engine.storage.clock import now_us
 from airflow_cloudfiles.engine.storage.flat import Fetch, Listed, Order, Page
 from airflow_cloudfiles.engine.storage.flat_store import FlatStore
 

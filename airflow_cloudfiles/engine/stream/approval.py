@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.names import parts_of
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES
-from airflow_cloudfiles.engine.schema.evolution import diff
+from airflow_cloudfiles.engine.schema.inference import diff
 from airflow_cloudfiles.engine.schema.log_entry import author
 from airflow_cloudfiles.engine.schema.proposals import (
     Proposal,

@@ -26,14 +26,13 @@ from airflow_cloudfiles.engine.discovery.settling.settling import WholeFiles
 from airflow_cloudfiles.engine.errors import UnknownFieldException
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.formats.base import UnknownFields
-from airflow_cloudfiles.engine.intake.source_path import locate
+from airflow_cloudfiles.engine.intake.opening import locate, own_locations
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.reading.fetch import packed
 from airflow_cloudfiles.engine.reading.split_reader import SplitReader
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream.own_locations import own_locations
 
 if TYPE_CHECKING:
     import pyarrow as pa

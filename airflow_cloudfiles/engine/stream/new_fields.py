@@ -24,8 +24,7 @@ from airflow_cloudfiles.engine.names import column_of
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch
 from airflow_cloudfiles.engine.reading.split_reader import SplitReader
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
-from airflow_cloudfiles.engine.schema.evolution import diff, evolve
-from airflow_cloudfiles.engine.schema.inference import choose_sample, resolve
+from airflow_cloudfiles.engine.schema.inference import choose_sample, diff, evolve, resolve
 from airflow_cloudfiles.engine.schema.log_entry import Provenance
 from airflow_cloudfiles.engine.schema.widening import can_widen, widen
 from airflow_cloudfiles.engine.schema.wider_types import WiderTypes

@@ -38,6 +38,7 @@ from airflow_cloudfiles.engine.formats.base import UnknownFields
 from airflow_cloudfiles.engine.inference.tasks import Workers
 from airflow_cloudfiles.engine.inference.workers import local_workers
 from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.intake.opening import own_locations
 from airflow_cloudfiles.engine.messages import few_members, more
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.reading.split_reader import SplitCounts, SplitReader
@@ -60,7 +61,6 @@ from airflow_cloudfiles.engine.stream.new_fields import (
     detect_new_fields,
     types_of,
 )
-from airflow_cloudfiles.engine.stream.own_locations import own_locations
 
 if TYPE_CHECKING:
     from collections import Counter

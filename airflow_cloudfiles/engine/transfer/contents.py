@@ -16,8 +16,8 @@ from airflow_cloudfiles.engine.discovery.inventory.progress import KEY as INVENT
 from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
 from airflow_cloudfiles.engine.errors import StateError, StateLockedError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.ledger.opening import HEAD
 from airflow_cloudfiles.engine.ledger.snapshots import PREFIX as SNAPSHOTS
-from airflow_cloudfiles.engine.ledger.soundness import HEAD
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.locks.run_lock import KEY as RUN_KEY
 from airflow_cloudfiles.engine.state import file_log, metadata

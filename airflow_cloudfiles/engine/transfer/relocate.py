@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.filters import split_pattern
 from airflow_cloudfiles.engine.errors import OptionError, StateError, StateMovedError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.intake.source_path import SourcePath, name_of
+from airflow_cloudfiles.engine.intake.opening import SourcePath, name_of
 from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes
 from airflow_cloudfiles.engine.ledger.base import catch_up
 from airflow_cloudfiles.engine.ledger.opening import open_ledger
@@ -38,7 +38,7 @@ from airflow_cloudfiles.engine.state.metadata_format import (
     encode_standing,
 )
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.position import position
+from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same

@@ -16,7 +16,7 @@ from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.intake.source_path import SourcePath
+    from airflow_cloudfiles.engine.intake.opening import SourcePath
     from airflow_cloudfiles.engine.ledger.base import Ledger
     from airflow_cloudfiles.engine.state.file_log import FileLog
     from airflow_cloudfiles.engine.storage import ObjectStore

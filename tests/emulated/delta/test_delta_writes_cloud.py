@@ -9,8 +9,8 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.widening import WideningRule
 from airflow_cloudfiles.engine.delta.write.alter import drop_column, rename_column
+from airflow_cloudfiles.engine.delta.write.evolve import WideningRule
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.delta_tables import read, sorted_rows
 from tests.support.delta_writes import Sink

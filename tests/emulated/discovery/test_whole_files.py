@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.state.position import Position
+from airflow_cloudfiles.engine.state.sink_log import Position
 from tests.support.discovery.ways import Landing, landing, recorded, try_some_ways
 from tests.support.waiting import until
 

@@ -27,6 +27,7 @@ from airflow_cloudfiles.engine.errors import (
     UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.intake.opening import own_locations
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
@@ -39,7 +40,6 @@ from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.outage import is_transient
 from airflow_cloudfiles.engine.storage.sftp import session
 from airflow_cloudfiles.engine.storage.sftp.login import from_variables, login_of
-from airflow_cloudfiles.engine.stream.own_locations import own_locations
 from tests.support.landed import Stream
 from tests.support.lines import fetch
 from tests.support.sftp_servers import PASSWORD, USER, Landed, faulty, public

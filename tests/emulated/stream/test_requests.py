@@ -17,9 +17,8 @@ from airflow_cloudfiles.engine.errors import (
     FileMissingError,
     FileUnreachableError,
 )
-from airflow_cloudfiles.engine.formats.base import FileReader
+from airflow_cloudfiles.engine.formats.base import FileReader, line_blocks
 from airflow_cloudfiles.engine.formats.columnar import content as columnar_content
-from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
 from airflow_cloudfiles.engine.formats.parquet import file as parquet_file
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
 from airflow_cloudfiles.engine.inference.tasks import Sample, learn_sample

@@ -24,10 +24,9 @@ from pyspark.sql.types import (
 
 import airflow_cloudfiles
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.formats.base import LinePiece
+from airflow_cloudfiles.engine.formats.base import LinePiece, line_blocks
 from airflow_cloudfiles.engine.formats.json.document import JsonDocumentReader
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader
-from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_inference
 from airflow_cloudfiles.engine.formats.registry import open_reader as open_any
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions

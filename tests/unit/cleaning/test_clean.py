@@ -16,9 +16,14 @@ from airflow_cloudfiles.engine.cleaning.record import KEY, encode_cleaned, read_
 from airflow_cloudfiles.engine.cleaning.record import Cleaned as Record
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
 from airflow_cloudfiles.engine.files import FileEntry, Offset
-from airflow_cloudfiles.engine.state.entry_format import encode_entry
-from airflow_cloudfiles.engine.state.position import Position, position
-from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
+from airflow_cloudfiles.engine.state.packs import encode_entry
+from airflow_cloudfiles.engine.state.sink_log import (
+    Decision,
+    Position,
+    SinkLog,
+    SinkRecord,
+    position,
+)
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.cleaned import Cleaned

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_cloudfiles.engine.cleaning.destination import check_destination
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.intake.source_path import locate
+from airflow_cloudfiles.engine.intake.opening import locate
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT, WIDENING_POINTS
 from airflow_cloudfiles.engine.delta import commit as delta_commit
-from airflow_cloudfiles.engine.delta import rewrite, widening
+from airflow_cloudfiles.engine.delta import rewrite
 from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
-from airflow_cloudfiles.engine.delta.widening import WideningRule, widening_rule
+from airflow_cloudfiles.engine.delta.write import evolve
+from airflow_cloudfiles.engine.delta.write.evolve import WideningRule, widening_rule
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.sink import TableOptions
@@ -195,7 +196,7 @@ def test_a_writer_that_comes_between_makes_the_rewriting_start_anew(
             write_deltalake(str(target), between, mode="append")
         real(*arguments)
 
-    monkeypatch.setattr("airflow_cloudfiles.engine.delta.widening.replace_all", late)
+    monkeypatch.setattr("airflow_cloudfiles.engine.delta.write.evolve.replace_all", late)
     _commit(target, 1, _kind(pa.int64()), {"a": 2**40, "s": "last"})
     assert [row["s"] for row in sorted(_rows(target), key=lambda row: row["a"])] == [
         "first",
@@ -217,14 +218,14 @@ def test_rows_that_come_before_the_feature_for_local_times_are_rewritten_too(
     """Giving the table the feature is a commit of its own, on top of another writer's."""
     target = tmp_path / "t"
     _commit(target, 0, _kind(pa.date32()), {"a": date(2024, 1, 31), "s": "first"})
-    real = widening._with_local_times
+    real = evolve._with_local_times
 
     def late(*arguments: Any) -> Any:
         between = pa.table({"a": [date(2024, 2, 1)], "s": ["between"]})
         write_deltalake(str(target), between, mode="append")
         return real(*arguments)
 
-    monkeypatch.setattr(widening, "_with_local_times", late)
+    monkeypatch.setattr(evolve, "_with_local_times", late)
     _commit(target, 1, _kind(pa.timestamp("us")), {"a": LOCAL, "s": "last"})
     assert [row["s"] for row in _rows(target)] == ["first", "last", "between"]
 
@@ -244,7 +245,7 @@ def test_killed_at_the_commit_the_table_is_the_old_or_the_new_one(
         "import json, sys, pyarrow as pa\n"
         "from airflow_cloudfiles.engine.delta import commit as delta_commit\n"
         "from airflow_cloudfiles.engine.delta.data_files import DataFile\n"
-        "from airflow_cloudfiles.engine.delta.widening import WideningRule\n"
+        "from airflow_cloudfiles.engine.delta.write.evolve import WideningRule\n"
         "files = [DataFile(*each) for each in json.load(open(sys.argv[2]))]\n"
         "delta_commit.commit_batch(sys.argv[1], batch=delta_commit.BatchId('stream', 1),\n"
         "    files=files, schema=pa.schema([('a', pa.int64()), ('s', pa.string())]),\n"

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.delta.optimize import optimize
-from airflow_cloudfiles.engine.delta.widening import WideningRule
+from airflow_cloudfiles.engine.delta.write.evolve import WideningRule
 from airflow_cloudfiles.engine.errors import SinkError
 from tests.support.delta_tables import MAPPED, HandMadeTable, column, read, sorted_rows
 from tests.support.delta_writes import Sink, merge_rows, read_by_all, write_dataframe

@@ -35,10 +35,10 @@ from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.ledger.changed import Change, claim_change, note_change, note_read
 from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
+from airflow_cloudfiles.engine.ledger.opening import mark_head
 from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten
 from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED_CHANGES
 from airflow_cloudfiles.engine.ledger.packed_changes import PackedNote, encode_notes
-from airflow_cloudfiles.engine.ledger.soundness import mark_head
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.schema.log import SchemaLog

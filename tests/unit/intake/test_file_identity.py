@@ -36,9 +36,9 @@ from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state import file_log
-from airflow_cloudfiles.engine.state.entry_format import check_version
 from airflow_cloudfiles.engine.state.file_log import FileLog, decode_files, encode_files
 from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
+from airflow_cloudfiles.engine.state.packs import check_version
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.base import Fingerprint
 from airflow_cloudfiles.engine.storage.content import PIECE_BYTES, content_of

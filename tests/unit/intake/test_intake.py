@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.ledger.opening import cache_folder
 from airflow_cloudfiles.engine.state import file_log
-from airflow_cloudfiles.engine.state.entry_format import encode_entry
+from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.testing import LandingZone
 

@@ -13,7 +13,7 @@ from airflow_cloudfiles.cli import main
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.ledger import soundness
+from airflow_cloudfiles.engine.ledger import opening
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.spark.source import CloudFilesStreamReader
 from airflow_cloudfiles.engine.stream.definition import given_schema
@@ -154,7 +154,7 @@ def test_each_piece_of_evidence_suffices_alone(stream: Stream, evidence: str, go
             (stream.state / folder / "0").write_text(text)
     if evidence != "index":
         shutil.rmtree(stream.cache)
-    (stream.state / soundness.HEAD).unlink()
+    (stream.state / opening.HEAD).unlink()
     stream.lose(gone)
     for _ in range(3):
         with pytest.raises(CorruptedStateError, match="has lost"):
@@ -170,7 +170,7 @@ def test_a_snapshot_suffices_as_evidence(stream: Stream, monkeypatch: pytest.Mon
     (stream.source / "more.json").write_text("{}\n")
     stream.discover()
     shutil.rmtree(stream.cache)
-    (stream.state / soundness.HEAD).unlink()
+    (stream.state / opening.HEAD).unlink()
     stream.entry(ENTRIES).unlink()
     with pytest.raises(CorruptedStateError, match="a snapshot of the index refers to entry 4"):
         stream.discover()
@@ -179,7 +179,7 @@ def test_a_snapshot_suffices_as_evidence(stream: Stream, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("gone", ["newest", "all"])
 def test_what_nothing_remembers_is_found_again(stream: Stream, gone: str) -> None:
     shutil.rmtree(stream.cache)
-    (stream.state / soundness.HEAD).unlink()
+    (stream.state / opening.HEAD).unlink()
     stream.lose(gone)
     stream.discover()
     assert stream.recorded() == [f"{number}.json" for number in range(ENTRIES)]

@@ -20,8 +20,12 @@ from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.locks.run_lock import RunLock, end_releases
 from airflow_cloudfiles.engine.state import compaction
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.position import Position, position_of_a_job
-from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
+from airflow_cloudfiles.engine.state.sink_log import (
+    Position,
+    SinkLog,
+    SinkRecord,
+    position_of_a_job,
+)
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead, given_to_all
 from airflow_cloudfiles.engine.storage.memory import MemoryStore

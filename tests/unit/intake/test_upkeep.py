@@ -31,9 +31,8 @@ from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state import compaction, metadata, metadata_format, run_history
 from airflow_cloudfiles.engine.state.packs import COPIES
-from airflow_cloudfiles.engine.state.position import position
 from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PREFIX
-from airflow_cloudfiles.engine.state.sink_log import SinkLog
+from airflow_cloudfiles.engine.state.sink_log import SinkLog, position
 from airflow_cloudfiles.engine.storage import memory, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal

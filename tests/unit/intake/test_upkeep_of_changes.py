@@ -28,7 +28,7 @@ from airflow_cloudfiles.engine.ledger.changed import (
     was_read,
 )
 from airflow_cloudfiles.engine.ledger.packed_changes import KEY, PREFIX, sweep_notices
-from airflow_cloudfiles.engine.state.entry_format import encode_entry
+from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.storage import ObjectStore, memory, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.written_state import WrittenState

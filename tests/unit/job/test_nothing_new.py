@@ -20,8 +20,7 @@ from airflow_cloudfiles.engine.job import run as job
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.state.plan_log import PREFIX, PlanLog
-from airflow_cloudfiles.engine.state.position import position
-from airflow_cloudfiles.engine.state.sink_log import SinkLog
+from airflow_cloudfiles.engine.state.sink_log import SinkLog, position
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.ingested import Ingested
 

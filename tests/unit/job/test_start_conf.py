@@ -9,7 +9,7 @@ import pytest
 from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError
 from airflow_cloudfiles.engine.job.launch import JobSpec, SparkSubmit
 from airflow_cloudfiles.engine.job.spark_command import DAEMON_MODULE
-from airflow_cloudfiles.engine.spark.start_conf import EXECUTOR_PRELOAD, MEANINGS
+from airflow_cloudfiles.engine.spark.preload import EXECUTOR_PRELOAD, MEANINGS
 
 
 def _spec(conf: dict[str, str]) -> JobSpec:

@@ -14,8 +14,7 @@ import pytest
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.ledger.base import catch_up
-from airflow_cloudfiles.engine.ledger.expiry import MARGIN_US, forget_old
+from airflow_cloudfiles.engine.ledger.base import MARGIN_US, catch_up, forget_old
 from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
 from airflow_cloudfiles.engine.ledger.opening import cache_folder, open_ledger
 from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger

@@ -7,10 +7,14 @@ from dataclasses import dataclass, fields
 import pytest
 
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
-from airflow_cloudfiles.engine.options.cloud_files import GROUPS, CloudFilesOptions
+from airflow_cloudfiles.engine.options.cloud_files import (
+    GROUPS,
+    CloudFilesOptions,
+    documented,
+    of_source,
+)
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS
-from airflow_cloudfiles.engine.options.names import documented, of_source
 from airflow_cloudfiles.engine.options.refusals import REFUSED
 from airflow_cloudfiles.engine.options.sink import OF_SINK, SinkOptions
 from airflow_cloudfiles.engine.options.values import boolean, positive, text

@@ -14,8 +14,8 @@ from airflow_cloudfiles.engine.errors import (
     UnknownOptionError,
     UnsupportedOptionError,
 )
-from airflow_cloudfiles.engine.options.cleaning import CleaningOptions
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.options.discovery import CleaningOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.diff import paths_of
 from airflow_cloudfiles.engine.schema.history import SchemaHistory

@@ -13,13 +13,13 @@ from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.errors import CorruptedStateError, TargetAccessError
 from airflow_cloudfiles.engine.files import FileEntry, Offset
 from airflow_cloudfiles.engine.formats.base import BadRecord
+from airflow_cloudfiles.engine.intake.opening import own_locations
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading import bad_records
 from airflow_cloudfiles.engine.reading.bad_records import BadRecordWriter
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream.own_locations import own_locations
 
 STREAM = "{}"
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
-from airflow_cloudfiles.engine.schema.evolution import SchemaChange, diff, evolve
+from airflow_cloudfiles.engine.schema.inference import SchemaChange, diff, evolve
 
 
 def _structs(inner):

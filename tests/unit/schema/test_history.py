@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.diff import SchemaChange, paths_of, type_text
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.schema.log import SchemaLog
-from airflow_cloudfiles.engine.state.entry_format import encode_entry
+from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.storage import open_store
 
 SOURCE = "file:///landing/orders"

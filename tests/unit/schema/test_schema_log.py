@@ -13,7 +13,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion, full_schema
-from airflow_cloudfiles.engine.state.entry_format import encode_entry
+from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.storage import open_store
 
 _SOURCE = "file:///landing/flights"

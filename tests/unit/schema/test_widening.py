@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
-from airflow_cloudfiles.engine.schema.evolution import diff
+from airflow_cloudfiles.engine.schema.inference import diff
 from airflow_cloudfiles.engine.schema.widening import can_widen, widen, wider_type
 
 LEAVES = {

@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.spark import checkpoint_healing
 from airflow_cloudfiles.engine.state import spark_checkpoint
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.position import position
+from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from tests.support.damage import damages
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
 from airflow_cloudfiles.engine.files import FileEntry, Offset
-from airflow_cloudfiles.engine.state.entry_format import encode_entry
 from airflow_cloudfiles.engine.state.file_log import (
     BASELINE,
     COMPLETE,
@@ -20,6 +19,7 @@ from airflow_cloudfiles.engine.state.file_log import (
     decode_files,
     encode_files,
 )
+from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.storage import open_store
 
 FIRST = "_source/files/" + "0" * 20

@@ -15,8 +15,8 @@ from airflow_cloudfiles.engine.errors import (
     StateError,
     StateUnreachableError,
 )
-from airflow_cloudfiles.engine.state.entry_format import decode_entry, encode_entry
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
+from airflow_cloudfiles.engine.state.packs import decode_entry, encode_entry
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.testing import FailingStore, Fault
 

@@ -14,8 +14,8 @@ from airflow_cloudfiles.engine.errors import (
     StateUnreachableError,
 )
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, ReadLimit
-from airflow_cloudfiles.engine.state.entry_format import encode_entry
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
+from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from airflow_cloudfiles.engine.delta.schema import delta_schema
+from airflow_cloudfiles.engine.delta.read.columns import delta_schema
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
     SchemaHintError,

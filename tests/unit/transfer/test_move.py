@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.state.metadata import KEY, open_metadata, read_metadata
-from airflow_cloudfiles.engine.state.position import position
+from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.transfer import fences, move
 from airflow_cloudfiles.engine.transfer.move import move_state

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from airflow_cloudfiles.engine.delta.data_files import DataFile
-    from airflow_cloudfiles.engine.delta.widening import WideningRule
+    from airflow_cloudfiles.engine.delta.write.evolve import WideningRule
 
 SUPERSEDED: Final = "superseded_rows"
 MERGED: Final = (*COUNTS, SUPERSEDED)

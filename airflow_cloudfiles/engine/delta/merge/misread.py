@@ -25,12 +25,10 @@ from deltalake import ColumnProperties, WriterProperties
 from pyspark.sql.types import ArrayType, BinaryType, DataType, DecimalType, MapType, StructType
 
 from airflow_cloudfiles.engine.delta.merge_schema import partners
-from airflow_cloudfiles.engine.delta.read.columns import physical_name
+from airflow_cloudfiles.engine.delta.read.columns import physical_name, rows_columns
 from airflow_cloudfiles.engine.delta.read.log import locate
-from airflow_cloudfiles.engine.delta.read.rules import require_library
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.delta.read.table_state import TableState
-from airflow_cloudfiles.engine.delta.schema import rows_columns
+from airflow_cloudfiles.engine.delta.read.table_state import TableState, require_library
 from airflow_cloudfiles.engine.delta.statistics import Leaf, leaves_of
 from airflow_cloudfiles.engine.errors import SinkError, UnsupportedTableError
 from airflow_cloudfiles.engine.files import FileEntry

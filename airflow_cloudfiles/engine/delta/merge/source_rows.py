@@ -30,7 +30,7 @@ from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.rule import BoundRule
 from airflow_cloudfiles.engine.delta.merge_schema import partners
 from airflow_cloudfiles.engine.delta.predicates import holds
-from airflow_cloudfiles.engine.delta.schema import delta_schema, rows_columns
+from airflow_cloudfiles.engine.delta.read.columns import delta_schema, rows_columns
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.delta.write.rows import require_texts, require_values
 from airflow_cloudfiles.engine.errors import SinkError

@@ -41,8 +41,8 @@ from airflow_cloudfiles.engine.delta.read.actions import (
     Protocol,
     RemoveFile,
     decode,
+    require_readable,
 )
-from airflow_cloudfiles.engine.delta.read.features import require_readable
 from airflow_cloudfiles.engine.delta.read.log import (
     LOG,
     Checkpoint,

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from airflow_cloudfiles.engine.delta.read.features import require_readable
+from airflow_cloudfiles.engine.delta.read.actions import require_readable
 from airflow_cloudfiles.engine.delta.read.log import LogListing, list_log_after
 from airflow_cloudfiles.engine.delta.read.snapshot import PARALLEL_REQUESTS
 from airflow_cloudfiles.engine.delta.stream.offsets import other_table

@@ -19,11 +19,6 @@ from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge_schema import SOURCE_NAME
 from airflow_cloudfiles.engine.delta.opening import open_existing
 from airflow_cloudfiles.engine.delta.read.columns import ID, PHYSICAL_NAME, without_internals
-from airflow_cloudfiles.engine.delta.read.rules import (
-    features_of_types,
-    require_appendable,
-    with_features,
-)
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.delta.read.table_state import (
     MAX_ID,
@@ -31,6 +26,9 @@ from airflow_cloudfiles.engine.delta.read.table_state import (
     WIDENING,
     WIDENS,
     TableState,
+    features_of_types,
+    require_appendable,
+    with_features,
 )
 from airflow_cloudfiles.engine.delta.write.evolve import write_metadata
 from airflow_cloudfiles.engine.delta.write.layout import evolved_state

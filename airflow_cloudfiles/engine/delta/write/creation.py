@@ -24,9 +24,15 @@ from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge_schema import SOURCE_NAME
 from airflow_cloudfiles.engine.delta.opening import load_table
 from airflow_cloudfiles.engine.delta.read.actions import Metadata, Protocol
-from airflow_cloudfiles.engine.delta.read.rules import features_of_types, with_features
-from airflow_cloudfiles.engine.delta.read.table_state import MODE, WIDENING, WIDENS, TableState
-from airflow_cloudfiles.engine.delta.schema import check_columns, delta_schema, rows_columns
+from airflow_cloudfiles.engine.delta.read.columns import check_columns, delta_schema, rows_columns
+from airflow_cloudfiles.engine.delta.read.table_state import (
+    MODE,
+    WIDENING,
+    WIDENS,
+    TableState,
+    features_of_types,
+    with_features,
+)
 from airflow_cloudfiles.engine.delta.write.layout import evolved_state
 from airflow_cloudfiles.engine.delta.write.log_commit import write_version
 from airflow_cloudfiles.engine.delta.write.rows import can_partition

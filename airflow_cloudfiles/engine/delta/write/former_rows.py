@@ -22,9 +22,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,8 +36,7 @@ from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, FileSettings
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.log import decoded
-from airflow_cloudfiles.engine.delta.read.rules import require_library
-from airflow_cloudfiles.engine.delta.read.table_state import TableState
+from airflow_cloudfiles.engine.delta.read.table_state import TableState, require_library
 from airflow_cloudfiles.engine.delta.rewrite import BATCH_ROWS, TableFile
 from airflow_cloudfiles.engine.delta.write.layout import physical_path
 from airflow_cloudfiles.engine.delta.write.log_commit import add_actions, commit_version
@@ -49,12 +47,11 @@ from airflow_cloudfiles.engine.delta.write.partitioned import (
 from airflow_cloudfiles.engine.delta.write.rows import folder_name
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.intake.source_path import root_of
+from airflow_cloudfiles.engine.intake.opening import root_of
 from airflow_cloudfiles.engine.messages import counted, few
 from airflow_cloudfiles.engine.names import dotted
 from airflow_cloudfiles.engine.reading.file_metadata import file_path
 from airflow_cloudfiles.engine.state.file_log import FileLog
-from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.state.plan_log import PREFIX as PLANS
 
@@ -62,7 +59,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import Transaction
 
-    from airflow_cloudfiles.engine.delta.commit import Appender
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 REPLACED: Final = "replaced_rows"
@@ -83,21 +79,19 @@ class FormerRows:
     files: frozenset[str]
 
 
-def replaced_by(state: ObjectStore, batch: int) -> tuple[FormerRows, ...]:
-    """Find which rows the commit of a micro-batch replaces; none where no file is replayed.
+def replaced_by(state: ObjectStore, source: str, batch: int) -> tuple[FormerRows, ...]:
+    """Find which rows the commit of a micro-batch replaces.
 
     Args:
-        state: The checkpoint location.
+        state: The checkpoint location, of a stream with operations on files.
+        source: The source, as the state names it.
         batch: Number of the batch, which is that of its plan.
     """
-    metadata = read_metadata(state)
-    if metadata is None or not metadata.has_operations:
-        return ()
     plan = NumberedLog(state, PLANS, is_packed=True).find(batch)
     if plan is None:
         return ()
     start, end = Offset.from_json(plan.header["start"]), Offset.from_json(plan.header["end"])
-    log, root = FileLog(state), root_of(metadata.source)
+    log, root = FileLog(state), root_of(source)
     excluded = log.operations.excluded(start.entry)
     found: dict[tuple[str, ...], set[str]] = {}
     for each in log.operations.after(start.entry - 1):
@@ -148,23 +142,17 @@ def require_rows(table: DeltaTable, target: str, former: FormerRows) -> None:
         )
 
 
-def refuse_former(former: Sequence[FormerRows], target: str, why: str) -> None:
+def refuse_former(former: Sequence[FormerRows], target: str, why: str) -> NoReturn:
     """Refuse to commit a batch whose rows would have to replace others.
 
     Raises:
-        SinkError: There are such rows.
+        SinkError: Always.
     """
-    if former:
-        files = sorted(name for each in former for name in each.files)
-        raise SinkError(
-            f"The former rows of {few(files)} cannot be replaced in {target}, because {why}. Leave "
-            "these files out with `cloudfiles file skip`, and replay them with --append."
-        )
-
-
-def replacing(former: Sequence[FormerRows]) -> Appender | None:
-    """How a batch is committed that replaces rows; `None` where it replaces none."""
-    return partial(replace_former, former=former) if former else None
+    files = sorted(name for each in former for name in each.files)
+    raise SinkError(
+        f"The former rows of {few(files)} cannot be replaced in {target}, because {why}. Leave "
+        "these files out with `cloudfiles file skip`, and replay them with --append."
+    )
 
 
 def replace_former(  # noqa: PLR0913 - as `append_files`

@@ -34,9 +34,9 @@ from airflow_cloudfiles.engine.delta.read.columns import (
     PHYSICAL_NAME,
     arrow_type,
     physical_name,
+    rows_columns,
 )
 from airflow_cloudfiles.engine.delta.read.table_state import MAX_ID, TableState
-from airflow_cloudfiles.engine.delta.schema import rows_columns
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, dotted
 from airflow_cloudfiles.engine.types import inside_of, with_inside

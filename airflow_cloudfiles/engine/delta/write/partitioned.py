@@ -21,9 +21,8 @@ from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import FileSettings
 from airflow_cloudfiles.engine.delta.read.actions import AddFile
 from airflow_cloudfiles.engine.delta.read.columns import physical_name
-from airflow_cloudfiles.engine.delta.read.rules import require_library
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.delta.read.table_state import TableState
+from airflow_cloudfiles.engine.delta.read.table_state import TableState, require_library
 from airflow_cloudfiles.engine.delta.rewrite import REPLACE_TRIES, TableFile, TableSnapshot
 from airflow_cloudfiles.engine.delta.write.evolve import Evolution, layout_for
 from airflow_cloudfiles.engine.delta.write.layout import physical_path

@@ -34,7 +34,7 @@ from airflow_cloudfiles.engine.errors import StateError, StateLockedError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.clock import SKEW_SECONDS, Moment, now_us
+from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS, Moment, now_us
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.event_log.log import EventLog, Look

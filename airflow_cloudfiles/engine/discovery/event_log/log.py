@@ -35,7 +35,7 @@ from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.state.numbered_log import MET_SECONDS, NumberedLog
 from airflow_cloudfiles.engine.state.packs import FOLDER, parse_name, widest
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
-from airflow_cloudfiles.engine.storage.clock import Moment
+from airflow_cloudfiles.engine.storage.base import Moment
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD

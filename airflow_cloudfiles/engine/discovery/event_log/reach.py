@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.discovery.event_log import description
 from airflow_cloudfiles.engine.discovery.event_log.log import PREFIX
 from airflow_cloudfiles.engine.discovery.event_log.retention import parts_of
 from airflow_cloudfiles.engine.state.compaction import Folder
-from airflow_cloudfiles.engine.storage.clock import SKEW_SECONDS
+from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 if TYPE_CHECKING:

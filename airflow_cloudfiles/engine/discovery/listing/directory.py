@@ -20,19 +20,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.discovery.filters import is_hidden
-from airflow_cloudfiles.engine.discovery.listing.choice import (
-    Choice,
-    Circumstances,
-    answers_something,
-    choose,
-)
 from airflow_cloudfiles.engine.discovery.listing.cutting import check_order
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyOrder, KeyRange
 from airflow_cloudfiles.engine.discovery.listing.ranges import Readers, not_listed, order_of
 from airflow_cloudfiles.engine.discovery.listing.run import (
     PROGRESS_SECONDS,
+    Choice,
+    Circumstances,
     ListingReport,
     ListingRun,
+    answers_something,
+    choose,
 )
 from airflow_cloudfiles.engine.discovery.listing.state import (
     IncrementalPlan,

@@ -39,8 +39,7 @@ from airflow_cloudfiles.engine.discovery.listing.edges import (
 )
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
-from airflow_cloudfiles.engine.storage.clock import SKEW_SECONDS
+from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS, ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal

@@ -30,10 +30,10 @@ import pyarrow.compute as pc
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.formats.avro.container import AvroBlock, AvroDamagedError, Container
 from airflow_cloudfiles.engine.formats.avro.schema import KEY, VALUE, AvroNode, parse_schema
+from airflow_cloudfiles.engine.formats.base import validity
 from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar
 from airflow_cloudfiles.engine.formats.columnar.infer import ColumnarInference, add_new
 from airflow_cloudfiles.engine.formats.columnar.reader import Chunk, ColumnarFile, ColumnarReader
-from airflow_cloudfiles.engine.formats.line_blocks import validity
 from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
 
 if TYPE_CHECKING:

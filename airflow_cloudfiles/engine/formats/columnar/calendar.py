@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.formats.columnar.types import is_list
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from airflow_cloudfiles.engine.formats.line_blocks import Int64s
+    from airflow_cloudfiles.engine.formats.base import Int64s
     from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions, RebaseMode
 
 _VERSION: Final = b"org.apache.spark.version"

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_cloudfiles.engine.formats.base import Bools, is_utf8
 from airflow_cloudfiles.engine.formats.columnar.types import is_bytes, is_text
-from airflow_cloudfiles.engine.formats.line_blocks import Bools, is_utf8
 
 Cast = tuple[pa.Array, Bools | None]
 """An array of the column's type, and which values do not fit (they are null); `None`: all fit."""

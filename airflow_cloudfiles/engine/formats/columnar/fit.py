@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from airflow_cloudfiles.engine.formats.base import Bools, Int32s, validity
 from airflow_cloudfiles.engine.formats.columnar import nested
 from airflow_cloudfiles.engine.formats.columnar import strings as json_strings
 from airflow_cloudfiles.engine.formats.columnar.casts import Cast, Rule, find_rule, without
@@ -32,7 +33,6 @@ from airflow_cloudfiles.engine.formats.columnar.types import (
     plain_type,
 )
 from airflow_cloudfiles.engine.formats.columnar.variant import assemble
-from airflow_cloudfiles.engine.formats.line_blocks import Bools, Int32s, validity
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.types import (
     NO_ROOM,

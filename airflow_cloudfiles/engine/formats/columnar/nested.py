@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_cloudfiles.engine.formats.base import Int32s, validity
 from airflow_cloudfiles.engine.formats.columnar.types import plain_type
-from airflow_cloudfiles.engine.formats.line_blocks import Int32s, validity
 
 
 def plain(array: pa.Array) -> pa.Array:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.formats.line_blocks import Bools
+    from airflow_cloudfiles.engine.formats.base import Bools
 
 BATCH_BYTES: Final = 16 * 2**20
 """About what a batch takes in memory: large enough to vectorise, small enough for a task."""

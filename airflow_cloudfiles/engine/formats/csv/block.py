@@ -27,8 +27,8 @@ from airflow_cloudfiles.engine.formats.tables.reader import Rescued
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from airflow_cloudfiles.engine.formats.base import Positions
     from airflow_cloudfiles.engine.formats.csv.columns import PlainReader
-    from airflow_cloudfiles.engine.formats.line_blocks import Positions
     from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast
     from airflow_cloudfiles.engine.formats.tables.reader import FileColumns, RowRules
 

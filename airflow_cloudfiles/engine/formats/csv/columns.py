@@ -24,7 +24,7 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, DoubleType, Flo
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.csv.tokens import BLANKS
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
+from airflow_cloudfiles.engine.formats.record_policy import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.scalars.strings import (
     Convert,
     to_boolean,

@@ -20,7 +20,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airflow_cloudfiles.engine.formats.line_blocks import Bools, Bytes, Positions
+    from airflow_cloudfiles.engine.formats.base import Bools, Bytes, Positions
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
 PLAIN: Final = 0

@@ -19,7 +19,7 @@ from airflow_cloudfiles.engine.formats.csv.tokens import BLANKS, Tokenizer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_cloudfiles.engine.formats.line_blocks import Bytes, Positions
+    from airflow_cloudfiles.engine.formats.base import Bytes, Positions
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
 BLOCK_BYTES: Final = 16 * 2**20

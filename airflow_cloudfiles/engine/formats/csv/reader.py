@@ -15,8 +15,7 @@ from airflow_cloudfiles.engine.formats.csv.block import CsvBlock, CsvParsing, re
 from airflow_cloudfiles.engine.formats.csv.columns import CsvConverters, PlainReader
 from airflow_cloudfiles.engine.formats.csv.parts import FileParts
 from airflow_cloudfiles.engine.formats.csv.tokens import Tokenizer
-from airflow_cloudfiles.engine.formats.record_policy import RecordOutcomes
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
+from airflow_cloudfiles.engine.formats.record_policy import NumberRule, RecordOutcomes
 from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast
 from airflow_cloudfiles.engine.formats.tables.reader import FileColumns, TableReader, safe_names
 from airflow_cloudfiles.engine.types import to_arrow

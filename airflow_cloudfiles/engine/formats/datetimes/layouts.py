@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from airflow_cloudfiles.engine.formats.base import Bools, Bytes, Int64s
 from airflow_cloudfiles.engine.formats.datetimes.default_format import offset_of
 from airflow_cloudfiles.engine.formats.datetimes.java import (
     Letters,
@@ -26,7 +27,6 @@ from airflow_cloudfiles.engine.formats.datetimes.java import (
     split_pattern,
 )
 from airflow_cloudfiles.engine.formats.datetimes.names import Locale
-from airflow_cloudfiles.engine.formats.line_blocks import Bools, Bytes, Int64s
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -105,14 +105,12 @@ _JAVA_NAMES: Final = {"us": "en-us", "locale.us": "en-us"}
 """The documented default of the option, which is the name of a constant of Java."""
 
 
-def find_locale(tag: str | None) -> Locale:
-    """The locale of an option's value, such as `de-DE`, `de_DE` or `de`; `None` is `en-US`.
+def find_locale(tag: str) -> Locale:
+    """Find the locale of an option's value, such as `de-DE`, `de_DE` or `de`.
 
     Raises:
         OptionError: It is none of those that are known here.
     """
-    if tag is None:
-        return ENGLISH
     name = tag.strip().lower().replace("_", "-")
     found = _BY_TAG.get(_JAVA_NAMES.get(name, name)) or _BY_LANGUAGE.get(name)
     if found is None:

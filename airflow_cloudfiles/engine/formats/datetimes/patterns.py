@@ -10,6 +10,7 @@ a time of day or a zone fits only at midnight UTC; a fraction finer than a micro
 from __future__ import annotations
 
 from datetime import UTC
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -32,7 +33,7 @@ from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale, f
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_cloudfiles.engine.formats.line_blocks import Bools, Int64s
+    from airflow_cloudfiles.engine.formats.base import Bools, Int64s
     from airflow_cloudfiles.engine.options.formats.base import StringValueOptions
 
 _DATE: Final = "yyyy-MM-dd"
@@ -72,7 +73,7 @@ class TimePatterns:
         exact: bool = True,
     ) -> None:
         self._exact = exact
-        language = find_locale(locale)
+        language = ENGLISH if locale is None else find_locale(locale)
         zone = UTC if time_zone is None else find_zone(time_zone.strip())
         if zone is None:
             raise OptionError(
@@ -84,13 +85,23 @@ class TimePatterns:
         self._date = _compiled("dateFormat", date, language)
         self._timestamp = _compiled("timestampFormat", timestamp, language)
         self._local = _compiled("timestampNTZFormat", timestamp_ntz, ENGLISH)
-        self._date_layouts = Layouts((_DATE,) if date is None else (date,), language)
-        self._timestamp_layouts = Layouts(
-            _TIMESTAMP if timestamp is None else (timestamp,), language
-        )
-        self._local_layouts = Layouts(
-            _LOCAL if timestamp_ntz is None else (timestamp_ntz,), ENGLISH
-        )
+        self._of_dates = (_DATE,) if date is None else (date,)
+        self._of_timestamps = _TIMESTAMP if timestamp is None else (timestamp,)
+        self._of_local = _LOCAL if timestamp_ntz is None else (timestamp_ntz,)
+
+    # Made when they are needed: many readers meet no dates.
+
+    @cached_property
+    def _date_layouts(self) -> Layouts:
+        return Layouts(self._of_dates, self.locale)
+
+    @cached_property
+    def _timestamp_layouts(self) -> Layouts:
+        return Layouts(self._of_timestamps, self.locale)
+
+    @cached_property
+    def _local_layouts(self) -> Layouts:
+        return Layouts(self._of_local, ENGLISH)
 
     @classmethod
     def of(

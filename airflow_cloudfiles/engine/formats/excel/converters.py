@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.excel.cells import Kind
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
+from airflow_cloudfiles.engine.formats.record_policy import NumberRule
 from airflow_cloudfiles.engine.formats.scalars.string_casts import NONE, Cast
 from airflow_cloudfiles.engine.formats.scalars.strings import (
     JAVA_NUMBER,
@@ -43,7 +43,7 @@ from airflow_cloudfiles.engine.formats.scalars.strings import (
 from airflow_cloudfiles.engine.types import short_type
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.formats.line_blocks import Bytes, Positions
+    from airflow_cloudfiles.engine.formats.base import Bytes, Positions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 
 _ZEROS: Final = r"^[+-]?0[0-9]"

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.formats.excel.cells import Kind
 from airflow_cloudfiles.engine.formats.excel.converters import CellConverters, kept_digits
 from airflow_cloudfiles.engine.formats.excel.workbook import names_of, tables
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK
+from airflow_cloudfiles.engine.formats.record_policy import SPARK
 from airflow_cloudfiles.engine.formats.scalars.strings import decimal_type
 from airflow_cloudfiles.engine.formats.tables.inference import STRING, TableInference
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types

@@ -26,8 +26,11 @@ from airflow_cloudfiles.engine.formats.excel.converters import CellConverters
 from airflow_cloudfiles.engine.formats.excel.workbook import FORMAT, names_of, open_workbook, tables
 from airflow_cloudfiles.engine.formats.fixed_columns import SHEETS, FixedColumnsReader
 from airflow_cloudfiles.engine.formats.new_fields import cut_sample
-from airflow_cloudfiles.engine.formats.record_policy import MISFIT_REASON, RecordOutcomes
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
+from airflow_cloudfiles.engine.formats.record_policy import (
+    MISFIT_REASON,
+    NumberRule,
+    RecordOutcomes,
+)
 from airflow_cloudfiles.engine.formats.tables.reader import Rescued, TableReader
 from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME
 from airflow_cloudfiles.engine.types import to_arrow
@@ -37,10 +40,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.formats.base import OpenedFile
+    from airflow_cloudfiles.engine.formats.base import OpenedFile, Positions
     from airflow_cloudfiles.engine.formats.excel.converters import CellCast
     from airflow_cloudfiles.engine.formats.excel.rows import Rows, Table
-    from airflow_cloudfiles.engine.formats.line_blocks import Positions
     from airflow_cloudfiles.engine.formats.tables.reader import FileColumns, RowRules
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions

@@ -17,7 +17,7 @@ import pyarrow as pa
 from airflow_cloudfiles.engine.formats.excel.cells import MAX_COLUMNS, MAX_ROWS, Cells, Kind
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.formats.line_blocks import Bytes, Positions
+    from airflow_cloudfiles.engine.formats.base import Bytes, Positions
     from airflow_cloudfiles.engine.options.formats.excel_address import Address
 
 _MOST_ROWS: Final = 2**16

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.formats.line_blocks import Bools, Bytes, Positions, validity
+from airflow_cloudfiles.engine.formats.base import Bools, Bytes, Positions, validity
 from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
     from airflow_cloudfiles.engine.formats.json.shape import JsonLeaf
-    from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
+    from airflow_cloudfiles.engine.formats.record_policy import NumberRule
 
 
 _STRINGS: Final = msgspec.json.Decoder(list[str])

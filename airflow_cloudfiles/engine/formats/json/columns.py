@@ -18,6 +18,7 @@ import pyarrow as pa
 from msgspec import UNSET
 from msgspec.structs import astuple
 
+from airflow_cloudfiles.engine.formats.base import Int32s, Positions, validity
 from airflow_cloudfiles.engine.formats.json import casts as json_casts
 from airflow_cloudfiles.engine.formats.json.casts import JsonValues
 from airflow_cloudfiles.engine.formats.json.shape import (
@@ -27,7 +28,6 @@ from airflow_cloudfiles.engine.formats.json.shape import (
     JsonShape,
     JsonStruct,
 )
-from airflow_cloudfiles.engine.formats.line_blocks import Int32s, Positions, validity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

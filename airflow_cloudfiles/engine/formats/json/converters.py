@@ -39,7 +39,7 @@ from airflow_cloudfiles.engine.formats.datetimes.default_format import numbered_
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.json.tokens import Grammar
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
+from airflow_cloudfiles.engine.formats.record_policy import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.scalars.strings import (
     INTEGER_BITS,
     MISFIT,

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts
-from airflow_cloudfiles.engine.formats.json import lines as json_lines
+from airflow_cloudfiles.engine.formats.base import BadRecord, OpenedFile, ReadCounts, is_utf8
+from airflow_cloudfiles.engine.formats.json import tokens as json_lines
 from airflow_cloudfiles.engine.formats.json.converters import json_options
 from airflow_cloudfiles.engine.formats.json.infer import JsonInference
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader
 from airflow_cloudfiles.engine.formats.json.tokens import Grammar, NotJsonError
 from airflow_cloudfiles.engine.formats.json.variant import JsonVariantReader
-from airflow_cloudfiles.engine.formats.line_blocks import is_utf8
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 

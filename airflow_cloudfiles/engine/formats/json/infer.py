@@ -37,8 +37,8 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine import worker_messages
-from airflow_cloudfiles.engine.formats.base import OpenedFile
-from airflow_cloudfiles.engine.formats.json import lines as json_lines
+from airflow_cloudfiles.engine.formats.base import OpenedFile, line_blocks
+from airflow_cloudfiles.engine.formats.json import tokens as json_lines
 from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options
 from airflow_cloudfiles.engine.formats.json.evidence import (
     NULL,
@@ -59,7 +59,6 @@ from airflow_cloudfiles.engine.formats.json.evidence import (
     widen_leaf,
 )
 from airflow_cloudfiles.engine.formats.json.tokens import DEFAULT, Grammar, NotJsonError, key_text
-from airflow_cloudfiles.engine.formats.line_blocks import line_blocks
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.types import is_column_name, seen_part

@@ -30,10 +30,11 @@ from airflow_cloudfiles.engine.formats.base import (
     LinePiece,
     ReadCounts,
     UnknownFields,
+    is_utf8,
     path_end,
     quote,
 )
-from airflow_cloudfiles.engine.formats.json import lines as json_lines
+from airflow_cloudfiles.engine.formats.json import tokens
 from airflow_cloudfiles.engine.formats.json.columns import Finished, LeafColumn, StructColumn
 from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options, scalar_rules
 from airflow_cloudfiles.engine.formats.json.explain import (
@@ -41,16 +42,19 @@ from airflow_cloudfiles.engine.formats.json.explain import (
     JsonExplainer,
     has_repeated_key,
 )
-from airflow_cloudfiles.engine.formats.json.lines import BLANK, count_quotes, printable
 from airflow_cloudfiles.engine.formats.json.shape import UnknownFieldColumns, compile_struct
-from airflow_cloudfiles.engine.formats.json.tokens import NotJsonError
-from airflow_cloudfiles.engine.formats.line_blocks import is_utf8
+from airflow_cloudfiles.engine.formats.json.tokens import (
+    BLANK,
+    NotJsonError,
+    count_quotes,
+    printable,
+)
 from airflow_cloudfiles.engine.formats.record_policy import (
     MISFIT_REASON,
+    NumberRule,
     RecordOutcomes,
     RecordReader,
 )
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 if TYPE_CHECKING:
@@ -121,7 +125,7 @@ class JsonBlock:
 
     def read(self) -> pa.RecordBatch:
         """Read everything."""
-        for begin, end in json_lines.chunks(self._text, json_lines.CHUNK_BYTES):
+        for begin, end in tokens.chunks(self._text, tokens.CHUNK_BYTES):
             self._read_chunk(begin, end)
         self._collect_odd_rows()
         self._raise_for_new_fields()
@@ -140,9 +144,9 @@ class JsonBlock:
     def _read_chunk(self, begin: int, end: int) -> None:
         """Decode some lines at once, or, if that fails, one by one."""
         chunk = self._text[begin:end]
-        lines = json_lines.clean_lines(chunk)
+        lines = tokens.clean_lines(chunk)
         # A decoder that passes over unknown keys does not see that one of them is no text.
-        if lines and (self._policy.rescues or not json_lines.may_have_lone_surrogate(chunk)):
+        if lines and (self._policy.rescues or not tokens.may_have_lone_surrogate(chunk)):
             for extended in (None, self._unknown_fields.extended):
                 rows = _decode_lines(extended.decoder if extended else self._decoder, chunk)
                 if len(rows) == lines:
@@ -166,7 +170,7 @@ class JsonBlock:
                 self._take(extended, taken, taken_begin, begin)
                 taken, taken_begin = [], line_end
                 if line.strip(BLANK):
-                    self._read_odd_line(begin, json_lines.original(line, self._aside))
+                    self._read_odd_line(begin, tokens.original(line, self._aside))
                     extended = self._unknown_fields.extended
                     decode = (extended.decoder if extended else self._decoder).decode
             begin = line_end
@@ -174,9 +178,9 @@ class JsonBlock:
 
     def _is_odd(self, line: bytes) -> bool:
         """Whether a line is to be explained, even if the decoder took it."""
-        if json_lines.may_be_too_deep(line):
+        if tokens.may_be_too_deep(line):
             return True
-        return not self._policy.rescues and json_lines.may_have_lone_surrogate(line)
+        return not self._policy.rescues and tokens.may_have_lone_surrogate(line)
 
     def _take(self, extended: Extended | None, rows: list[object], begin: int, end: int) -> None:
         """Add decoded lines to the columns."""
@@ -196,7 +200,7 @@ class JsonBlock:
     def _read_odd_line(self, begin: int, line: bytes) -> None:
         try:
             found = self._explainer.explain(line)
-            if not self._policy.rescues and json_lines.may_have_lone_surrogate(line):
+            if not self._policy.rescues and tokens.may_have_lone_surrogate(line):
                 self._explainer.check_keys(line)
         except NotJsonError as error:
             self._read_corrupt(begin, line, error)
@@ -410,14 +414,14 @@ class JsonReader(RecordReader):
     def read_records(self, file_uri: str, records: Sequence[bytes]) -> pa.RecordBatch:
         """Read records of one file into one batch, whatever separated them."""
         aside: list[bytes] = []
-        data = json_lines.as_lines(records, self.grammar, aside)
+        data = tokens.as_lines(records, self.grammar, aside)
         return self._read([LinePiece(file_uri, data)], aside)
 
     def _lines(self, data: bytes, aside: list[bytes]) -> bytes:
         separator = self._own.line_sep
         if separator is None:
-            return json_lines.with_line_breaks(data)
-        return json_lines.as_lines(data.split(separator.encode()), self.grammar, aside)
+            return tokens.with_line_breaks(data)
+        return tokens.as_lines(data.split(separator.encode()), self.grammar, aside)
 
     def _read(self, lines: Sequence[LinePiece], aside: list[bytes]) -> pa.RecordBatch:
         explainer = JsonExplainer(

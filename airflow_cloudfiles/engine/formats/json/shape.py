@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.formats.json.converters import (
     JsonScalarRules,
     converter,
 )
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
+from airflow_cloudfiles.engine.formats.record_policy import SPARK, NumberRule
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.types import NO_ROOM, ROOM, Room, is_column_name, short_type
 

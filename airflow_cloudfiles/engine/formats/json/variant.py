@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from airflow_cloudfiles.engine.formats.base import LinePiece, path_end
-from airflow_cloudfiles.engine.formats.json import lines as json_lines
+from airflow_cloudfiles.engine.formats.json import tokens as json_lines
 from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options
-from airflow_cloudfiles.engine.formats.json.lines import printable
-from airflow_cloudfiles.engine.formats.json.tokens import NotJsonError
+from airflow_cloudfiles.engine.formats.json.tokens import NotJsonError, printable
 from airflow_cloudfiles.engine.formats.record_policy import (
     RecordOutcomes,
     RecordReader,

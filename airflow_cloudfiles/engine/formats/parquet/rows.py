@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     import pyarrow.parquet as pq
 
-    from airflow_cloudfiles.engine.formats.line_blocks import Int64s
+    from airflow_cloudfiles.engine.formats.base import Int64s
 
 MOST_BATCH_BYTES: Final = 2 * BATCH_BYTES
 """What the rows that are read at once take, at most, unless a single one takes more."""

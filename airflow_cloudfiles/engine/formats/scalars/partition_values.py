@@ -15,7 +15,7 @@ from pyspark.sql.types import DecimalType
 
 from airflow_cloudfiles.engine.formats.datetimes import default_format
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
+from airflow_cloudfiles.engine.formats.record_policy import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.scalars.strings import (
     MISFIT,
     Convert,

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
+from airflow_cloudfiles.engine.formats.record_policy import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_cloudfiles.engine.formats.base import Positions
     from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
-    from airflow_cloudfiles.engine.formats.line_blocks import Positions
     from airflow_cloudfiles.engine.formats.scalars.strings import Convert
 
 NONE: Final[Positions] = np.empty(0, np.int64)

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
+from airflow_cloudfiles.engine.formats.record_policy import NumberRule
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION
 
 Convert = Callable[[str], object]

@@ -36,7 +36,7 @@ from airflow_cloudfiles.engine.types import is_column_name, missing_fields
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.formats.line_blocks import Positions
+    from airflow_cloudfiles.engine.formats.base import Positions
     from airflow_cloudfiles.engine.names import NameMatcher
 
 

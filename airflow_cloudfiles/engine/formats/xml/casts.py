@@ -29,9 +29,9 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats.base import Bools
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
-from airflow_cloudfiles.engine.formats.line_blocks import Bools
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import SPARK, NumberRule
+from airflow_cloudfiles.engine.formats.record_policy import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.scalars.strings import (
     INTEGER_BITS,
     JAVA_NUMBER,

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.formats.line_blocks import Bools, Positions, validity
+from airflow_cloudfiles.engine.formats.base import Bools, Positions, validity
 from airflow_cloudfiles.engine.formats.xml.found import Found, NodeValues
 from airflow_cloudfiles.engine.formats.xml.layouts import MOST_PIECES, Layout, LayoutRows, Layouts
 from airflow_cloudfiles.engine.formats.xml.pieces import (

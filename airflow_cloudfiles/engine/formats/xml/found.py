@@ -16,7 +16,7 @@ from airflow_cloudfiles.engine.formats.xml.shape import NOWHERE, SchemaNodes
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from airflow_cloudfiles.engine.formats.line_blocks import Bools, Positions
+    from airflow_cloudfiles.engine.formats.base import Bools, Positions
     from airflow_cloudfiles.engine.formats.xml.pieces import Elements
     from airflow_cloudfiles.engine.formats.xml.values import Values
 

@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.formats.xml.values import Values, are_blank
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from airflow_cloudfiles.engine.formats.line_blocks import Bools, Positions
+    from airflow_cloudfiles.engine.formats.base import Bools, Positions
     from airflow_cloudfiles.engine.formats.xml.found import Found
     from airflow_cloudfiles.engine.formats.xml.rows import CutRows
     from airflow_cloudfiles.engine.formats.xml.shape import SchemaNodes

@@ -25,11 +25,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.formats.line_blocks import is_utf8
+from airflow_cloudfiles.engine.formats.base import is_utf8
 from airflow_cloudfiles.engine.formats.xml.values import not_references
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.formats.line_blocks import Bools, Bytes, Int8s, Int32s, Positions
+    from airflow_cloudfiles.engine.formats.base import Bools, Bytes, Int8s, Int32s, Positions
 
 _MOST_PIECES: Final = 50_000
 """Past this, markup holds data; what was learnt is forgotten to bound the memory."""

@@ -29,11 +29,11 @@ from airflow_cloudfiles.engine.formats.base import (
 )
 from airflow_cloudfiles.engine.formats.record_policy import (
     MISFIT_REASON,
+    NumberRule,
     RecordOutcomes,
     RecordReader,
     require_variant_column,
 )
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
 from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml.columns import Columns, Taken
 from airflow_cloudfiles.engine.formats.xml.explain import (
@@ -50,7 +50,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_cloudfiles.engine.formats.line_blocks import Positions
+    from airflow_cloudfiles.engine.formats.base import Positions
     from airflow_cloudfiles.engine.formats.xml.rows import Rows
     from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 

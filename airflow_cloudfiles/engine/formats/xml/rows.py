@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from airflow_cloudfiles.engine.formats.base import OpenedFile
-    from airflow_cloudfiles.engine.formats.line_blocks import Bytes, Positions
+    from airflow_cloudfiles.engine.formats.base import Bytes, OpenedFile, Positions
 
     Words = npt.NDArray[np.uint64]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from airflow_cloudfiles.engine.formats.line_blocks import Positions
+    from airflow_cloudfiles.engine.formats.base import Positions
     from airflow_cloudfiles.engine.formats.scalars.strings import Convert
 
 

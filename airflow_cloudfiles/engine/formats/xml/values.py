@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from airflow_cloudfiles.engine.formats.xml.tree import SPACE
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.formats.line_blocks import Bools, Bytes, Positions
+    from airflow_cloudfiles.engine.formats.base import Bools, Bytes, Positions
     from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 
 _REFERENCE: Final = re.compile(r"&(?:(lt|gt|amp|quot|apos)|#([0-9]{1,7})|#x([0-9A-Fa-f]{1,6}));")

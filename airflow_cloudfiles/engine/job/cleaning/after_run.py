@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.cleaning.clean import Cleaning, CleaningReport, clean
 from airflow_cloudfiles.engine.errors import CloudFilesError
-from airflow_cloudfiles.engine.intake.source_path import locate
+from airflow_cloudfiles.engine.intake.opening import locate
 from airflow_cloudfiles.engine.job.target import check_before_run
 from airflow_cloudfiles.engine.messages import sentence
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.storage import open_store
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.job.spec import JobSpec
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-    from airflow_cloudfiles.engine.state.position import Position
+    from airflow_cloudfiles.engine.state.sink_log import Position
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _SENTENCES: Final = {

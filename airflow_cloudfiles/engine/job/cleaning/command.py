@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.cleaning.clean import CleaningReport, clean
+from airflow_cloudfiles.engine.cleaning.destination import check_cleaning
 from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.errors import OptionError, StateError
 from airflow_cloudfiles.engine.files import printable_path
@@ -19,7 +20,6 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.stream.own_locations import check_cleaning
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.job.spec import JobSpec

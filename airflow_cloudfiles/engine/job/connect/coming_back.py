@@ -38,7 +38,7 @@ from airflow_cloudfiles.engine.job.connect.server import SparkConnect
 from airflow_cloudfiles.engine.job.counts import add_counts
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.position import position_of_a_job
+from airflow_cloudfiles.engine.state.sink_log import position_of_a_job
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.opening import opened_once
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.job.carry import carry, files_of, stopped_by
 from airflow_cloudfiles.engine.job.connect.batch_lines import BatchLines
+from airflow_cloudfiles.engine.job.counts import carry, files_of, stopped_by
 from airflow_cloudfiles.engine.job.target import new_writer
 
 if TYPE_CHECKING:

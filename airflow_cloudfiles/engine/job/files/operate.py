@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.errors import (
     SinkError,
 )
 from airflow_cloudfiles.engine.intake.file_operations import Asked, Operated, operate
-from airflow_cloudfiles.engine.intake.source_path import root_of
+from airflow_cloudfiles.engine.intake.opening import root_of
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.target import lacks_batch
 from airflow_cloudfiles.engine.names import dotted
@@ -32,9 +32,8 @@ from airflow_cloudfiles.engine.options.metadata_columns import STRUCT
 from airflow_cloudfiles.engine.reading.file_metadata import file_path
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.position import position_of_a_job
 from airflow_cloudfiles.engine.state.run_history import newest_ingest
-from airflow_cloudfiles.engine.state.sink_log import SinkLog
+from airflow_cloudfiles.engine.state.sink_log import SinkLog, position_of_a_job
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.uri import is_iceberg
 

@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.errors import (
     FilesQuarantinedError,
 )
 from airflow_cloudfiles.engine.intake.batch_files import files_named
-from airflow_cloudfiles.engine.intake.source_path import root_of
+from airflow_cloudfiles.engine.intake.opening import root_of
 from airflow_cloudfiles.engine.job.files.operate import operate_on_files
 from airflow_cloudfiles.engine.locks.run_lock import end_releases
 from airflow_cloudfiles.engine.messages import few, sentence

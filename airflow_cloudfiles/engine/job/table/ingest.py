@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.delta.sink_state import application
 from airflow_cloudfiles.engine.delta.stream.offsets import NOWHERE, Backlog, backlog
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, StateConflictError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.job.carry import carry_out
+from airflow_cloudfiles.engine.job.counts import carry_out
 from airflow_cloudfiles.engine.job.target import check_before_run, newest_version
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions, table_options

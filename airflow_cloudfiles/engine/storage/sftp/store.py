@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.base import (
+    SKEW_SECONDS,
     Fingerprint,
     LinkedObjectError,
     ListRequest,
@@ -37,8 +38,8 @@ from airflow_cloudfiles.engine.storage.base import (
     is_version,
     key_bytes,
     key_text,
+    now_us,
 )
-from airflow_cloudfiles.engine.storage.clock import SKEW_SECONDS, now_us
 from airflow_cloudfiles.engine.storage.cloud_errors import OUTCOMES, Call
 from airflow_cloudfiles.engine.storage.flat import key_below
 from airflow_cloudfiles.engine.storage.sftp import session

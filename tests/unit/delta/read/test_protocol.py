@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.read.features import READER_FEATURES
+from airflow_cloudfiles.engine.delta.read.actions import READER_FEATURES
 from airflow_cloudfiles.engine.errors import TargetCorruptedError, UnsupportedTableError
 from tests.support.delta_tables import HandMadeTable, features, read
 

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.delta.optimize import optimize
-from airflow_cloudfiles.engine.delta.schema import rows_columns
+from airflow_cloudfiles.engine.delta.read.columns import rows_columns
 from airflow_cloudfiles.engine.delta.write.alter import rename_column
 from airflow_cloudfiles.engine.delta.write.layout import character_limits
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError

@@ -11,8 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_cloudfiles.engine.delta.commit import check_target
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.read.features import APPEND_FEATURES
-from airflow_cloudfiles.engine.delta.widening import WideningRule
+from airflow_cloudfiles.engine.delta.read.actions import APPEND_FEATURES
+from airflow_cloudfiles.engine.delta.write.evolve import WideningRule
 from airflow_cloudfiles.engine.errors import (
     SchemaMismatchError,
     SinkError,

@@ -13,7 +13,7 @@ from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
 from airflow_cloudfiles.engine.discovery.event_log.reach import UNDRAINED_SECONDS, reach_of
 from airflow_cloudfiles.engine.state.compaction import KEPT
 from airflow_cloudfiles.engine.storage import memory, open_store
-from airflow_cloudfiles.engine.storage.clock import SKEW_SECONDS
+from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS
 
 QUEUE = {"cloudFiles.queueUrl": "https://sqs.eu-central-1.amazonaws.com/1/q"}
 HOUR_US = 3600 * 10**6

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.formats.csv.columns import CsvConverters
 from airflow_cloudfiles.engine.formats.csv.reader import CsvReader
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
+from airflow_cloudfiles.engine.formats.record_policy import NumberRule
 from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast
 from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
 from airflow_cloudfiles.engine.formats.tables.reader import safe_names

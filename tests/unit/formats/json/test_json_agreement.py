@@ -34,7 +34,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.formats.json import lines as json_lines
+from airflow_cloudfiles.engine.formats.json import tokens as json_lines
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece
 from airflow_cloudfiles.engine.formats.json.shape import UnknownFieldColumns
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions

@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.formats.json import infer as json_infer
 from airflow_cloudfiles.engine.formats.json.infer import MAX_DEPTH, JsonInference, parse_line
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
-from airflow_cloudfiles.engine.schema.evolution import evolve
+from airflow_cloudfiles.engine.schema.inference import evolve
 from airflow_cloudfiles.engine.types import (
     canonical_struct,
     merge_structs,

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from airflow_cloudfiles.engine.formats.json.infer import JsonInference
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece, UnknownFields
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.schema.evolution import evolve
-from airflow_cloudfiles.engine.schema.inference import resolve
+from airflow_cloudfiles.engine.schema.inference import evolve, resolve
 from airflow_cloudfiles.engine.types import simple_ddl
 
 _NAMES = st.sampled_from(["a", "A", "b", "c", "", 'q"', "\ud800", "_rescued_data", "p"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.formats.scalars.exact_numbers import NumberRule
+from airflow_cloudfiles.engine.formats.record_policy import NumberRule
 from airflow_cloudfiles.engine.formats.scalars.partition_values import PartitionConverters
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.types import to_arrow
