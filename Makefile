@@ -18,7 +18,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators oldest-spark demo torture test-matrix bench bench-discovery bench-formats bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock audit dist ci clean
+.PHONY: help setup emulators oldest-spark demo torture test-matrix bench bench-discovery bench-formats bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock size audit dist ci clean
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -51,6 +51,7 @@ help:
 	@echo '  make golden        the golden bytes of what the package writes today (tests/golden)'
 	@echo '  make lock          requirements/* from pyproject.toml (UPGRADE=1: the newest versions)'
 	@echo '  make pictures      the pictures of the UI in docs/how-to/pictures, of real runs, with a browser'
+	@echo '  make size          code lines by folder, modules, classes, and the modules that a small run executes'
 	@echo '  make audit         known vulnerabilities of what is pinned (asks api.osv.dev)'
 	@echo '  make dist          the wheel and the source archive, in dist/ (REPOSITORY=https://... for its links)'
 	@echo '  make ci            what CI runs: make test'
@@ -160,6 +161,9 @@ lock:
 		-c requirements/constraints.txt pyproject.toml -o requirements/connect.lock
 	$(COMPILE) --generate-hashes --extra all --group dev \
 		-c requirements/constraints.txt pyproject.toml -o requirements/dev.lock
+
+size: setup
+	@$(BIN)/python scripts/size.py
 
 # Not part of `make test`: what is known of a version changes without a change here.
 audit: setup

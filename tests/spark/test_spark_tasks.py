@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from functools import partial
@@ -18,6 +20,29 @@ from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
 from airflow_cloudfiles.engine.errors import FileMissingError, RunFailedError
 
 pytestmark = pytest.mark.spark
+
+LOST = """
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from airflow_cloudfiles.engine.batches.run import TaskFailed
+from airflow_cloudfiles.engine.batches.spark_tasks import SparkTasks
+from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
+from airflow_cloudfiles.engine.errors import to_record
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+context = spark.sparkContext
+tasks = SparkTasks(lambda: context, "/tables/t")
+written = lambda split: TaskWritten([split], pa.schema([]), {})
+print("WHOLE", [each.files for each in tasks.carry(written, range(3), 0)])
+# Where the driver is told what tasks have added to an accumulator.
+context._accumulatorServer.shutdown()
+context._accumulatorServer.server_close()
+context._jsc.sc().listenerBus().waitUntilEmpty()
+try:
+    print("NOT TOLD", tasks.carry(written, range(3), 1))
+except TaskFailed as failed:
+    print("TOLD", to_record(failed.failure), failed.written)
+"""
 
 
 @pytest.fixture
@@ -98,3 +123,16 @@ def test_a_signal_ends_the_spark_job(
     begun = len([*tmp_path.glob("begun-*")])
     time.sleep(3)
     assert len([*tmp_path.glob("begun-*")]) == begun < 200
+
+
+def test_results_that_spark_could_not_pass_on_are_no_success(tmp_path: Path) -> None:
+    """Spark ends the job as a success, and only logs that an accumulator was not updated."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOST], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "WHOLE [[0], [1], [2]]" in done.stdout
+    assert "NOT TOLD" not in done.stdout
+    told = next(line for line in done.stdout.splitlines() if line.startswith("TOLD"))
+    assert "Spark has lost what 3 tasks of micro-batch 1 wrote" in told
+    assert "RunFailedError" in told
+    assert told.endswith("[None]"), "files may have been written that nobody knows"

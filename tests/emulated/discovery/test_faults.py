@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
+from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
 from airflow_cloudfiles.engine.storage.azure.blobs import AzureStore
 from airflow_cloudfiles.engine.storage.gcp.gcs import GcsStore

@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.discovery.listing.state import load_state, save_s
 from airflow_cloudfiles.engine.errors import InventoryError, ListingError, OptionError
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
+from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import memory
 from airflow_cloudfiles.engine.storage.memory import MemoryStore

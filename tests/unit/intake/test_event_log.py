@@ -16,7 +16,7 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake import announcements
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
+from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.compaction import KEPT
 from airflow_cloudfiles.engine.storage import memory, open_store

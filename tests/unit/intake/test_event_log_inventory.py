@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake import announcements
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
+from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state import file_log
 from airflow_cloudfiles.engine.storage import memory, open_store

@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT, INTAKE_POINTS, PLAN_
 from airflow_cloudfiles.engine.errors import StateUnreachableError
 from airflow_cloudfiles.engine.files import START, ReadLimit
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
+from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.state import file_log
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.storage import open_store

@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.file_state_columns import rows
 from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
+from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state import compaction, metadata, metadata_format, run_history
 from airflow_cloudfiles.engine.state.packs import COPIES

@@ -11,7 +11,7 @@ import pytest
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.ledger import snapshots
 from airflow_cloudfiles.engine.ledger.base import catch_up
-from airflow_cloudfiles.engine.ledger.memory import MemoryLedger
+from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.ledger.opening import cache_folder, open_ledger
 from airflow_cloudfiles.engine.ledger.snapshots import COMPLETE, DATA, PREFIX, maybe_snapshot
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog

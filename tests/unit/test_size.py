@@ -1,0 +1,32 @@
+"""How much of the package a small run executes, and how `make size` counts."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MOST = 130
+"""Modules of ours that a run of one file may execute: a reader has to find the way through them."""
+
+
+@pytest.fixture(scope="module")
+def script(repository: Path) -> dict[str, Any]:
+    return runpy.run_path(str(repository / "scripts" / "size.py"))
+
+
+@pytest.mark.slow
+def test_a_run_of_one_file_executes_few_modules(script: dict[str, Any]) -> None:
+    executed = script["walk"]()
+    way = ("cli.py", "commands/tables/ingest.py", "engine/job/supervisor.py", "engine/job/run.py")
+    assert {*way, "engine/batches/run.py", "engine/delta/commit.py"} <= set(executed)
+    others = ("avro", "csv", "event_log", "excel", "iceberg", "inventory", "promotion", "queues")
+    assert [each for each in executed if any(f"/{name}/" in each for name in others)] == []
+    assert len(executed) <= MOST, executed
+
+
+def test_code_lines_are_those_with_code(script: dict[str, Any]) -> None:
+    text = '"""What\nit is."""\n\nimport os  # why\n\n# A comment.\nTEXT = """a\nb"""\n'
+    assert script["code_lines"](text) == 3
