@@ -24,12 +24,12 @@ from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
 from airflow_cloudfiles.engine.discovery.events.base import FileEvent, Parsed
 from airflow_cloudfiles.engine.discovery.queues.base import Message
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.base import RequestCounter
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.discovery.memory_queue import MemoryQueue
+from tests.support.memory_ledger import MemoryLedger
 
 STREAMS = 200
 ROUNDS = 5

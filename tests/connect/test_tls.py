@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_cloudfiles.engine.errors import SparkServerError
-from airflow_cloudfiles.engine.job.connect.tls import ROOTS
+from airflow_cloudfiles.engine.job.connect.session import ROOTS
 from tests.support.connect_server import each_once, ids, land
 from tests.support.tls import Authority, TlsProxy
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from airflow_cloudfiles import __version__
-from airflow_cloudfiles.hooks.observability.metric_names import COUNTERS, KINDS
+from airflow_cloudfiles.hooks.observability.metrics import COUNTERS, KINDS
 from tests.docs.pages import ROOT, python_blocks
 
 FOLDER = ROOT / "docs/how-to/production"

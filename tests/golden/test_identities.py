@@ -10,9 +10,9 @@ import pytest
 from rocksdict import Options, Rdict
 
 from airflow_cloudfiles.engine.files import FileEntry, FileIdentity
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
 from airflow_cloudfiles.engine.state.file_log import FileBatch, decode_files, encode_files
+from tests.support.memory_ledger import MemoryLedger
 
 CONTENT = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 FILES = (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake.results import Arrivals
-from airflow_cloudfiles.triggers.event_deduplication import EventDeduplication
+from airflow_cloudfiles.triggers.cloud_files import EventDeduplication
 
 pytestmark = pytest.mark.airflow
 

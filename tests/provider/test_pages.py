@@ -30,11 +30,10 @@ from airflow_cloudfiles.engine.schema.proposals import Proposal, ProposedChange,
 from airflow_cloudfiles.engine.state.run_history import encode_report
 from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.plugins import tasks, views
-from airflow_cloudfiles.plugins.app import task_key
+from airflow_cloudfiles.plugins.app import age, page, size, task_key, time
 from airflow_cloudfiles.plugins.cloud_files import PREFIX, CloudFilesPlugin
-from airflow_cloudfiles.plugins.pages import age, page, size, time
-from airflow_cloudfiles.plugins.plots import plots_of
 from airflow_cloudfiles.plugins.tasks import ServerHook, TaskKey, TaskStream
+from airflow_cloudfiles.plugins.views import plots_of
 from tests.support.written_state import WrittenState
 
 pytestmark = pytest.mark.airflow

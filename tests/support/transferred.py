@@ -14,11 +14,11 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import StateMovedError
 from airflow_cloudfiles.engine.files import START, ReadLimit
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.testing import LandingZone
+from tests.support.memory_ledger import MemoryLedger
 
 _PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])
 _SCRIPT = Path(__file__).parents[1] / "unit" / "transfer" / "transferrer.py"

@@ -1,9 +1,9 @@
-"""`cloudfiles state`: what a checkpoint location holds.
+"""`cloudfiles state`: what a checkpoint location holds, packing its logs, and taking it elsewhere.
 
 `cloudfiles state show`, the same as `cloudfiles state`, sums it up; `cloudfiles state files` lists
 the files (`files`), `cloudfiles state runs` the runs (`runs`). They read, and nothing else.
-`cloudfiles state compact` makes it smaller (`compact`). `export`, `import`, `move` and `relocate`
-bring it, or its source, elsewhere (`transfer`).
+`cloudfiles state compact` makes it smaller. `export`, `import`, `move` and `relocate` bring it, or
+its source, elsewhere.
 """
 
 from __future__ import annotations
@@ -12,27 +12,131 @@ import argparse
 import json
 import socket
 from collections import Counter
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, as_text
-from airflow_cloudfiles.commands.state import compact, files, runs, transfer
+from airflow_cloudfiles.commands.state import files, runs
 from airflow_cloudfiles.engine.discovery.listing import state as listing_state
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import START, Offset, printable_path
 from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes
+from airflow_cloudfiles.engine.intake.upkeep import compact
 from airflow_cloudfiles.engine.ledger import snapshots
 from airflow_cloudfiles.engine.locks import run_lock
+from airflow_cloudfiles.engine.options.declared import options_of
+from airflow_cloudfiles.engine.options.discovery import UpkeepOptions
 from airflow_cloudfiles.engine.processes import is_alive
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+from airflow_cloudfiles.engine.transfer.archived import export_state, import_state
+from airflow_cloudfiles.engine.transfer.move import move_state
+from airflow_cloudfiles.engine.transfer.relocate import relocate_source
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands
     from airflow_cloudfiles.engine.storage import ObjectStore
+
+
+def add_transfer(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:
+    """Add the actions."""
+    text = "write the whole state into one archive, with digests"
+    found = add_command(actions, "export", _export, help=text, parents=parents)
+    found.add_argument("--to", metavar="FILE", required=True, help="a file or an object to create")
+    text = "make a state of an archive, in a location that has nothing"
+    found = add_command(actions, "import", _import, help=text, parents=parents)
+    found.add_argument(
+        "--from", dest="archive", metavar="FILE", required=True, help="what export has written"
+    )
+    text = "move the state to another location; the old one refuses every run then"
+    found = add_command(actions, "move", _move, help=text, parents=parents)
+    found.add_argument("--to", metavar="URI", required=True, help="a location that has nothing")
+    _add_relocate(actions, parents)
+
+
+def _add_relocate(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:
+    text = "go on with the same files at another place, under the same relative paths"
+    found = add_command(actions, "relocate", _relocate, help=text, parents=parents)
+    found.add_argument("--source", metavar="URI", required=True, help="where the files are now")
+    found.add_argument("--dry-run", action="store_true", help="only compare, and print counts")
+    found.add_argument(
+        "--sample",
+        type=int,
+        metavar="N",
+        help="look for N recorded files instead of listing the new place",
+    )
+    found.add_argument(
+        "--allow-missing",
+        action="store_true",
+        help="go on although recorded files are not at the new place",
+    )
+    found.add_argument(
+        "--allow-overwrites",
+        action="store_true",
+        help="for streams with cloudFiles.allowOverwrites: the versions at the new place are known",
+    )
+    found.add_argument(
+        "--schema-location", metavar="URI", help="the folder that has _schemas/, if it is another"
+    )
+
+
+def _export(given: argparse.Namespace) -> Outcome:
+    return _outcome(export_state(given.checkpoint_location, given.to))
+
+
+def _import(given: argparse.Namespace) -> Outcome:
+    return _outcome(import_state(given.archive, given.checkpoint_location))
+
+
+def _move(given: argparse.Namespace) -> Outcome:
+    return _outcome(move_state(given.checkpoint_location, given.to))
+
+
+def _relocate(given: argparse.Namespace) -> Outcome:
+    found = relocate_source(
+        given.checkpoint_location,
+        given.source,
+        dry_run=given.dry_run,
+        sample=given.sample,
+        allow_missing=given.allow_missing,
+        allow_overwrites=given.allow_overwrites,
+        schema_location=given.schema_location,
+    )
+    return _outcome(found)
+
+
+def _outcome(done: object) -> Outcome:
+    value = asdict(done)  # type: ignore[call-overload]
+    return Outcome(value, as_text(value))
+
+
+def add_compact(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:
+    """Add the action."""
+    text = "pack old entries of the logs, as jobs do by themselves; no entry is lost by it"
+    found = add_command(actions, "compact", _compact, help=text, parents=parents)
+    found.add_argument(
+        "--dry-run", action="store_true", help="only tell what the first pass would do"
+    )
+    found.add_argument(
+        "--run-retention",
+        metavar="INTERVAL",
+        default="30 days",
+        help="how long specifications and reports of runs stay: '30 days' (the default)",
+    )
+
+
+def _compact(given: argparse.Namespace) -> Outcome:
+    retention = options_of(UpkeepOptions)["run_retention_seconds"]
+    seconds = retention.kind.read("--run-retention", given.run_retention)
+    done = compact(
+        open_store(given.checkpoint_location), retention_seconds=seconds, dry_run=given.dry_run
+    )
+    value = {"is_done": not given.dry_run, **asdict(done)}
+    return Outcome(value, as_text(value))
 
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -45,8 +149,8 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     where.add_argument("--checkpoint-location", metavar="URI", required=True)
     actions = found.add_subparsers(title="actions", metavar="action")
     add_command(actions, "show", _state, help="sum it up (the default)", parents=[shared, where])
-    for action in (files, runs, compact, transfer):
-        action.add_to(actions, [shared, where])
+    for add in (files.add_to, runs.add_to, add_compact, add_transfer):
+        add(actions, [shared, where])
 
 
 def _state(given: argparse.Namespace) -> Outcome:

@@ -1,23 +1,68 @@
-"""How is a run submitted to Kubernetes?
+"""Write what a run on Kubernetes is submitted with.
 
 The driver and the executors are pods of one image, which has this package. The service account of
 a pod is its identity in the cloud (IRSA or Pod Identity on AWS, workload identity on Azure and
 Google Cloud). Where there is none, a pod gets credentials from a secret of Kubernetes, which the
 configuration names and does not hold.
+
+As the part of YAML that JSON is, but for its lines: mappings and lists as indented blocks, and each
+text in quotes that could be taken for something else. So no YAML library is needed to write it.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_cloudfiles.engine.cluster.submission import Resources, Submission
-from airflow_cloudfiles.engine.cluster.yaml_text import to_yaml
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.spark_command import IMAGE_PYTHON, SparkSubmit
 from airflow_cloudfiles.engine.job.spec import JobSpec
+
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9/._-]*")
+_TAKEN_FOR_ELSE = {"true", "false", "yes", "no", "on", "off", "y", "n", "null"}
+
+
+def to_yaml(value: Mapping[str, Any]) -> str:
+    """Write a document."""
+    return "\n".join(_block(value, "")) + "\n"
+
+
+def _block(value: Mapping[str, Any] | Sequence[Any], indent: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _entry(f"{indent}{_scalar(key)}:", each, indent + "  ")
+        return
+    for each in value:
+        if _is_block(each):
+            first, *others = _block(each, indent + "  ")
+            yield f"{indent}- {first.strip()}"
+            yield from others
+        else:
+            yield f"{indent}- {_scalar(each)}"
+
+
+def _entry(start: str, value: Any, indent: str) -> Iterator[str]:
+    if _is_block(value):
+        yield start
+        yield from _block(value, indent)
+    else:
+        yield f"{start} {_scalar(value)}"
+
+
+def _is_block(value: Any) -> bool:
+    return isinstance(value, Mapping | list | tuple) and bool(value)
+
+
+def _scalar(value: Any) -> str:
+    is_plain = isinstance(value, str) and _PLAIN.fullmatch(value)
+    if is_plain and value.lower() not in _TAKEN_FOR_ELSE:
+        return str(value)
+    return json.dumps(value)
+
 
 USER = 185
 """The user of the image that the documentation builds, which is that of Spark's own images."""

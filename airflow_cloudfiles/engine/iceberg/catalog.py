@@ -1,18 +1,24 @@
-"""Which Iceberg table is meant, and how is it reached?
+"""Reach an Iceberg table, so that what is written to a local disk survives a power failure.
 
 `iceberg://<catalog>/<namespace>/<table>`. What the catalog is (SQL, REST, Glue, Hive ...) and how
 it and its storage are reached is configured by pyiceberg's own means, `.pyiceberg.yaml` or
 `PYICEBERG_CATALOG__<NAME>__*` in the environment: credentials pass neither options nor the state.
+
+pyiceberg writes a table's files without syncing them, and the catalog's database syncs itself:
+after a power failure it may name metadata that never reached the disk, and the table is gone. Here
+each file, its name and its folders are synced before the catalog learns of it.
 """
 
 from __future__ import annotations
 
 import functools
+import io
 import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pyiceberg.catalog import load_catalog
@@ -34,6 +40,7 @@ from pyiceberg.exceptions import (
     WaitingForLockException,
 )
 from pyiceberg.io import PY_IO_IMPL
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.utils.config import Config
 
 from airflow_cloudfiles.engine.errors import (
@@ -44,18 +51,57 @@ from airflow_cloudfiles.engine.errors import (
     TargetUnreachableError,
     UnsupportedTableError,
 )
-from airflow_cloudfiles.engine.iceberg import durable_io
+from airflow_cloudfiles.engine.storage.local_disk import make_folders, sync_folder
 from airflow_cloudfiles.engine.storage.outage import is_transient
 from airflow_cloudfiles.engine.storage.uri import iceberg_name
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.io import OutputStream
     from pyiceberg.table import Table
+
+
+class DurableFileIO(PyArrowFileIO):
+    """pyiceberg's own reading and writing, but durable on local disks."""
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """A file that is to be written."""
+        scheme, _, path = self.parse_location(location, self.properties)
+        if scheme != "file":
+            return super().new_output(location)
+        return _LocalOutput(location, path, self.fs_by_scheme(scheme, None))
+
+
+class _LocalOutput(PyArrowFile):
+    def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002 - pyiceberg's
+        path = Path(self._path)
+        make_folders(os.fsencode(path.parent))
+        return cast("OutputStream", _SyncedFile(path, "wb" if overwrite else "xb"))
+
+
+class _SyncedFile(io.FileIO):
+    """Is on the disk, with its name, when it is closed."""
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        os.fsync(self.fileno())
+        super().close()
+        sync_folder(os.fsencode(Path(str(self.name)).parent))
+
+    def write(self, content: Any, /) -> int:
+        """Write all of it: a plain file may take a part only."""
+        left = memoryview(content).cast("B")
+        size = left.nbytes
+        while left.nbytes:
+            left = left[super().write(left) or 0 :]
+        return size
+
 
 FORMAT_VERSION = 2
 """The version of Iceberg's table format that is written."""
 NO_RETRIES = {"commit.retry.num-retries": "0"}
-_DURABLE = f"{durable_io.__name__}.{durable_io.DurableFileIO.__name__}"
+_DURABLE = f"{__name__}.{DurableFileIO.__name__}"
 _MOST_TEXT = 300
 _REFUSED = (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError)
 _PASSING = (

@@ -1,4 +1,4 @@
-"""How does a field of the rescued data become a column, and get back what it missed?
+"""Turn a field of the rescued data into a column, or tell what that would fill.
 
 1. The type is resolved: what was asked for, or the column there is, or what the rescued values of
    the whole table show, by the rules of the stream's inference.
@@ -15,6 +15,11 @@
 Each step finds out by itself what is done. So a promotion can be killed anywhere and run again, run
 twice at once, and run while the stream writes: the second to commit to one file reads it again.
 It notes no application transaction in the table: the stream's batches are not its business.
+
+Before a table or a schema log is changed, every rescued value of the fields is converted as the
+promotion will convert it. What fails then, for instance a file that cannot be read or a type that
+no reader makes, fails while nothing has changed; and a column that no value fits is known in time
+to be reported.
 """
 
 from __future__ import annotations
@@ -45,7 +50,12 @@ from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import OF_SINK, TableOptions
 from airflow_cloudfiles.engine.promotion.backfill import Backfill, Promoted
-from airflow_cloudfiles.engine.promotion.batches import PromotedField, Promoter, values_of
+from airflow_cloudfiles.engine.promotion.batches import (
+    PromotedField,
+    Promoter,
+    PromotionCounts,
+    values_of,
+)
 from airflow_cloudfiles.engine.promotion.columns import (
     Asked,
     kind_at,
@@ -55,7 +65,6 @@ from airflow_cloudfiles.engine.promotion.columns import (
     with_column,
     write_version,
 )
-from airflow_cloudfiles.engine.promotion.trial import tried, unfilled
 from airflow_cloudfiles.engine.promotion.values import FieldTypeInference, reading_options
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.state.metadata import read_metadata
@@ -65,6 +74,40 @@ from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def tried(snapshot: TableSnapshot, promoter: Promoter, schema: StructType) -> PromotionCounts:
+    """Convert all rescued values of a table, and write nothing.
+
+    Args:
+        snapshot: The table as it is.
+        promoter: What will be promoted.
+        schema: The table's columns as they will be.
+
+    Returns:
+        What a promotion would find now.
+
+    Raises:
+        SinkError: A file is damaged, or gone.
+        TargetUnreachableError: The storage failed.
+    """
+    found = PromotionCounts()
+    for file in snapshot.files.values():
+        if not file.has_only_nulls(promoter.rescued_column):
+            for batch in snapshot.batches(file, promoter.columns, schema):
+                found.add(promoter.apply(batch)[1])
+    return found
+
+
+def unfilled(fields: Sequence[PromotedField], found: PromotionCounts) -> list[str]:
+    """Warnings of fields whose rescued values fit their columns in no row."""
+    return [
+        f"None of the {found.unfit[each.name]:,} rescued values of {each.name} fits the column "
+        f"{path_text(each.column)}, a {each.kind.simpleString()}: they stay rescued. Check the "
+        "type, and that options are those of the stream; or leave the type out."
+        for each in fields
+        if found.unfit[each.name] and not found.promoted[each.name]
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

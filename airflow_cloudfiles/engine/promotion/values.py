@@ -1,36 +1,210 @@
-"""What column do rescued values make?
+"""Make the values of a column from rescued ones, as the reader of their format would.
 
 They are read by the very code that reads records: each value becomes a record of one field, in a
 line of JSON, and the JSON reader gives an Arrow array, and back what does not fit. So a promoted
 value is what the stream itself would have read, had it known the column. Strings of CSV and XML go
 through the conversions of their own readers first (`strings`).
+
+In these formats every value is a string, and rescued as a JSON string. Their own readers know which
+strings are numbers, dates or booleans, and by which options. What they make of one is written as
+JSON, in the one form that the JSON reader takes for that type; what they refuse is wrapped, so
+that the JSON reader refuses it too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+import base64
+import json
+import math
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import DataType, NullType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.formats.columnar.strings import iso_year
 from airflow_cloudfiles.engine.formats.json.converters import text_of
 from airflow_cloudfiles.engine.formats.json.infer import JsonInference
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece
+from airflow_cloudfiles.engine.formats.json.tokens import DEFAULT as TOKENS
+from airflow_cloudfiles.engine.formats.record_policy import NumberRule
+from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
-from airflow_cloudfiles.engine.promotion.rescued_json import find
-from airflow_cloudfiles.engine.promotion.strings import (
-    StringConverter,
-    has_string_values,
-    unwrapped,
-    with_guessed_types,
-)
+from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+from airflow_cloudfiles.engine.promotion.rescued_json import as_object, find, key_name, members
 from airflow_cloudfiles.engine.types import canonical
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.csv.infer import TypeFinder as CsvTypeFinder
+
+
+_MARK: Final = uuid.uuid4().hex.encode()
+_WRAPPED: Final = re.compile(rb'\{"' + _MARK + rb'":("(?:[^"\\]|\\.)*")\}', re.DOTALL)
+_FIRST_MOMENT: Final = "-290308-12-21T19:59:05.224192"
+"""The earliest timestamp, whose number is what `numpy` takes for no time."""
+_NUMBER: Final = re.compile(
+    r"(?P<sign>[+-]?)(?=\.?[0-9])(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
+    r"(?P<exponent>[eE][+-]?[0-9]+)?",
+    re.ASCII,
+)
+
+
+def has_string_values(options: CloudFilesOptions) -> bool:
+    """Whether the values of a format are strings."""
+    return isinstance(options.format_options, CsvOptions | XmlOptions)
+
+
+class StringConverter:
+    """Values of a stream of CSV or XML.
+
+    Args:
+        options: Of the stream.
+    """
+
+    def __init__(self, options: CloudFilesOptions) -> None:
+        self._convert = _converters(options)
+        self._matcher = options.matcher
+        self._is_flat = isinstance(options.format_options, CsvOptions)
+        self._known: dict[DataType, Callable[[str], object]] = {}
+
+    def check(self, kind: DataType) -> None:
+        """Refuse a type that the format's own reader cannot read.
+
+        Raises:
+            IncompatibleSchemaError: It cannot.
+        """
+        if self._is_flat or not isinstance(kind, StructType | ArrayType | MapType):
+            self._convert(kind)
+
+    def as_json(self, value: bytes, kind: DataType) -> bytes:
+        """A value as the JSON reader takes it for a type.
+
+        Args:
+            value: Strict JSON, whose leaves are strings.
+            kind: The type.
+        """
+        first = value[:1]
+        if first == b'"' and not isinstance(kind, StringType | StructType | ArrayType | MapType):
+            return self._leaf(value, kind)
+        if first == b"{" and isinstance(kind, StructType | MapType):
+            inner = [(key, self._member(key, text, kind)) for key, text in members(value)]
+            return as_object(inner)
+        if first == b"[" and isinstance(kind, ArrayType):
+            found = (self.as_json(each, kind.elementType) for each in TOKENS.elements(value))
+            return b"[" + b",".join(found) + b"]"
+        return value
+
+    def _member(self, key: bytes, text: bytes, kind: StructType | MapType) -> bytes:
+        if isinstance(kind, MapType):
+            return self.as_json(text, kind.valueType)
+        field = self._matcher.find(kind, key_name(key))
+        return text if field is None else self.as_json(text, field.dataType)
+
+    def _leaf(self, value: bytes, kind: DataType) -> bytes:
+        if kind not in self._known:
+            self._known[kind] = self._convert(kind)
+        text = text_of(value)
+        found = MISFIT if text is None else self._known[kind](text)
+        if found is MISFIT:
+            return b'{"%b":%b}' % (_MARK, value)
+        return _written(found, kind).encode()
+
+
+def unwrapped(value: bytes) -> bytes:
+    """What the JSON reader has left, with the strings it was meant to refuse as they were."""
+    return _WRAPPED.sub(rb"\1", value)
+
+
+def with_guessed_types(value: bytes) -> bytes:
+    """A value of XML, with numbers and booleans where its strings are such, for inference."""
+    first = value[:1]
+    if first == b"{":
+        return as_object([(key, with_guessed_types(text)) for key, text in members(value)])
+    if first == b"[":
+        return b"[" + b",".join(map(with_guessed_types, TOKENS.elements(value))) + b"]"
+    text = text_of(value) if first == b'"' else None
+    if text is None:
+        return value
+    if text.lower() in {"true", "false"}:
+        return text.lower().encode()
+    number = _NUMBER.fullmatch(text)
+    if number is None:
+        return value
+    sign = "-" if number["sign"] == "-" else ""
+    fraction = f".{number['fraction']}" if number["fraction"] else ""
+    whole = number["whole"].lstrip("0") or "0"
+    return f"{sign}{whole}{fraction}{number['exponent'] or ''}".encode()
+
+
+def _converters(options: CloudFilesOptions) -> Callable[[DataType], Callable[[str], object]]:
+    """The conversions of a format's own reader."""
+    own, numbers = options.format_options, NumberRule.of(options)
+    if isinstance(own, CsvOptions):
+        from airflow_cloudfiles.engine.formats.csv.columns import (  # noqa: PLC0415 - of this format
+            CsvConverters,
+        )
+
+        of_csv = CsvConverters(own, numbers)
+        return lambda kind: of_csv.to(kind, "that is promoted")
+    from airflow_cloudfiles.engine.formats.xml.casts import (  # noqa: PLC0415 - of this format
+        TextCasts,
+    )
+
+    return TextCasts(cast("XmlOptions", own), numbers).converter
+
+
+def _written(value: Any, kind: DataType) -> str:
+    """A value in JSON, as the JSON reader takes it."""
+    for base, write in _WRITERS.items():
+        if isinstance(kind, base):
+            return write(value)
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+def _number_or_word(value: float) -> str:
+    if math.isfinite(value):
+        return repr(value)
+    word = "NaN" if math.isnan(value) else "Infinity"
+    return json.dumps(f"-{word}" if value < 0 else word)
+
+
+def _moment(value: int, unit: Literal["D", "us"]) -> str:
+    """A date or a timestamp in ISO 8601, of any year."""
+    found = np.datetime64(value, unit)
+    return _FIRST_MOMENT if np.isnat(found) else iso_year(str(found))
+
+
+_WRITERS: Final[dict[type[DataType], Callable[[Any], str]]] = {
+    BooleanType: lambda value: str(value).lower(),
+    BinaryType: lambda value: json.dumps(base64.b64encode(value).decode()),
+    DateType: lambda value: json.dumps(_moment(value, "D")),
+    DoubleType: _number_or_word,
+    FloatType: _number_or_word,
+    TimestampType: lambda value: json.dumps(f"{_moment(value, 'us')}Z"),
+    TimestampNTZType: lambda value: json.dumps(_moment(value, "us")),
+}
+
 
 _KEPT_OPTIONS: Final = (
     "cloudFiles.inferColumnTypes",

@@ -1,4 +1,4 @@
-"""How does Spark read the files as a stream?
+"""Let Spark read files as a stream, or once.
 
 `spark.readStream.format("cloudFiles")`: a Python data source, which can be read as a batch, too
 (`batch_source`). Three processes meet here, and each
@@ -11,6 +11,11 @@ opens for itself what it needs:
 
 Spark's offset is a position in the file log. A planned range is in the plan log before Spark
 learns of it, so a batch id means the same files for ever.
+
+`spark.read.format("cloudFiles")`, or in SQL a view `USING cloudFiles`. The files are listed when
+Spark plans the first query of a DataFrame or view, which keeps what was planned, and are shared out
+to tasks that read them as those of a stream do. What an option means without a stream is said in
+`stream.batch_read`.
 """
 
 from __future__ import annotations
@@ -50,6 +55,7 @@ from airflow_cloudfiles.engine.spark.data_source_api import (
     ReadLimit as SparkReadLimit,
 )
 from airflow_cloudfiles.engine.state import run_history
+from airflow_cloudfiles.engine.stream import batch_read
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
 
 if TYPE_CHECKING:
@@ -58,6 +64,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.intake.intake import Intake
     from airflow_cloudfiles.engine.locks.run_lock import RunLock
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
+
 
 _NOT_CLEANED = (
     "cloudFiles.cleanSource: a query of your own does not clean its source by itself. Run "
@@ -118,7 +125,7 @@ class CloudFilesDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch, which has no state."""
-        from airflow_cloudfiles.engine.spark.batch_source import (  # noqa: PLC0415
+        from airflow_cloudfiles.engine.spark.source import (  # noqa: PLC0415
             CloudFilesBatchReader,
         )
 
@@ -347,3 +354,27 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             start=start,
             end=end,
         )
+
+
+@marking_errors
+class CloudFilesBatchReader(DataSourceReader):
+    """Reads what is there when it is planned.
+
+    Args:
+        options: Those of the source.
+        resolved: The schema of the DataFrame.
+    """
+
+    def __init__(self, options: CloudFilesOptions, resolved: ResolvedSchema) -> None:
+        options.check_batch()
+        self._options = options
+        self._resolved = resolved
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """List the files and share them out."""
+        return [InputPartition(split) for split in batch_read.plan(self._options, self._resolved)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one split; where there is none, Spark asks for one without a value."""
+        if partition.value is not None:
+            yield from batch_read.read(partition.value)

@@ -1,14 +1,17 @@
-"""What do Airflow's metrics say of a stream?
+"""Report the metrics of a stream to Airflow.
 
 A run emits counts through Airflow's own stats, to wherever `[metrics]` of Airflow's configuration
 sends them. As those of Airflow, each has a name with tags; and, for receivers that drop tags, a
 second name that has the DAG and the task in it, unless `[metrics] legacy_names_on` is off.
+
+Importing this imports no Airflow, so pages, mappings and alerts are checked against it anywhere.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -16,10 +19,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_cloudfiles.hooks.observability.metric_names import COUNTERS, KINDS
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+
+COUNTERS: Final = ("files", "bytes", "rows", "rescued_rows", "corrupt_records")
+"""Counts of a report, under its names."""
+KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(COUNTERS, "counter"),
+    **dict.fromkeys(("schema_changes", "lost_files"), "counter"),
+    **dict.fromkeys(("outstanding_files", "outstanding_bytes"), "gauge"),
+    "oldest_outstanding_seconds": "gauge",
+    "run_duration": "timer",
+    "seconds_since_last_arrival": "gauge",
+    **dict.fromkeys(("waiting_files", "waiting_bytes", "oldest_waiting_seconds"), "gauge"),
+}
+"""Every metric, and what it is; the pages and their alerts are checked against this."""
+
 
 PREFIX: Final = "cloudfiles"
 _METHODS: Final = {"counter": "incr", "gauge": "gauge", "timer": "timing"}

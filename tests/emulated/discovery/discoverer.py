@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.state import file_log
 from airflow_cloudfiles.engine.storage.access import AwsAccess
 from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
+from tests.support.memory_ledger import MemoryLedger
 
 
 def main(source: str, state: str, page_size: str, files_per_entry: str) -> None:

@@ -10,10 +10,10 @@ from airflow_cloudfiles.engine.discovery.queues.notifications import (
     open_queue,
 )
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import open_store
+from tests.support.memory_ledger import MemoryLedger
 
 
 def main(source_uri: str, state: str, queue_url: str, hidden_seconds: str) -> None:

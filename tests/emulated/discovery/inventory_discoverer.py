@@ -10,9 +10,9 @@ import sys
 
 from airflow_cloudfiles.engine.discovery.inventory import reading
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import open_store
+from tests.support.memory_ledger import MemoryLedger
 
 
 def main(source: str, state: str, reports: str, batch_files: str) -> None:

@@ -13,7 +13,7 @@ from airflow_cloudfiles.engine.errors import UnsupportedOptionError
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake import intake as intake_module
 from airflow_cloudfiles.engine.storage.base import is_tree
-from airflow_cloudfiles.triggers.event_deduplication import EventDeduplication
+from airflow_cloudfiles.triggers.cloud_files import EventDeduplication
 from tests.support.discovery.ways import WAYS, landing, recorded, try_some_ways
 
 pytest_generate_tests = try_some_ways

@@ -24,11 +24,11 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
 from airflow_cloudfiles.engine.storage.azure.blobs import AzureStore
 from airflow_cloudfiles.engine.storage.gcp.gcs import GcsStore
 from tests.support.laws import some
+from tests.support.memory_ledger import MemoryLedger
 
 BUSY = "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 REFUSED = {"respond": {"data": BUSY, "then": "close"}}

@@ -18,11 +18,11 @@ import airflow_cloudfiles
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.discovery.inventories import Row, write_report
 from tests.support.discovery.ways import landing, recorded
+from tests.support.memory_ledger import MemoryLedger
 
 SCRIPT = Path(__file__).with_name("inventory_discoverer.py")
 PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])

@@ -13,11 +13,11 @@ from airflow_cloudfiles.engine.discovery.listing.state import ListingState, save
 from airflow_cloudfiles.engine.errors import SourceNotFoundError
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
 from tests.support.discovery.known import MemoryRecorder
+from tests.support.memory_ledger import MemoryLedger
 
 ALWAYS = DiscoveryOptions(use_incremental_listing="true")
 NAMES = [f"{number:06}.json" for number in range(2500)]

@@ -15,12 +15,12 @@ from airflow_cloudfiles.engine.discovery.queues.notifications import (
 )
 from airflow_cloudfiles.engine.errors import QueueAccessError, QueueError
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.discovery.places import SqsPlace
+from tests.support.memory_ledger import MemoryLedger
 
 KEYS = ["a b", "a&b=c", "caf\u00e9/\u65e5\u672c", "date=2026-01-01/hour=03/x", "q?#"]
 ENCODED_KEYS = ["a+b", "a%2Bb", "100%"]

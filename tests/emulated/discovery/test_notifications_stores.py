@@ -13,12 +13,12 @@ from airflow_cloudfiles.engine.discovery.queues.notifications import (
     open_queue,
 )
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.discovery.notified import azure_event
+from tests.support.memory_ledger import MemoryLedger
 
 pytest.importorskip("azure.storage.queue")
 

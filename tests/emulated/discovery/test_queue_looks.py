@@ -80,7 +80,7 @@ def monitoring():
 @pytest.fixture
 def counted_place(pubsub, monitoring):
     """A subscription with a dead-letter policy, and Monitoring beside it."""
-    from airflow_cloudfiles.engine.discovery.queues.monitoring import MessageCounter
+    from airflow_cloudfiles.engine.discovery.queues.pubsub import MessageCounter
     from airflow_cloudfiles.engine.storage.access import GcpAccess
 
     place = PubSubPlace(pubsub)

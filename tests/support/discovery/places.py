@@ -17,11 +17,11 @@ from airflow_cloudfiles.engine.discovery.queues.notifications import (
     open_queue,
 )
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.discovery.notified import TIME, azure_event, s3_event
+from tests.support.memory_ledger import MemoryLedger
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue

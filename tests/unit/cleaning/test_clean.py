@@ -223,7 +223,7 @@ def test_what_was_cleaned_is_not_looked_at_again(stream: Cleaned) -> None:
 def test_a_large_batch_is_cleaned_part_by_part(
     stream: Cleaned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_cloudfiles.engine.cleaning.due.PART_FILES", 3)
+    monkeypatch.setattr("airflow_cloudfiles.engine.cleaning.clean.PART_FILES", 3)
     monkeypatch.setattr(clean_module, "PART_FILES", 3)
     monkeypatch.setattr(clean_module, "_WAVE", 2)
     stream.ingest(*(f"{number}.json" for number in range(8)), days_ago=1)
@@ -246,7 +246,7 @@ def test_a_large_batch_is_cleaned_part_by_part(
 def test_it_goes_on_where_the_time_was_over(
     stream: Cleaned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_cloudfiles.engine.cleaning.due.PART_FILES", 2)
+    monkeypatch.setattr("airflow_cloudfiles.engine.cleaning.clean.PART_FILES", 2)
     monkeypatch.setattr(clean_module, "PART_FILES", 2)
     monkeypatch.setattr(clean_module, "RUN_SECONDS", -1.0)
     stream.ingest("a", "b", "c", days_ago=1)

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from airflow_cloudfiles.engine.cluster.kubernetes import Kubernetes
+from airflow_cloudfiles.engine.cluster.kubernetes import Kubernetes, to_yaml
 from airflow_cloudfiles.engine.cluster.standalone import Standalone
 from airflow_cloudfiles.engine.cluster.submission import SCRIPT, Submission
-from airflow_cloudfiles.engine.cluster.yaml_text import to_yaml
 from airflow_cloudfiles.engine.cluster.yarn import Yarn
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.launch import JobSpec, SparkSubmit

@@ -17,11 +17,11 @@ from airflow_cloudfiles.engine.discovery.listing.state import load_state, save_s
 from airflow_cloudfiles.engine.errors import InventoryError, ListingError, OptionError
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import memory
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.discovery.inventories import KINDS, Row, write_report
+from tests.support.memory_ledger import MemoryLedger
 
 NOW = datetime.now(tz=UTC)
 STARTED = NOW - timedelta(days=2)
@@ -234,7 +234,7 @@ def test_a_report_that_cannot_be_believed_is_refused_with_what_to_do(place, kind
 
 def test_a_report_of_another_cloud_is_refused():
     from airflow_cloudfiles.engine.discovery.inventory.base import Source
-    from airflow_cloudfiles.engine.discovery.inventory.manifests import parse_manifest
+    from airflow_cloudfiles.engine.discovery.inventory.newest import parse_manifest
 
     source = Source.of("gs://bucket/in", "")
     with pytest.raises(InventoryError, match="report of S3, and the source is in Cloud Storage"):
@@ -243,7 +243,7 @@ def test_a_report_of_another_cloud_is_refused():
 
 def test_a_report_of_another_account_is_refused(place):
     from airflow_cloudfiles.engine.discovery.inventory.base import Source
-    from airflow_cloudfiles.engine.discovery.inventory.manifests import parse_manifest
+    from airflow_cloudfiles.engine.discovery.inventory.newest import parse_manifest
 
     name = place.report("azure csv").removeprefix(place.reports.uri + "/")
     checksum = place.reports.get(name.removesuffix(".json") + ".checksum")

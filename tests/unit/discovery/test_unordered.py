@@ -13,11 +13,11 @@ from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListi
 from airflow_cloudfiles.engine.discovery.listing.state import load_state
 from airflow_cloudfiles.engine.errors import ListingError, UnsupportedOptionError
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.discovery.known import MemoryRecorder
+from tests.support.memory_ledger import MemoryLedger
 
 PAGE = 10
 FOLDERS = [f"{letter}{tail}" for letter in "abcdefgh" for tail in ("/x", "/y", "-z", ".z", "0")]

@@ -14,13 +14,13 @@ from airflow_cloudfiles.engine.errors import ListingError
 from airflow_cloudfiles.engine.files import START, FileEntry
 from airflow_cloudfiles.engine.intake.baseline import MARGIN_SECONDS, Baseline
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError, LandingZone
+from tests.support.memory_ledger import MemoryLedger
 
 ONLY_NEW = DiscoveryOptions(include_existing_files=False)
 DAY_US = 86_400_000_000

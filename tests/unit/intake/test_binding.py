@@ -22,7 +22,6 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import START, FileEntry
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import KEY, open_metadata, read_metadata
@@ -32,6 +31,7 @@ from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
 from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError, LandingZone
+from tests.support.memory_ledger import MemoryLedger
 
 PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])
 BATCH = FileBatch((FileEntry("a", 1, 1),))

@@ -34,7 +34,6 @@ from airflow_cloudfiles.engine.job.connect import left_runs
 from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.ledger.changed import Change, claim_change, note_change, note_read
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.ledger.opening import mark_head
 from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten
 from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED_CHANGES
@@ -65,6 +64,7 @@ from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkReco
 from airflow_cloudfiles.engine.storage.memory import MemoryStore, _spaces
 from airflow_cloudfiles.engine.storage.small_objects import seal
 from tests.support.damage import damages
+from tests.support.memory_ledger import MemoryLedger
 from tests.support.written_state import WrittenState
 
 NAMES = [f"2026/0{number}/caf\u00e9 {number}.json" for number in range(1, 8)]

@@ -16,12 +16,12 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake import announcements
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.compaction import KEPT
 from airflow_cloudfiles.engine.storage import memory, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.discovery.memory_queue import MemoryQueue
+from tests.support.memory_ledger import MemoryLedger
 
 QUEUE = {"cloudFiles.queueUrl": "https://sqs.eu-central-1.amazonaws.com/1/q"}
 

@@ -15,12 +15,12 @@ from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake import announcements
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state import file_log
 from airflow_cloudfiles.engine.storage import memory, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.discovery.inventories import Row, write_report
+from tests.support.memory_ledger import MemoryLedger
 
 NOW = datetime.now(tz=UTC)
 QUEUE = {"cloudFiles.queueUrl": "https://sqs.eu-central-1.amazonaws.com/1/q"}

@@ -32,7 +32,6 @@ from airflow_cloudfiles.engine.files import FILE_IDENTITIES, START, FileEntry, F
 from airflow_cloudfiles.engine.intake.contents import Contents
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.ledger import snapshots
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state import file_log
@@ -46,6 +45,7 @@ from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError, LandingZone
 from tests.support.discovery.interrupted import Interrupted
 from tests.support.laws import examples
+from tests.support.memory_ledger import MemoryLedger
 
 PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])
 SCRIPT = Path(__file__).with_name("discoverer.py")

@@ -18,12 +18,12 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.ledger.opening import cache_folder
 from airflow_cloudfiles.engine.state import file_log
 from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.testing import LandingZone
+from tests.support.memory_ledger import MemoryLedger
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
 

@@ -21,7 +21,6 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT, INTAKE_POINTS, PLAN_
 from airflow_cloudfiles.engine.errors import StateUnreachableError
 from airflow_cloudfiles.engine.files import START, ReadLimit
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.state import file_log
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.storage import open_store
@@ -29,6 +28,7 @@ from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError, LandingZone
 from tests.support.discovery.interrupted import Interrupted
 from tests.support.laws import examples
+from tests.support.memory_ledger import MemoryLedger
 
 PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])
 SCRIPT = Path(__file__).with_name("discoverer.py")

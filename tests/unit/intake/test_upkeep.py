@@ -27,7 +27,6 @@ from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.file_state_columns import rows
 from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state import compaction, metadata, metadata_format, run_history
 from airflow_cloudfiles.engine.state.packs import COPIES
@@ -37,6 +36,7 @@ from airflow_cloudfiles.engine.storage import memory, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from tests.support.laws import some
+from tests.support.memory_ledger import MemoryLedger
 from tests.support.written_state import WrittenState
 
 PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])

@@ -21,13 +21,13 @@ from airflow_cloudfiles.engine.discovery.settling.waiting import PREFIX, load_wa
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import START, FileEntry
 from airflow_cloudfiles.engine.intake.intake import Intake
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.testing import LandingZone
 from tests.support.laws import examples
+from tests.support.memory_ledger import MemoryLedger
 
 PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])
 MINUTE = 60.0

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_cloudfiles import cloud_files_state, operate_on_files
-from airflow_cloudfiles.engine.cleaning.due import Clock, due_files
+from airflow_cloudfiles.engine.cleaning.clean import Clock, due_files
 from airflow_cloudfiles.engine.cleaning.record import Cleaned
 from airflow_cloudfiles.engine.crashpoints import (
     CRASH_AT,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.job.connect.tls import ROOTS, refusal
+from airflow_cloudfiles.engine.job.connect.session import ROOTS, refusal
 from tests.support.tls import Authority, TlsProxy
 
 

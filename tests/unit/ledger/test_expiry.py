@@ -15,7 +15,6 @@ from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.ledger.base import MARGIN_US, catch_up, forget_old
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.ledger.opening import cache_folder, open_ledger
 from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
 from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
@@ -25,6 +24,7 @@ from airflow_cloudfiles.engine.state.file_log import FileLog, encode_files
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.testing import LandingZone
+from tests.support.memory_ledger import MemoryLedger
 
 DAY_US = 24 * 3600 * 1_000_000
 NOW_US = int(time.time() * 1_000_000)

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.ledger.base import catch_up
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.base import key_bytes
+from tests.support.memory_ledger import MemoryLedger
 
 
 @pytest.fixture(params=["memory", "rocksdb"])

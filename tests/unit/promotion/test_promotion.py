@@ -24,8 +24,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.promotion.promote import promote
-from airflow_cloudfiles.engine.promotion.strings import _converters
-from airflow_cloudfiles.engine.promotion.values import Converter, reading_options
+from airflow_cloudfiles.engine.promotion.values import Converter, _converters, reading_options
 from airflow_cloudfiles.engine.schema.ddl import parse_columns, parse_schema
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from tests.support.promoted import FILE, Landed, read

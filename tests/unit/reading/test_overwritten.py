@@ -17,7 +17,6 @@ from airflow_cloudfiles.engine.errors import FileChangedError, FileMissingError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
-from tests.support.memory_ledger import MemoryLedger
 from airflow_cloudfiles.engine.ledger.overwritten import PREFIX, note_overwritten
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts
@@ -26,6 +25,7 @@ from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.landed import Stream
 from tests.support.lines import fetch
+from tests.support.memory_ledger import MemoryLedger
 
 
 class Overwritten(Stream):

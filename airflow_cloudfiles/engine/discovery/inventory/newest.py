@@ -1,32 +1,214 @@
-"""Which report is read?
+"""Read the manifests of inventory reports, and choose the report to read.
 
 The manifest that was named; or, of the reports in a folder, the newest one that can be used. A
 report that is being written yet, or was not finished, is passed over, as long as an older one may
 still be read.
+
+| cloud | manifest | its MD5 is in | says |
+| --- | --- | --- | --- |
+| S3 | `manifest.json` | `manifest.checksum` | bucket, schema, size and MD5 of each file |
+| Azure | `<rule>-manifest.json` | `<rule>-manifest.checksum` | rule, status, size of each file |
+| Cloud Storage | `<id>_<time>_manifest.json` | | configuration, number of rows, file names |
+
+A manifest is untrusted: what it lacks, or says in another way, is an error that names it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from airflow_cloudfiles.engine.discovery.inventory.base import (
+    DataFile,
+    DataFormat,
     Report,
     Source,
     not_reached,
     refused,
 )
-from airflow_cloudfiles.engine.discovery.inventory.manifests import parse_manifest
 from airflow_cloudfiles.engine.errors import InventoryError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.options.values import parse_time
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.storage.access import Access
+
+
+CLOUDS: Final = {"s3": "S3", "abfss": "Azure", "gs": "Cloud Storage"}
+"""Whose reports a source is listed by, by its scheme."""
+_S3_VERSION: Final = "2016-11-30"
+_AZURE_VERSION: Final = "1.0"
+_NEXT: Final = "Wait for the next report, or name an older one that is whole."
+
+
+class _UnreadableError(Exception):
+    """The manifest lacks something, or has it in another form."""
+
+
+def has_checksum(content: Mapping[str, Any]) -> bool:
+    """Whether the cloud that wrote a manifest writes its checksum beside it."""
+    return "report_config" not in content
+
+
+def parse_manifest(content: bytes, uri: str, source: Source, checksum: bytes | None) -> Report:
+    """Read a manifest, and see that it is whole and about a source.
+
+    Args:
+        content: All of its bytes.
+        uri: Where it lies.
+        source: What it has to be about.
+        checksum: What lies beside it as its checksum; `None` where nothing does.
+
+    Raises:
+        InventoryError: It is not finished, damaged, of another place, of a newer version, or
+            lacks what is needed.
+    """
+    try:
+        value = json.loads(content)
+    except ValueError as failure:
+        raise refused(uri, f"its manifest is not JSON ({failure})", _NEXT) from failure
+    cloud, parse = _kind(value, uri)
+    expected = CLOUDS.get(source.scheme, cloud)
+    if expected != cloud:
+        why = f"it is a report of {cloud}, and the source is in {expected}"
+        raise refused(uri, why, "Name a report of the source.")
+    digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if has_checksum(value):
+        _check_digest(uri, digest, checksum)
+    try:
+        return parse(value, uri, digest, source)
+    except (_UnreadableError, KeyError, TypeError, ValueError, AttributeError) as failure:
+        why = f"its manifest is not understood ({type(failure).__name__}: {failure})"
+        raise refused(uri, why, "Name the manifest.json that the cloud has written.") from failure
+
+
+def _kind(value: object, uri: str) -> tuple[str, Callable[[Any, str, str, Source], Report]]:
+    """Which cloud wrote a manifest."""
+    if isinstance(value, dict):
+        if "sourceBucket" in value:
+            return "S3", _s3
+        if "ruleDefinition" in value:
+            return "Azure", _azure
+        if "report_config" in value:
+            return "Cloud Storage", _gcs
+    why = "it has none of the fields sourceBucket, ruleDefinition and report_config"
+    raise refused(uri, why, "Name the manifest.json that the cloud has written.")
+
+
+def _check_digest(uri: str, digest: str, checksum: bytes | None) -> None:
+    if checksum is None:
+        raise refused(uri, "its checksum file is missing, so it is not finished", _NEXT)
+    if checksum.strip().lower() != digest.encode():
+        raise refused(uri, "its manifest does not match its checksum file", _NEXT)
+
+
+def _require_version(uri: str, found: object, understood: str) -> None:
+    if found != understood:
+        raise refused(
+            uri,
+            f"it is of version {found!r}, and {understood!r} is understood",
+            "Upgrade the package.",
+        )
+
+
+def _format_of(uri: str, found: object) -> DataFormat:
+    name = str(found).lower()
+    if name not in {"csv", "orc", "parquet"}:
+        raise refused(uri, f"its format is {found!r}", "Let the report be CSV, ORC or Parquet.")
+    return cast("DataFormat", name)
+
+
+def _s3(value: dict[str, Any], uri: str, digest: str, source: Source) -> Report:
+    _require_version(uri, value["version"], _S3_VERSION)
+    if value["sourceBucket"] != source.bucket:
+        why = f"it is of the bucket {value['sourceBucket']!r}, not of {source.bucket!r}"
+        raise refused(uri, why, "Name a report of the source.")
+    data_format = _format_of(uri, value["fileFormat"])
+    columns = [each.strip() for each in str(value["fileSchema"]).split(",")]
+    is_csv = data_format == "csv"
+    return Report(
+        uri=uri,
+        id=digest,
+        started_us=int(value["creationTimestamp"]) * 1000,
+        format=data_format,
+        columns=tuple(columns) if is_csv else (),
+        is_encoded=is_csv,
+        is_prefix_known=False,
+        files=tuple(
+            DataFile(str(each["key"]), int(each["size"]), str(each["MD5checksum"]).lower())
+            for each in value["files"]
+        ),
+    )
+
+
+def _azure(value: dict[str, Any], uri: str, digest: str, source: Source) -> Report:
+    _require_version(uri, value["version"], _AZURE_VERSION)
+    if value.get("status") != "Succeeded":
+        raise refused(uri, f"its status is {value.get('status')!r}, not 'Succeeded'", _NEXT)
+    account = str(value["endpoint"]).partition("://")[2].partition(".")[0]
+    if source.account and account != source.account:
+        why = f"it is of the account {account!r}, not of {source.account!r}"
+        raise refused(uri, why, "Name a report of the source.")
+    rule = value["ruleDefinition"]
+    if rule.get("objectType", "blob") != "blob":
+        raise refused(uri, "it lists containers, not blobs", "Let a rule list blobs.")
+    wanted = f"{source.bucket}/{source.root}{source.prefix}"
+    filters = rule.get("filters") or {}
+    prefixes = filters.get("prefixMatch") or [""]
+    if not any(wanted.startswith(each) for each in prefixes) or filters.get("excludePrefix"):
+        why = f"its rule does not take in all of {wanted!r} (prefixMatch or excludePrefix)"
+        raise refused(uri, why, "Name a report of a rule that does.")
+    return Report(
+        uri=uri,
+        id=digest,
+        started_us=_time(value["inventoryStartTime"]),
+        format=_format_of(uri, rule["format"]),
+        key_prefix=source.bucket + "/",
+        files=tuple(DataFile(str(each["blob"]), int(each["size"])) for each in value["files"]),
+        rows=int(value["summary"]["objectCount"]),
+    )
+
+
+def _gcs(value: dict[str, Any], uri: str, digest: str, source: Source) -> Report:
+    configured = value["report_config"]
+    of_objects = configured["object_metadata_report_options"]
+    bucket = (of_objects.get("storage_filters") or {}).get("bucket")
+    if bucket != source.bucket:
+        why = f"it is of the bucket {bucket!r}, not of {source.bucket!r}"
+        raise refused(uri, why, "Name a report of the source.")
+    names = [str(each) for each in value["report_shards_file_names"]]
+    if "shard_count" in value and len(names) != int(value["shard_count"]):
+        why = f"it names {len(names)} data files of {value['shard_count']}"
+        raise refused(uri, why, _NEXT)
+    of_csv = configured.get("csv_options")
+    has_header = bool(of_csv and of_csv.get("header_required"))
+    folder = uri.partition("://")[2].partition("/")[2].rpartition("/")[0]
+    return Report(
+        uri=uri,
+        id=digest,
+        started_us=_time(value["snapshot_time"]),
+        format="parquet" if of_csv is None else "csv",
+        columns=() if has_header else tuple(map(str, of_objects["metadata_fields"])),
+        version="generation",
+        delimiter=str((of_csv or {}).get("delimiter") or ","),
+        files=tuple(DataFile(f"{folder}/{each}" if folder else each) for each in names),
+        rows=int(value["records_processed"]),
+    )
+
+
+def _time(text: object) -> int:
+    found = parse_time(str(text))
+    if found is None:
+        raise _UnreadableError(f"{text!r} is not a time")
+    return found
+
 
 _MANIFEST: Final = "manifest.json"
 _DATED: Final = re.compile(

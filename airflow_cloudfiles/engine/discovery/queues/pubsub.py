@@ -1,4 +1,4 @@
-"""How is a Pub/Sub subscription read?
+"""Read the events of Cloud Storage from a Pub/Sub subscription, and count what waits in it.
 
 By pulling: a run takes what is there and ends, so nothing streams. A pull waits for messages; one
 that has waited a while is taken for empty. Messages are then hidden for longer than the
@@ -9,36 +9,204 @@ The identity needs the role *Pub/Sub Subscriber* on the subscription. A look, as
 is a pull whose messages are shown again at once. That is a delivery, which is counted where the
 subscription has a dead-letter policy: then Cloud Monitoring is asked. To see which of the two it
 is takes `pubsub.subscriptions.get` (the role *Pub/Sub Viewer*).
+
+What happened, and to which object, is in the attributes of the message, where names are written as
+they are. The body is the object's resource as JSON, or nothing when the notification was configured
+without a payload.
+
+References:
+    "Pub/Sub notifications for Cloud Storage": attributes, event types, payload.
+
+Pub/Sub has neither a count nor a look that is no delivery. Monitoring is some minutes behind.
+
+The identity needs the permission `monitoring.timeSeries.list` on the project (the role *Monitoring
+Viewer*).
+
+References:
+    "Google Cloud metrics", `pubsub.googleapis.com/subscription/num_undelivered_messages`;
+    "Method: projects.timeSeries.list".
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import grpc
+import msgspec
 from google.api_core import exceptions as google
 from google.api_core.retry import Retry, if_exception_type
+from google.auth import default as default_credentials
 from google.auth.exceptions import GoogleAuthError
+from google.auth.transport.requests import AuthorizedSession
 from google.cloud.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports.grpc import SubscriberGrpcTransport
 
-from airflow_cloudfiles.engine.discovery.events import gcp as events_gcp
+from airflow_cloudfiles.engine.discovery.events.base import (
+    FileEvent,
+    NotUnderstoodError,
+    Parsed,
+    checked_key,
+    checked_name,
+    checked_size,
+    fields_of,
+    guarded,
+    known_kind,
+    time_us,
+)
 from airflow_cloudfiles.engine.discovery.queues.base import Message, Waiting, as_queue_error
-from airflow_cloudfiles.engine.discovery.queues.monitoring import MessageCounter
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import GcpAccess, of_kind
+from airflow_cloudfiles.engine.storage.cloud_errors import DENIED
 from airflow_cloudfiles.engine.storage.flat_store import ClientPerProcess
 from airflow_cloudfiles.engine.storage.gcp.client import (
+    SCOPE,
     google_credentials,
     is_identity_outage,
     key_file,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_cloudfiles.engine.discovery.events.base import Parsed
     from airflow_cloudfiles.engine.storage.access import Access
+
+
+ENDPOINT = "https://monitoring.googleapis.com"
+_METRIC = "pubsub.googleapis.com/subscription/num_undelivered_messages"
+_LOOK_BACK = timedelta(minutes=10)
+"""A value is there for each minute, two minutes later."""
+_TIMEOUT_SECONDS = 30
+
+
+class MessageCounter:
+    """Asks Cloud Monitoring how many messages a subscription has.
+
+    Args:
+        access: Credentials; `None` leaves them to the environment.
+        endpoint: Address of Cloud Monitoring.
+    """
+
+    def __init__(self, access: GcpAccess | None, *, endpoint: str = ENDPOINT) -> None:
+        self._access = access
+        self._endpoint = endpoint
+        self._sessions = ClientPerProcess(self._open, lambda: key_file(access))
+
+    def count(self, subscription: str) -> int:
+        """Give the newest count of undelivered messages; 0 where there is none.
+
+        Args:
+            subscription: `projects/<project>/subscriptions/<name>`.
+
+        Raises:
+            PermissionError: The identity may not read metrics of the project.
+            ConnectionError: Monitoring did not answer.
+        """
+        project, _, name = subscription.removeprefix("projects/").partition("/subscriptions/")
+        now = datetime.now(UTC)
+        query = {
+            "filter": f'metric.type="{_METRIC}" AND resource.labels.subscription_id="{name}"',
+            "interval.startTime": (now - _LOOK_BACK).isoformat(),
+            "interval.endTime": now.isoformat(),
+        }
+        where = f"{self._endpoint}/v3/projects/{project}/timeSeries"
+        status, counts = HTTPStatus.UNAUTHORIZED, []
+        try:
+            answer = self._sessions.get().get(where, params=query, timeout=_TIMEOUT_SECONDS)
+            status = answer.status_code
+            if status == HTTPStatus.OK:
+                series = answer.json().get("timeSeries", ())
+                newest = [each["points"][0]["value"] for each in series if each.get("points")]
+                counts = [int(value["int64Value"]) for value in newest]
+        except (GoogleAuthError, OSError, KeyError, ValueError) as failure:  # of `requests`, too
+            if isinstance(failure, GoogleAuthError) and not is_identity_outage(failure):
+                raise _refused(status, subscription, project) from failure
+            raise ConnectionError(
+                f"Cloud Monitoring did not say how many messages {subscription} has "
+                f"({type(failure).__name__}). Check the network, and try again."
+            ) from failure
+        if status != HTTPStatus.OK:
+            raise _refused(status, subscription, project)
+        return sum(counts)
+
+    def _open(self) -> Any:
+        credentials = google_credentials(self._access)
+        if credentials is None:
+            credentials, _ = default_credentials(scopes=[SCOPE])
+        return AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
+
+
+def _refused(status: int, subscription: str, project: str) -> OSError:
+    """Explain the status of an answer."""
+    if status in DENIED:
+        return PermissionError(
+            f"Not allowed to count the messages of {subscription} (status {status}). A look by a "
+            f"pull would count as a delivery, after some of which its dead-letter policy takes the "
+            f"messages away. Grant the identity the permission monitoring.timeSeries.list on "
+            f"project {project} (the role Monitoring Viewer); or, where the subscription has no "
+            f"dead-letter policy, pubsub.subscriptions.get on it (the role Pub/Sub Viewer)."
+        )
+    text = f"Cloud Monitoring could not count the messages of {subscription} (status {status})."
+    is_passing = (
+        status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    )
+    return ConnectionError(text) if is_passing else OSError(text)
+
+
+_OTHERS = {"OBJECT_DELETE", "OBJECT_ARCHIVE", "OBJECT_METADATA_UPDATE"}
+_MAX_DIGITS = 20
+
+
+class _Resource(msgspec.Struct, rename="camel"):
+    size: str | int | None = None
+    generation: str | int | None = None
+    updated: str | None = None
+    time_created: str | None = None
+
+
+def parse(message: Message) -> Parsed:
+    """Read a message of a Pub/Sub subscription."""
+    attributes = message.attributes
+
+    def read(body: bytes) -> Parsed:
+        return _parse(attributes, body)
+
+    return guarded(read, message.body)
+
+
+def _parse(attributes: Mapping[str, str], body: bytes) -> Parsed:
+    kind = attributes.get("eventType")
+    if kind is None:
+        raise NotUnderstoodError("no attribute eventType: not an event of Cloud Storage")
+    if kind != "OBJECT_FINALIZE":
+        return known_kind(kind, _OTHERS)
+    bucket = checked_name(attributes.get("bucketId", ""), "a bucket")
+    place = f"{bucket}/{checked_key(attributes.get('objectId', ''))}"
+    resource = fields_of(_Resource, body) if body else _Resource()
+    time = resource.time_created or resource.updated or attributes.get("eventTime", "")
+    generation = _number(resource.generation or attributes.get("objectGeneration"))
+    return [
+        FileEvent(
+            location=f"gs://{place}",
+            spellings=(place,),
+            size=checked_size(_number(resource.size)),
+            time_us=time_us(time),
+            etag="" if generation is None else str(generation),
+            sequencer="" if generation is None else str(generation),
+        )
+    ]
+
+
+def _number(value: str | int | None) -> int | None:
+    """Read a number that JSON has as text, because it has 64 bits."""
+    if value is None or isinstance(value, int):
+        return value
+    if not (value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS):
+        raise NotUnderstoodError(f"not a number: {value[:50]!r}")
+    return int(value)
+
 
 _MOST = 1000
 _GLANCE_SECONDS = 10
@@ -164,7 +332,7 @@ class PubSubQueue:
 
     def parse(self, message: Message) -> Parsed:
         """Read an event of Cloud Storage."""
-        return events_gcp.parse(message)
+        return parse(message)
 
     def _each_half(
         self, what: str, messages: Sequence[Message], call: Callable[[list[str]], Any]

@@ -1,34 +1,359 @@
-"""What is in these CSV files?
+"""Read CSV files, block by block.
 
 Blocks of a file become record batches. The fast path hands plain records to Arrow (`lines`,
 `columns`) and converts whole columns (`casts`). A record with quotes or escapes that Arrow would
 read otherwise is taken apart by itself (`tokens`), a value that is not easily converted too
 (`csv.converters`). A record is in exactly one place afterwards: its row, with the rescued
 data; the corrupt record column; or, as the mode says, dropped and counted, or the error.
+
+The life of one `CsvBlock.read`:
+
+1. Plain records are taken apart at once, odd ones by themselves. A record that is not valid is
+   kept, dropped or fails, as the mode says.
+2. Columns of strings become columns of values; they tell which rows hold one that does not fit.
+3. What did not find its column is put into the rescued data column, the corrupt record column, or
+   wherever else the mode says.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, cast
 
-from airflow_cloudfiles.engine.formats.csv.block import CsvBlock, CsvParsing, records_left
+import numpy as np
+import pyarrow as pa
+
+from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS, UnknownFields, member, printable
 from airflow_cloudfiles.engine.formats.csv.columns import CsvConverters, PlainReader
+from airflow_cloudfiles.engine.formats.csv.lines import ODD, PLAIN, SKIPPED, Records
 from airflow_cloudfiles.engine.formats.csv.parts import FileParts
-from airflow_cloudfiles.engine.formats.csv.tokens import Tokenizer
-from airflow_cloudfiles.engine.formats.record_policy import NumberRule, RecordOutcomes
+from airflow_cloudfiles.engine.formats.csv.tokens import MalformedRecordError, Tokenizer
+from airflow_cloudfiles.engine.formats.new_fields import cut_sample
+from airflow_cloudfiles.engine.formats.record_policy import (
+    MISFIT_REASON,
+    NumberRule,
+    RecordOutcomes,
+)
 from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast
-from airflow_cloudfiles.engine.formats.tables.reader import FileColumns, TableReader, safe_names
+from airflow_cloudfiles.engine.formats.tables.reader import (
+    FileColumns,
+    Rescued,
+    TableReader,
+    safe_names,
+)
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.formats.base import OpenedFile
+    from airflow_cloudfiles.engine.formats.base import OpenedFile, Positions
+    from airflow_cloudfiles.engine.formats.tables.reader import FileColumns, RowRules
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
+
+
+_NO_TEXTS: Final = pa.array([], pa.string())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvParsing:
+    """How a reader parses records.
+
+    Attributes:
+        rules: What becomes of records, and of new columns.
+        null_value: The text that stands for null.
+        casts: Of the parsed columns, in their order.
+        plain: Reads plain records.
+        tokens: Reads any record.
+        is_thorough: Whether everything goes the long way, which is the reference.
+    """
+
+    rules: RowRules
+    null_value: str
+    casts: tuple[Cast, ...]
+    plain: PlainReader
+    tokens: Tokenizer
+    is_thorough: bool = False
+
+
+@dataclass(slots=True)
+class _OddRow:
+    """A row that was read by itself.
+
+    Attributes:
+        record: Which record it was.
+        values: By position in the file; `None` for a record that could not be taken apart.
+        is_corrupt: Whether the record is not valid.
+    """
+
+    record: int
+    values: list[str | None] | None
+    is_corrupt: bool = False
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows of the block, as strings.
+
+    Attributes:
+        records: For each row, which record it was.
+        strings: Columns, by position in the file.
+        odd: Positions of the rows that were read by themselves, with these.
+    """
+
+    records: Positions
+    strings: dict[int, pa.StringArray]
+    odd: dict[int, _OddRow] = field(default_factory=dict)
+
+
+class CsvBlock:
+    """Records of one file, read once.
+
+    Args:
+        parsing: How they are parsed.
+        outcomes: What becomes of them, still empty.
+        columns: Of the file.
+        records: The records.
+        file_uri: Their file.
+    """
+
+    def __init__(
+        self,
+        parsing: CsvParsing,
+        outcomes: RecordOutcomes,
+        columns: FileColumns,
+        records: Records,
+        file_uri: str,
+    ) -> None:
+        self._parsing, self._columns, self._records = parsing, columns, records
+        self._rules, self._policy = parsing.rules, parsing.rules.policy
+        self._outcomes = outcomes
+        self._file_uri = file_uri
+        self._wanted = [
+            place
+            for place, target in enumerate(columns.targets)
+            if target is not None or self._policy.rescues
+        ]
+
+    def read(self) -> pa.RecordBatch:
+        """Read everything.
+
+        Raises:
+            UnknownFields: There are new columns, in a mode that must know.
+            CorruptRecordError: A record is not valid, in mode `FAILFAST`.
+        """
+        self._tell_new_columns_early()
+        rows = self._rows()
+        self._raise_for_new_columns(rows)
+        rescued = Rescued()
+        arrays = self._arrays(rows, rescued)
+        self._resolve_corrupt(rows)
+        self._rescue_odd(rows, rescued)
+        return self._batch(rows, arrays, rescued)
+
+    def _tell_new_columns_early(self) -> None:
+        """Raise for columns that the beginning of the file tells, before all records are read.
+
+        Its first records decide, as all of them would: whatever is read is thrown away then.
+        """
+        if self._rules.watches and self._columns.new:
+            first = self._records.first(ENOUGH_RECORDS)
+            outcomes = RecordOutcomes(self._policy)
+            block = CsvBlock(self._parsing, outcomes, self._columns, first, self._file_uri)
+            block._raise_for_new_columns(block._rows())
+
+    # 1. Taking records apart --------------------------------------------------------------
+
+    def _rows(self) -> _Rows:
+        """All rows, in the order of their records."""
+        kept, strings = self._plain_rows()
+        odd = list(self._odd_rows())
+        if not odd:
+            return _Rows(kept, strings)
+        of = np.concatenate([kept, np.array([row.record for row in odd], np.int64)])
+        order = np.argsort(of)
+        indices = pa.array(order)
+        for place, plain in strings.items():
+            values = [
+                row.values[place] if row.values and place < len(row.values) else None for row in odd
+            ]
+            strings[place] = pa.concat_arrays([plain, pa.array(values, pa.string())]).take(indices)
+        rows = np.flatnonzero(order >= len(kept)).tolist()
+        return _Rows(of[order], strings, dict(zip(rows, odd, strict=True)))
+
+    def _plain_rows(self) -> tuple[Positions, dict[int, pa.StringArray]]:
+        """Which records are plain, and the columns of their strings."""
+        records, width = self._records, self._columns.usual_width
+        text = b"" if self._parsing.is_thorough or not width else records.plain_text()
+        if not text or not self._parsing.plain.can_read(text):
+            records.kinds[records.kinds == PLAIN] = ODD
+            return records.of_kind(PLAIN), dict.fromkeys(self._wanted, _NO_TEXTS)
+        wanted = [place for place in self._wanted if place < width]
+        plain = self._parsing.plain.read(text, width, wanted)
+        kept = records.of_kind(PLAIN)
+        records.kinds[kept[plain.ragged]] = ODD
+        kept = np.delete(kept, plain.ragged)
+        strings = dict.fromkeys(self._wanted, pa.nulls(len(kept), pa.string()))
+        return kept, strings | dict(zip(wanted, plain.arrays, strict=False))
+
+    def _odd_rows(self) -> Iterator[_OddRow]:
+        """Read the odd records, and decide about those that are not valid."""
+        with_new = 0
+        for index in self._records.of_kind(ODD).tolist():
+            row, reason = self._odd_row(index)
+            if reason is None:
+                yield row
+                with_new += self._has_new_columns(row)
+                if with_new >= ENOUGH_RECORDS:
+                    return  # the others will be thrown away, too
+                continue
+            if not self._outcomes.is_dropped(self._file_uri, self._raw(index), reason):
+                row.is_corrupt = True
+                yield row
+
+    def _has_new_columns(self, row: _OddRow) -> bool:
+        """Whether a record has more values than the columns there are, and that must be known."""
+        behind = range(len(self._columns.names), len(row.values or []))
+        is_wider = any(f"_c{place}" not in self._rules.left_out for place in behind)
+        return self._rules.watches and self._columns.is_open and is_wider
+
+    def _odd_row(self, index: int) -> tuple[_OddRow, str | None]:
+        """One record, and why it is not valid."""
+        raw = self._records.record(index)
+        reason = None
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            reason = f"bytes that are not UTF-8, at byte {error.start}"
+            if self._policy.rescues:
+                return _OddRow(index, None), reason
+            text = raw.decode(errors="replace")  # as in Spark: nothing else takes the other values
+        try:
+            values = self._parsing.tokens.values(text)
+        except MalformedRecordError as error:
+            return _OddRow(index, None), str(error)
+        null = self._parsing.null_value
+        row = _OddRow(index, [None if value == null else value for value in values])
+        columns, width = self._columns, len(self._columns.names)
+        few, many = len(values) < width, len(values) > width
+        if self._policy.rescues and self._parsing.tokens.ended_in_quotes:
+            reason = reason or "a quote that is not closed"
+        if (few and columns.is_exact) or (many and not columns.is_open):
+            return row, reason or f"{len(values)} values instead of {width}"
+        return row, reason
+
+    def _raw(self, index: int) -> str:
+        """The text of a record, with bytes that are not UTF-8 escaped."""
+        return printable(self._records.record(index))
+
+    def _raise_for_new_columns(self, rows: _Rows) -> None:
+        """Raise for what could be a new column, in the modes that must know."""
+        if not self._rules.watches or not len(rows.records):
+            return
+        new: dict[str, object] = {}
+        if self._columns.new:
+            values = self._first_values(rows)
+            names = {place: self._columns.names[place] for place in self._columns.new}
+            new = {name: _sample(values, place) for place, name in names.items()}
+        for row in rows.odd.values() if self._columns.is_open else ():
+            for place in range(len(self._columns.names), len(row.values or [])):
+                new.setdefault(f"_c{place}", _sample(row.values or [], place))
+        new = {name: value for name, value in new.items() if name not in self._rules.left_out}
+        if new:
+            raise UnknownFields(new, self._file_uri)
+
+    def _first_values(self, rows: _Rows) -> list[str | None]:
+        """The values of the first record that is one."""
+        for row, record in enumerate(rows.records.tolist()):
+            odd = rows.odd.get(row)
+            if odd is None:
+                return self._parsing.tokens.values(self._raw(record))
+            if odd.values is not None:
+                return odd.values
+        return []
+
+    # 2. Values ----------------------------------------------------------------------------
+
+    def _arrays(self, rows: _Rows, rescued: Rescued) -> list[pa.Array]:
+        """The data columns but the corrupt record column; what is left goes to `rescued`."""
+        found: dict[int, pa.Array] = {}
+        self._misfits: set[int] = set()
+        for place in self._wanted:
+            target, strings = self._columns.targets[place], rows.strings[place]
+            if target is None:
+                lost = np.flatnonzero(strings.is_valid().to_numpy(zero_copy_only=False))
+            else:
+                cast = self._parsing.casts[target]
+                found[target], lost = (
+                    cast.one_by_one(strings) if self._parsing.is_thorough else cast(strings)
+                )
+            if len(lost) and self._policy.rescues:
+                rescued.add(self._columns.names[place], lost, strings.take(pa.array(lost)))
+            else:
+                self._misfits.update(lost.tolist())
+        return [
+            found[target] if target in found else pa.nulls(len(rows.records), cast.kind)
+            for target, cast in enumerate(self._parsing.casts)
+        ]
+
+    def _resolve_corrupt(self, rows: _Rows) -> None:
+        """Keep records that are not valid, and decide about those with a value that does not fit.
+
+        Without rescued data, such a value makes a bad record, as in Spark.
+        """
+        corrupt = {row: odd for row, odd in rows.odd.items() if odd.is_corrupt}
+        width = len(self._columns.names)
+        for row, odd in corrupt.items():
+            # Values that are too many are rescued, which marks their record.
+            beside = any(each is not None for each in (odd.values or [])[width:])
+            if not beside or self._policy.corrupt_position is not None:
+                self._outcomes.keep(row, self._raw(odd.record))
+        if not self._policy.rescues:
+            for row in sorted(self._misfits - corrupt.keys()):
+                record = self._raw(int(rows.records[row]))
+                self._outcomes.drop_or_keep(self._file_uri, record, MISFIT_REASON, [row])
+
+    # 3. What is left over -----------------------------------------------------------------
+
+    def _rescue_odd(self, rows: _Rows, rescued: Rescued) -> None:
+        """Rescue values that no column of the file has, and records that are not valid."""
+        if not self._policy.rescues:
+            return
+        members = {row: each.decode() for row, each in self._outcomes.rescued.items()}
+        width = len(self._columns.names)
+        for row, odd in rows.odd.items():
+            if odd.values is not None and len(odd.values) > width:
+                extra = [
+                    member(f"_c{place}", value)
+                    for place, value in enumerate(odd.values[width:], width)
+                    if value is not None
+                ]
+                if extra:
+                    members[row] = ",".join(extra)
+        order = sorted(members)
+        found = pa.array([members[row] for row in order], pa.string())
+        rescued.add_members(np.array(order, np.int64), found)
+
+    def _batch(self, rows: _Rows, arrays: list[pa.Array], rescued: Rescued) -> pa.RecordBatch:
+        count, column = len(rows.records), None
+        if self._policy.rescues:
+            column, found = rescued.column(count, self._file_uri)
+            self._outcomes.counts.rescued_rows = found
+        return self._outcomes.batch(arrays, count, column)
+
+
+def records_left(records: Records) -> bool:
+    """Whether there is anything to read."""
+    return bool((records.kinds != SKIPPED).any())
+
+
+def _sample(values: list[str | None], place: int) -> str | None:
+    """A value for a message, cut off when it is long."""
+    value = values[place] if place < len(values) else None
+    return None if value is None else cut_sample(value)
+
 
 __all__ = ["CsvReader"]
 

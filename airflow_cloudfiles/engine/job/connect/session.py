@@ -1,8 +1,12 @@
-"""How does a run get its session on a Spark Connect server?
+"""Get the session of a run on a Spark Connect server, or tell why the server accepts none.
 
 In the background, as soon as it knows that there is work, and goes on with what needs no Spark. The
 session is the run's own, with a configuration of its own; it is released at the end, and whatever
 the run still has going on the server ends with it.
+
+gRPC tries again and again and does not say what is wrong. A handshake of Python's own tells it, for
+the three things that no waiting helps: a certificate that is not trusted, TLS where the server
+has none, and none where it has.
 """
 
 from __future__ import annotations
@@ -11,11 +15,14 @@ import gc
 import logging
 import os
 import re
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -31,7 +38,6 @@ from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
 from airflow_cloudfiles.engine.job.connect.server import USER_ID, SparkConnect, server_of_driver
-from airflow_cloudfiles.engine.job.connect.tls import refusal
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spark_command import DAEMON_MODULE
 
@@ -41,6 +47,75 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.batches.run import Executor
     from airflow_cloudfiles.engine.job.spec import JobSpec
+
+
+ROOTS = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
+"""Environment variable of gRPC: the file of the certificate authorities that are trusted."""
+_SECONDS = 5.0
+
+
+def refusal(host: str, port: int, *, use_ssl: bool) -> str | None:
+    """Say what is wrong with the way to a server; `None` when it does not answer, or nothing is.
+
+    Args:
+        host: Of the server.
+        port: Of the server.
+        use_ssl: Whether the client speaks TLS.
+    """
+    try:
+        context = _trusting() if use_ssl else _unchecked()
+    except OSError as failure:
+        return (
+            f"cannot be trusted, because {ROOTS} names {os.environ.get(ROOTS)}, which has no "
+            f"certificates: {failure}"
+        )
+    try:
+        with (
+            socket.create_connection((host, port), _SECONDS) as connection,
+            context.wrap_socket(connection, server_hostname=host),
+        ):
+            answers_tls = True
+    except ssl.SSLCertVerificationError as error:
+        trusted = os.environ.get(ROOTS)
+        where = f"those of {trusted}" if trusted else "gRPC's own"
+        return (
+            f"has a certificate that is not trusted: {error.verify_message}. Trusted authorities "
+            f"are {where}; set {ROOTS} to a file with the one that signed it"
+        )
+    except ssl.SSLError:
+        answers_tls = False
+    except OSError:
+        return None
+    if use_ssl and not answers_tls:
+        return "does not speak TLS. Leave out use_ssl, or give the address of the proxy that does"
+    if answers_tls and not use_ssl:
+        return "speaks TLS. Set use_ssl=true"
+    return None
+
+
+def _trusting() -> ssl.SSLContext:
+    """What gRPC trusts."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["h2"])
+    context.load_verify_locations(os.environ.get(ROOTS) or _bundled())
+    return context
+
+
+def _bundled() -> str:
+    """The authorities that come with gRPC."""
+    import grpc  # noqa: PLC0415
+
+    return str(Path(grpc.__file__).parent / "_cython" / "_credentials" / "roots.pem")
+
+
+def _unchecked() -> ssl.SSLContext:
+    """To see whether there is TLS at all; nothing is sent."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["h2"])
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
 
 CONNECT_SECONDS = 30.0
 """How long a server may take to accept a connection."""

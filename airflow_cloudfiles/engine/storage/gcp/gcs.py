@@ -1,9 +1,11 @@
-"""How does a bucket of Google Cloud Storage serve as an object store?
+"""Serve a bucket of Google Cloud Storage as an object store, and tell what its errors mean.
 
 The etag of an object is its generation: each write gives another, so conditions on it cannot be
 met by an older writer. The modification time is that of the generation (`timeCreated`), not
 `updated`, which changes with labels and storage classes too: the file is still the same.
 Objects are read as they are stored: one with `Content-Encoding: gzip` is not unpacked on the way.
+
+One sentence with the object, and what to do: never the client's own text, which holds the request.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ from http import HTTPStatus
 from typing import Any
 
 from google.api_core.exceptions import (
+    GoogleAPICallError,
     GoogleAPIError,
     NotFound,
     PreconditionFailed,
     RequestRangeNotSatisfiable,
+    RetryError,
 )
-from google.auth.exceptions import GoogleAuthError
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 from google.cloud.storage import Client
 from google.cloud.storage.exceptions import DataCorruption
 from google.cloud.storage.retry import DEFAULT_RETRY
@@ -31,15 +35,94 @@ from airflow_cloudfiles.engine.storage.base import (
     ObjectNotFoundError,
     refuse_version,
 )
-from airflow_cloudfiles.engine.storage.cloud_errors import BrokenOffError, Call
+from airflow_cloudfiles.engine.storage.cloud_errors import (
+    NO_ANSWER_IN_TIME,
+    NO_IDENTITY_NOW,
+    OUTCOMES,
+    BrokenOffError,
+    Call,
+    Reason,
+    Service,
+)
 from airflow_cloudfiles.engine.storage.flat import Listed, Page
 from airflow_cloudfiles.engine.storage.flat_store import (
     ClientPerProcess,
     CloudStore,
     PageRequest,
 )
-from airflow_cloudfiles.engine.storage.gcp.client import google_credentials, key_file
-from airflow_cloudfiles.engine.storage.gcp.errors import translated
+from airflow_cloudfiles.engine.storage.gcp.client import (
+    google_credentials,
+    is_identity_outage,
+    key_file,
+)
+
+_PERMISSIONS: dict[Call, str] = {
+    "list": "storage.objects.list",
+    "head": "storage.objects.get",
+    "get": "storage.objects.get",
+    "put": "storage.objects.create and storage.objects.delete",
+    "delete": "storage.objects.delete",
+}
+"""By kind of request: the permission that it takes."""
+
+_SERVICE = Service(
+    "Cloud Storage", container="bucket", grant="the permission", correct="Check its name."
+)
+
+
+def translated(failure: Exception, kind: Call, where: str) -> Exception:
+    """Give the error of a store for an error of the client.
+
+    Args:
+        failure: From the client.
+        kind: What was asked for.
+        where: URI of what it was about.
+
+    Returns:
+        `ObjectNotFoundError`, or an `OSError` of the class that fits.
+    """
+    cause: BaseException = failure
+    while isinstance(cause, RetryError) and cause.cause is not None:
+        cause = cause.cause
+    status = cause.code if isinstance(cause, GoogleAPICallError) else None
+    if status == HTTPStatus.NOT_FOUND and kind not in {"list", "put"}:
+        return ObjectNotFoundError(where)
+    error, reason = _reason(cause, status, _PERMISSIONS[kind])
+    return error(f"{where} {OUTCOMES[kind]}: {reason}")
+
+
+def _reason(cause: BaseException, status: int | None, needed: str) -> Reason:
+    """Why a request failed and what to do, with the class that programs react to."""
+    if status is not None:
+        return _SERVICE.reason(status, f"status {status}", needed)
+    if "Timeout" in type(cause).__name__:
+        return NO_ANSWER_IN_TIME
+    return _without_answer(cause)
+
+
+def _without_answer(cause: BaseException) -> Reason:
+    """Why there is no answer of Cloud Storage at all."""
+    name = type(cause).__name__
+    if isinstance(cause, GoogleAuthError) and is_identity_outage(cause):
+        return ConnectionError, f"{NO_IDENTITY_NOW} ({name})"
+    if isinstance(cause, DefaultCredentialsError):
+        return (
+            PermissionError,
+            "no Google credentials here. Use a connection, or application default credentials.",
+        )
+    if isinstance(cause, GoogleAuthError):
+        return PermissionError, f"Google did not accept the credentials ({name}). Renew them."
+    if name == "TooManyRedirects":
+        reason = (
+            "the answer was a redirect, which is not followed. Check the storage_endpoint of the "
+            "connection, or STORAGE_EMULATOR_HOST."
+        )
+        return PermissionError, reason
+    return (
+        ConnectionError,
+        f"no answer, or one that broke off ({name}). Check the network, and try again.",
+    )
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

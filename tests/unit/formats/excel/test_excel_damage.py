@@ -169,7 +169,7 @@ import resource, sys
 from pathlib import Path
 from tests.support.formats.csv_files import opened
 from tests.support.formats.excel_files import reader, rows_of
-import airflow_cloudfiles.engine.formats.excel.xls
+import airflow_cloudfiles.engine.formats.excel.workbook
 found = reader("a INT, b STRING", maxRecordBytes="8m")
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 limit = used + 400 * 2**20

@@ -24,10 +24,10 @@ from airflow_cloudfiles.engine.formats.base import LinePiece
 from airflow_cloudfiles.engine.formats.json.document import (
     JsonDocumentInference,
     JsonDocumentReader,
+    JsonVariantReader,
 )
 from airflow_cloudfiles.engine.formats.json.infer import JsonInference
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader
-from airflow_cloudfiles.engine.formats.json.variant import JsonVariantReader
 from airflow_cloudfiles.engine.formats.registry import fixed_schema
 from tests.support.formats.json_files import MemoryFile
 from tests.unit.formats.json.test_json_agreement import options
