@@ -38,7 +38,7 @@ MOST_FILES: Final = 20
 """Files with rescued or corrupt records that a task names."""
 _SHOWN_FILES: Final = 3
 _FILE_PATH: Final = r'"_file_path": ?(?P<path>"(?:[^"\\]|\\.)*")\}$'
-"""How rescued data ends (`formats.rescued_json`)."""
+"""How rescued data ends (`formats.base`)."""
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ every reader. So each bound is what the file has, or lies outside of it:
 
 Bounds are taken from the Parquet footer as numbers: Python has no dates of other years.
 
-Which columns of a data file are worth a dictionary?
+Columns of a data file that are worth a dictionary get one.
 
 By default Parquet's writer makes a dictionary for each column and row group. Of a column whose
 values are mostly different, that costs twice the time of writing them plainly, and makes the file

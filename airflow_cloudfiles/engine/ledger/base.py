@@ -58,7 +58,7 @@ class Ledger(Protocol):
 
     @property
     def expired_entry(self) -> int:
-        """Old files of the entries before this one were forgotten (`ledger.expiry`)."""
+        """Old files of the entries before this one were forgotten (`ledger.base`)."""
 
     @property
     def expired_us(self) -> int:

@@ -98,7 +98,7 @@ class Snapshot:
         entry_id: The id of that entry's writing.
         files: How many files these entries hold.
         objects: The files of the checkpoint.
-        expired_us: Files modified before this may be missing (`expiry`); 0: none is.
+        expired_us: Files modified before this may be missing (`ledger.base`); 0: none is.
         index_format: Of the index.
     """
 

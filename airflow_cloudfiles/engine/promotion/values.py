@@ -3,7 +3,7 @@
 They are read by the very code that reads records: each value becomes a record of one field, in a
 line of JSON, and the JSON reader gives an Arrow array, and back what does not fit. So a promoted
 value is what the stream itself would have read, had it known the column. Strings of CSV and XML go
-through the conversions of their own readers first (`strings`).
+through the conversions of their own readers first.
 
 In these formats every value is a string, and rescued as a JSON string. Their own readers know which
 strings are numbers, dates or booleans, and by which options. What they make of one is written as

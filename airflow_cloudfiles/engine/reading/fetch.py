@@ -8,7 +8,7 @@ their content, the one that was discovered is missing then (`same_content` finds
 Where the store has etags, a small file costs one request: the read itself asks for the version that
 was discovered. The version of a local file is checked before and after.
 
-How are the answers of a slow store waited for side by side?
+The answers of a slow store are waited for side by side.
 
 An object store takes tens of milliseconds for each request, and takes many at once. So what
 is read first of the next files of a split (all of a small file) is fetched ahead by threads, in the

@@ -1,7 +1,7 @@
 """Tell files that were deleted from a source that is away.
 
 `ignoreMissingFiles` gives up files that were deleted. Before a task does, it looks at what is
-around them: a batch that is gone as a whole is an outage (`storage.presence`).
+around them: a batch that is gone as a whole is an outage (`storage.outage`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Options may change between two starts of a stream, and the schema log outlives b
 
 A pinned schema stays as it is: then 1 and 2 are warnings, too.
 
-What becomes of a schema when records have more than it has?
+A schema that records have more than grows behind the columns that it has.
 
 Only additions: a new field becomes a column at the end of its struct; what is there keeps its
 name, its type and its place for ever (B46 to B50). A name that differs only in case is not new.

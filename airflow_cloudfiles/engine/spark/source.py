@@ -1,13 +1,12 @@
 """Let Spark read files as a stream, or once.
 
 `spark.readStream.format("cloudFiles")`: a Python data source, which can be read as a batch, too
-(`batch_source`). Three processes meet here, and each
-opens for itself what it needs:
+(`CloudFilesBatchReader`). Three processes meet here, and each opens for itself what it needs:
 
 1. The *defining* process (`load()`): validates the options, resolves the schema.
 2. The *planning* process beside the driver: discovers files, plans micro-batches, cuts splits. It
    holds the run lock of the checkpoint location while the query runs.
-3. The *tasks*: read one split each (`stream.task_reader`).
+3. The *tasks*: read one split each (`stream.schema_change`).
 
 Spark's offset is a position in the file log. A planned range is in the plan log before Spark
 learns of it, so a batch id means the same files for ever.

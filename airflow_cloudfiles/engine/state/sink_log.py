@@ -15,8 +15,8 @@ counts. An epoch without a record is a decision that was not carried out to its 
 Two kinds of queries work on one state, and each says where it is in its own way:
 
 - A job of this package keeps no checkpoint of Spark's. A batch is committed when the sink has
-  recorded it (`sink_log`); batch `b` is plan `b`, and its end is where that plan ends.
-- A plain query has Spark's checkpoint in the state, or mirrored there (`spark_offsets`). Of its
+  recorded it; batch `b` is plan `b`, and its end is where that plan ends.
+- A plain query has Spark's checkpoint in the state, or mirrored there (`spark_checkpoint`). Of its
   batches, those are committed that Spark's commit log names, whatever the sink has recorded.
 
 Whoever is further has the last word: a job begins where a plain query has ended, and before a plain

@@ -1,14 +1,15 @@
 """Write small objects so that nobody overwrites another's, and a damaged one is noticed.
 
-In an object store by its etag. A local disk has none: there, whoever replaces the file holds a lock
-on the file itself, and looks under the lock whether the name still is that of this file. A put
-gives the name to another file, so a lock on one that was replaced meanwhile shows.
+An object is replaced only if it is what was read: in an object store by its etag. A local disk has
+none: there, whoever replaces the file holds a lock on the file itself, and looks under the lock
+whether the name still is that of this file. A put gives the name to another file, so a lock on one
+that was replaced meanwhile shows.
 
 Everything durable here rests on put-if-absent. Some compatible servers take the
 condition, ignore it, and let the second writer replace what the first one wrote. That shows only
 when it is tried.
 
-Its last field is a checksum of all that comes before it:
+The last field of a sealed object is a checksum of all that comes before it:
 
 ```
 {"entries": 12, "crc32": "0bb6d2a1"}

@@ -2,7 +2,7 @@
 
 Compares files, within the sample limits, with the schema they are to be read with: those of a
 micro-batch when a task has met something new, or those of a whole run before it begins
-(`evolve_ahead`). A file that cannot be read is left out here; reading it will say so.
+(`schema_change`). A file that cannot be read is left out here; reading it will say so.
 """
 
 from __future__ import annotations

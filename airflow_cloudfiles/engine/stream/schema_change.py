@@ -11,7 +11,7 @@ With `cloudFiles.requireApproval` it proposes the version instead, and fails wit
 that (`approval`).
 
 The reader of splits only says that there are new fields. Here the evolution mode decides what
-follows: the schema log gets the next version where it may, and the task fails (`schema_change`).
+follows: the schema log gets the next version where it may, and the task fails.
 
 With `cloudFiles.evolveAhead` a run samples what it is going to read before it defines its
 DataFrame, and evolves the schema once for all of it, so that it need not fail first. The files are

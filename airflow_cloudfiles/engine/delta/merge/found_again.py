@@ -4,7 +4,7 @@ The commit of the batch notes its plan and what its tasks have counted; of a mer
 the counts besides. Before anybody relies on the commit, it is put on the disk: the process that
 made it may have been killed before it could do so.
 
-When are data files that the library has written on the disk?
+Data files that the library has written are synced before their commit is acknowledged.
 
 `deltalake` (1.6) syncs none of them. So before a commit of it is acknowledged, its files are looked
 at, as the log has them, and synced. A power failure before that may leave a commit whose files are

@@ -4,7 +4,7 @@ The tasks have written the rows to files that no version of the table has (`stag
 Their keys are read first, and of several rows with the same keys one is chosen. Then the rows are
 read file by file. Memory holds the keys of a batch, and of its rows one data file at most.
 
-How do nested values of a batch get the type of the table's column, as `deltalake` wants them?
+Nested values of a batch get the type of the table's column, as `deltalake` wants them.
 
 It casts values, but neither adds a field that rows lack to a struct, nor changes the order of its
 fields, nor takes a field that may be null for one that is NOT NULL (tried with 1.6).

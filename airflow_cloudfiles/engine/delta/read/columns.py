@@ -13,7 +13,7 @@ Arrow's schema of rows becomes Spark's, in which Delta keeps it and in which sch
 (`merge_schema`). What no Delta table can have, and tables whose files cannot be replaced here, are
 refused.
 
-How does a Delta table hold a VARIANT?
+A VARIANT is a struct of two binary columns in the data files.
 
 As a column of the type `variant` in its schema, with the table feature `variantType`, which
 `deltalake` adds in the commit that creates the table or adds the column. Its data files have a

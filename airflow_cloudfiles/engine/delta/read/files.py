@@ -3,7 +3,7 @@
 Those of the Parquet file that its deletion vector does not list, with the columns of the table
 (`columns`) and the values of the partition columns, which are in the log.
 
-What is the value of a partition column?
+The value of a partition column is in the log, as text.
 
 It is in the log, as a string that Delta's protocol has a form for, and not in the data file. An
 empty string is null in every type.

@@ -5,12 +5,12 @@ there. Compacted logs stand for the commits that they repeat, where these are go
 has not reconciled them would otherwise decide which rows there are. What is incomplete, such as a
 checkpoint of several parts of which one is missing or empty, counts as absent.
 
-Where is a file that the log of a table names?
+The path of a file in the log is a URI, below the table or elsewhere.
 
 The log has URIs, percent-encoded: relative to the table's folder as a rule, absolute where a file
 was taken over from another table (a shallow clone).
 
-Where in a table are the rows that wait to be merged?
+Rows that wait to be merged are in a folder of the table that readers pass over.
 
 References:
     https://github.com/delta-io/delta/blob/master/PROTOCOL.md#delta-log-entries

@@ -4,7 +4,7 @@ The actions of the log (`log`) are applied in their order: the last word on a da
 columns and on the protocol counts. Deleted rows are part of a file's identity: a file whose
 deletion vector changes is removed and added in one commit.
 
-Which version of a table did a reader ask for?
+A reader may ask for a version by its number or by a time.
 
 By number, or by a moment: then it is the newest version that was committed at or before it. A
 commit's time is the one it carries, where the table has in-commit timestamps, and otherwise the

@@ -11,7 +11,7 @@ begin is -1.
 References:
     https://github.com/delta-io/delta/blob/master/spark/src/main/scala/org/apache/spark/sql/delta/sources/DeltaSourceOffset.scala
 
-How far has a query from a Delta table come, and is there more to read?
+How far a query from a Delta table has come is asked of its offsets, too.
 
 Spark's own checkpoint says it: the offset of the newest micro-batch that was committed. One request
 for the newest version of the table, and no Spark.

@@ -11,7 +11,7 @@ version that the user names. A micro-batch is planned within its limits, and end
 The same two offsets always mean the same files. No Spark here. `spark.tables.stream_reader` calls
 this.
 
-Which files of a commit does a stream emit?
+A stream emits the files that a commit adds.
 
 Those with new rows. A commit that also takes rows away is refused, unless the options say what is
 to become of it: Delta's own rules, which decide by commit.

@@ -8,7 +8,7 @@ of the same storage, changes the metadata only.
 `deltalake` adds columns to plain tables. Where it would refuse (column mapping, type widening), or
 has no word for it (a type of the same storage), the version is written here (`log_commit`).
 
-How does a table remember that a type has become wider?
+A table remembers that a type has become wider.
 
 In the metadata of the column, or of the field of a struct, nearest to it: Delta's feature
 `typeWidening`. Readers then cast what older files have.

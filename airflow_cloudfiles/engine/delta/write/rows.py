@@ -5,7 +5,7 @@ another. With them, rows are kept in memory by partition, up to `BUFFER_BYTES` i
 largest partition is written to a file of its own, and so on. One file is open at a time, however
 many partitions a task meets.
 
-How are the value of a partition column, and the folder of its files, written?
+The value of a partition column is written as Delta does, and so is the folder of its files.
 
 The value is a string in the table's log, in the form that Delta's protocol has for its type; an
 empty string is null. The folder is only a name, which no reader takes apart: Hive's `column=value`,
@@ -15,7 +15,7 @@ References:
     https://github.com/delta-io/delta/blob/master/PROTOCOL.md#partition-value-serialization
     Spark's `ExternalCatalogUtils.escapePathName`
 
-How do arrays of rows become those of a data file, and is a null where none may be?
+Arrays of rows become those of a data file; a null where none may be is refused.
 
 The layout has the shape of the rows, so the two are walked side by side; nothing is looked up by
 name. What has the type already is handed on as it is.

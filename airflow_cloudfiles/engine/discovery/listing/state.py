@@ -6,7 +6,7 @@ nothing else. So it holds no edges and no paths that a file's fate depends on, b
 a full listing that was interrupted: those are written after what lies before them was recorded, and
 believed only while a file that was known at that time (`witness`) still is.
 
-Where does a source grow?
+The state also remembers where a source grows.
 
 Names do not show it. `delivery-1-2024-01-01-5f0c` may be one of a thousand deliveries, or one of a
 thousand files of the first; the digits of `customer=17` resemble a day. So there are several

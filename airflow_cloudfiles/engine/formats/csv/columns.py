@@ -2,7 +2,7 @@
 
 Arrow's CSV parser takes them apart; what it does not know about nulls and blanks is done here.
 
-Does a string of a CSV file fit a column type, and as what?
+A string that fits its column type is converted.
 
 The reference for every value: the conversions of Spark's CSV reader
 (`UnivocityParser.makeConverter`, Spark 4.3), one string at a time. The columnar conversions of

@@ -5,7 +5,7 @@ without a header has `_c0`, `_c1` and so on (B8). All are strings, for which onl
 read, unless `cloudFiles.inferColumnTypes` is set; then every value is looked at, column by column
 as long as a column is not a string already.
 
-Which type would hold these strings?
+A column gets the type that would hold its strings.
 
 The order of trial is Spark's (`CSVInferSchema`, Spark 4.3): int, long, decimal without fraction,
 double (with `prefersDecimal` a decimal, if it fits), date, timestamp, boolean, string. Spark's

@@ -4,7 +4,7 @@ A file whose every line is a record may be read in parts: each part has the line
 and looks at the beginning of the file for the header. A file whose values may hold line breaks is
 read from its beginning to its end.
 
-What is the header of a CSV file?
+The header of a file is its first record.
 
 The header is what comes first in a file after `skipRows` lines, comments and blank lines; a task
 that reads a later part of the file looks there first.

@@ -9,7 +9,7 @@ is more than the moment that Spark makes of it, it names that moment only if it 
 - a day number instead of a date (`"19723"`; Spark 1.5 wrote dates so), in JSON;
 - a fraction finer than a microsecond (`59.1234567`; Spark cuts it off). Zeros there are fine.
 
-Which time zone does a name mean, and how far is it from UTC?
+Names of time zones mean what they mean for Java.
 
 The names that Spark takes: Java's `ZoneId.of` with its short names, offsets in many forms.
 """

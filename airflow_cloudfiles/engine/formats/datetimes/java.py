@@ -7,7 +7,7 @@ whose parts never give back what they took, as Java's parsers do not.
 
 Ours: an optional era that is missing, and a modified Julian day (`g`), are not taken.
 
-Which day and which time of day do the fields of a text make?
+The fields of a text make a day and a time of day.
 
 Java's strict rules of resolution, and Spark's defaults for what is missing: 1970, January, the
 first, midnight.

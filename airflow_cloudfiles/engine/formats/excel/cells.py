@@ -5,7 +5,7 @@ and its value as a text. Numbers have the shortest text that gives the same numb
 have shown it: 42 is never `42.0`. Whole numbers beyond 2**53 have the 15 digits that Excel keeps.
 Dates and times are written as Spark writes them.
 
-Does a number format show a date, a time, or a number?
+A number format shows a date, a time, or a number.
 
 Workbooks hold dates as numbers; only the format of a cell tells.
 """

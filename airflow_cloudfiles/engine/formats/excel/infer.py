@@ -4,7 +4,7 @@ The names are those of the headers of all wanted sheets, in the order of their f
 sheet without a header has `_c1`, `_c2` and so on. All are strings, for which only headers are read,
 unless `cloudFiles.inferColumnTypes` is set; then every cell is looked at.
 
-Which type would hold these cells?
+A column gets the type that would hold its cells.
 
 Workbooks say what a cell is: a number, a boolean, a date. Whole numbers are INT, BIGINT or a
 decimal by their size, fractions doubles (with `prefersDecimal` decimals, if they fit). A cell of

@@ -7,9 +7,9 @@ it for whatever they take on themselves, and hand the rest to it.
 A value that Spark would change into another one does not fit where a rescued data column takes it:
 a byte from 128, a decimal with more digits than the column has, a number beyond the largest double.
 Where nothing takes it, it becomes what Spark makes of it (`JsonScalarRules.exact`). A double is the
-nearest one to its text; which of them are too far from it, `exact_numbers` says.
+nearest one to its text; which of them are too far from it, `record_policy` says.
 
-What do the options of JSON mean for those who read it?
+The options of JSON say how leaves are converted.
 """
 
 from __future__ import annotations

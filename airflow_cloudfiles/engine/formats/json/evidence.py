@@ -3,14 +3,14 @@
 An object, an array, a map or a leaf: what values have shown so far, which is more than the type it
 comes to (whether a null was met beside an empty object, say).
 
-How does what one process learned of JSON records reach another?
+What one process has learned of JSON records reaches another as bytes.
 
 The evidence is all that an inference knows, not only the types it would come to: whether a null
 was met beside an empty object, say. So the records of a sample can be learned from in any number of
 processes, and absorbing their evidence in the order of the records gives what one process would
 have learned from all of them.
 
-Which type does one value that is neither null, empty nor nested tell of its column?
+One value that is neither null, empty nor nested tells a type of its column.
 
 Spark's rules (`JsonInferSchema.inferField`), with the options `primitivesAsString`,
 `prefersDecimal` and `inferTimestamp`. A decimal with a negative scale, which Spark refuses together

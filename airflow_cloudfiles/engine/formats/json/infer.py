@@ -15,7 +15,7 @@ what is not a JSON object (or an array of them) is passed over here, and the rea
 and a field that is an empty object in one record but null in another is a string, not nothing, for
 the reader calls a null field new.
 
-Which value does one line of JSON hold, by the tolerant rules of the reader?
+The value of one line is read by the tolerant rules of the reader.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A schema compiled for `msgspec`: a struct class per `StructType`, whose leaves a
 text of a value, not yet looked at), lists and dictionaries for arrays and maps. Decoding into it
 checks the JSON and, with unknown fields forbidden, that the record has no field too many.
 
-Which fields outside the schema keep coming, record after record?
+Fields outside the schema that keep coming, record after record, are decoded, too.
 
 When a source has drifted for good, every record has the same field too many, or the same column
 in another case. Explaining each of them would be slow, so a reader learns these fields and decodes

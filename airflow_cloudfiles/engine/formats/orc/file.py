@@ -6,9 +6,9 @@ its columns by turns, a little of each, so its bytes are held until it is read. 
 checksums: a flipped bit can go unnoticed, and one damaged file in a thousand makes the library end
 the process.
 
-How do ORC files become batches?
+ORC files become batches stripe by stripe.
 
-What columns do ORC files have?
+Their columns are those that their footers name.
 """
 
 from __future__ import annotations

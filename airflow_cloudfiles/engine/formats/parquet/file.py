@@ -4,9 +4,9 @@ Opens a file, tells its types as Spark's reader sees them, and gives its row gro
 bounded memory. What the file's metadata says beyond Parquet's own types (the Arrow schema that
 some writers add) never changes a value; see `formats.columnar.types.plain_type`.
 
-How do Parquet files become batches?
+Parquet files become batches row group by row group.
 
-What columns do Parquet files have?
+Their columns are those that their footers name.
 """
 
 from __future__ import annotations

@@ -5,14 +5,14 @@ has read, so the schema is taken from there: a list of elements in Thrift's comp
 (`parquet.thrift` of Apache Parquet), in the order in which a tree is walked. A group is recognized
 by its leaves: the number of the first one, and how many there are.
 
-How do groups with a list of pairs become the maps that they are?
+Groups with a list of pairs become the maps that they are.
 
 Some writers mark the keys of a map as optional, which Parquet does not allow and Spark reads. The
 library refuses such a map; it gets a footer that does not call it one
 (`footer.without_optional_keys`), and what it reads is made a map here. A key that is null
 makes the file unreadable: Arrow has no such map.
 
-Does an INT96 column need nanoseconds?
+An INT96 column is asked whether it needs nanoseconds.
 
 INT96 counts nanoseconds over more years than 64 bits of them hold. So a column is read in
 microseconds and in nanoseconds, and what follows compares the two.

@@ -4,7 +4,7 @@ So many that they take some `MOST_BATCH_BYTES`, whatever the file says of itself
 of the pages cannot tell how long the strings are (a dictionary has short and long ones), the
 places in the dictionary are read first, without the strings.
 
-What may the pages of a Parquet file become in memory?
+What its pages may become in memory bounds how many rows are read at once.
 
 A page says, before it is decompressed, how many values it holds, how they are encoded and how
 many bytes it has then. That is all that the library goes by, so the headers of pages are read

@@ -6,9 +6,9 @@ or takes them for, is its own business (`converters` of JSON and CSV, `casts` of
 
 A value that Spark would change into another one does not fit where a rescued data column takes it:
 a decimal with more digits than the column has, a number beyond the largest double. A double is the
-nearest one to its text; which of them are too far from it, `exact_numbers` says.
+nearest one to its text; which of them are too far from it, `record_policy` says.
 
-Which decimal type holds a number?
+Decimal types are those that hold a number exactly.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 Records with a value for each column, which a header names or which are counted: CSV and workbooks.
 
-Which column of a file is which column of the schema?
+Columns of a file are matched with those of the schema by name.
 
 A file with a header is read by the names in it, wherever they stand (Auto Loader ignores
 `enforceSchema`, so that it can evolve and rescue). A file without one is read by position: its
 columns are those of a given schema, or else `_c0`, `_c1` and so on (B8); where columns are counted
 from 1, as in Excel, `_c1`, `_c2` and so on.
 
-How does rescued data look, for many rows at once?
+Rescued data is written for many rows at once.
 
 One JSON object a row: members by the names in the file, values as their strings, the path of the
 file last.

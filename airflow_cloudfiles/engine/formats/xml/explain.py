@@ -14,7 +14,7 @@ away that found its column; attributes have their prefix, texts beside elements 
 
 Known fields come first, in the order of the schema, then unknown ones by name.
 
-How does a row become one VARIANT (`singleVariantColumn`)?
+With `singleVariantColumn` a row becomes one VARIANT.
 
 As in Spark (`StaxXmlParser.convertVariant`, 4.3): an element with attributes or elements is an
 object, one that repeats an array, one that is empty null; `true`, `false` and numbers are what they

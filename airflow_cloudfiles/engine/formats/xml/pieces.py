@@ -8,7 +8,7 @@ Markup pieces are few different ones, repeated; each is understood once (`PieceT
 between them is an attribute or a text. A row with anything else (comments, CDATA sections, quotes
 of two kinds, names that are not ASCII, an error) is odd: somebody else reads it.
 
-Which elements are in these rows, and are they well-formed?
+Rows are checked to be well-formed when their elements are named.
 
 From pieces of markup to elements, all rows at once: how deep each piece is, where each element
 ends, which one it is in. A row whose tags do not match, or that is nested too deeply to be worth

@@ -2,7 +2,7 @@
 
 A schema compiled once per reader: names to positions, leaf types to conversions.
 
-Where in the schema may an element or attribute stand?
+The places of a schema are where elements and attributes may stand.
 
 A schema as a flat list of places, and tables from place and name to place.
 """

@@ -4,7 +4,7 @@ Expat reads the source of one row by itself. It knows no entities but the five o
 brings no document type along: whatever needs one makes a corrupt record, so nothing is fetched and
 nothing grows.
 
-Which fields does an element have?
+An element has fields: its attributes, elements and text.
 
 The one place that knows how XML becomes fields, for reading and for inferring alike: an attribute
 is a field under its prefixed name, an element one under its own, a text beside either one under
