@@ -3,8 +3,8 @@
 `<cache>/<stream id>/<slot>/<build>/`, with the lock file `<slot>.lock` beside the slot. Files that
 are known by more than their path and time have another index, in `<stream id>-<format>`; one that
 may forget old files (`ledger.base`) is in `<stream id>-aged` or `<stream id>-<format>-aged`. The
-first process takes slot 0, a second one at the same time slot 1, and so on; each builds its own index
-from the newest snapshot and the file log, and finds it again the next time. Whatever is wrong with
+first process takes slot 0, a second one at the same time slot 1, and so on; each builds its own
+index from the newest snapshot and the file log, and finds it again the next time. Whatever is wrong with
 an index, it is deleted and built anew, under a new random name: so the cache can be deleted while a
 process uses it, and that process cannot write into the index that another one builds in its place.
 
