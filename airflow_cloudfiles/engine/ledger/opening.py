@@ -4,9 +4,10 @@
 are known by more than their path and time have another index, in `<stream id>-<format>`; one that
 may forget old files (`ledger.base`) is in `<stream id>-aged` or `<stream id>-<format>-aged`. The
 first process takes slot 0, a second one at the same time slot 1, and so on; each builds its own
-index from the newest snapshot and the file log, and finds it again the next time. Whatever is wrong with
-an index, it is deleted and built anew, under a new random name: so the cache can be deleted while a
-process uses it, and that process cannot write into the index that another one builds in its place.
+index from the newest snapshot and the file log, and finds it again the next time. Whatever is wrong
+with an index, it is deleted and built anew, under a new random name: so the cache can be deleted
+while a process uses it, and that process cannot write into the index that another one builds in its
+place.
 
 Entries of the file log that are gone take their files with them: nothing ingests them, and a new
 entry under an old number is one that the stream believes to have ingested. So a state whose file
