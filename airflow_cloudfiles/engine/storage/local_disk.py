@@ -1,8 +1,8 @@
 """Make folders and files of a local disk that survive a power failure, or that belong to one user.
 
 What survives is bytes that were synced, under a name whose folder was synced, in folders whose own
-names were: an `fsync` of a file says nothing about its name. So whoever acknowledges something calls
-this first.
+names were: an `fsync` of a file says nothing about its name. So whoever acknowledges something
+calls this first.
 
 What this package keeps on a local disk besides the state (indexes, Spark's checkpoint on its way,
 hand-overs) names files of a source and is believed when it is read. So each such folder belongs to
