@@ -121,8 +121,8 @@ def resolve_schema(
 
     A second start reads the log and samples nothing (B21). If its options ask for columns that the
     newest version lacks, these become the next version; what its options ask for in vain is logged
-    as a warning (`schema.inference`). Two definitions at once write one version: the loser reads the
-    winner's.
+    as a warning (`schema.inference`). Two definitions at once write one version: the loser reads
+    the winner's.
 
     Args:
         options: The options of the source.
