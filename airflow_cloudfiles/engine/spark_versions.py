@@ -49,7 +49,7 @@ def require_for_jobs(version: str) -> None:
     Raises:
         SparkVersionError: It is older than 3.5.
     """
-    if _parsed(version) < JOBS:
+    if numbers(version) < JOBS:
         raise SparkVersionError(
             f"PySpark {version} is too old: operators and commands need {_shown(JOBS)} or later. "
             "Install a later one, or leave Spark out with engine=local."
@@ -80,11 +80,11 @@ def require_for_queries(version: str) -> None:
     Raises:
         SparkVersionError: It is older than 4.2.
     """
-    if _parsed(version) < QUERIES:
+    if numbers(version) < QUERIES:
         raise too_old_for_queries(version)
 
 
-def _parsed(version: str) -> tuple[int, ...]:
+def numbers(version: str) -> tuple[int, ...]:
     """The numbers that a version begins with: of `4.2.0.dev1` 4 and 2."""
     return tuple(int(each) for each in re.findall(r"\d+", version)[:2])
 

@@ -118,7 +118,7 @@ from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.state import progress
+from airflow_cloudfiles.engine.state import run_history
 
 landing, state = ROOT.parent / "landing", str(ROOT / "new" / "state")
 landing.mkdir()
@@ -132,8 +132,8 @@ with closing(Intake.open(source=str(landing), format="json", checkpoint_location
     ledger = intake._open_ledger()
     assert maybe_snapshot(ledger, intake.files, intake.state, worth_files=1)
     ack("snapshot")
-    done = progress.BatchDone(batch_id=0, table_version=0, is_new=True, schema_version=0)
-    progress.note(state, done)
+    done = run_history.BatchDone(batch_id=0, table_version=0, is_new=True, schema_version=0)
+    run_history.note(state, done)
     ack("noted")
 log = SchemaLog(open_store(state), "file:///landing")
 for version in range(2):

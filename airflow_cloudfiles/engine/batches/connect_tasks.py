@@ -14,16 +14,18 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from airflow_cloudfiles import __version__
 from airflow_cloudfiles.engine.batches.client_version import CLIENT_VERSION, check_client
-from airflow_cloudfiles.engine.batches.error_marks import marking
+from airflow_cloudfiles.engine.batches.error_marks import marked_call
 from airflow_cloudfiles.engine.batches.frame_tasks import WRITTEN, FrameTasks, row_of
 from airflow_cloudfiles.engine.batches.run import PROGRESS_SECONDS, Task
 from airflow_cloudfiles.engine.batches.task_results import collected, result_of
 from airflow_cloudfiles.engine.messages import counted
+from airflow_cloudfiles.engine.spark_versions import numbers
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
@@ -32,6 +34,8 @@ _TAG = "cloudfiles-micro-batch"
 _DESCRIPTION = "spark.job.description"
 _PARTITIONS = "spark.sql.leafNodeDefaultParallelism"
 _LOCAL = re.compile(r"local\[(\d+)")
+_WITH_LOCAL_RELATIONS = (4, 0)
+"""The first Spark whose servers take the rows of a client of Spark 4."""
 _log = logging.getLogger(__name__)
 
 
@@ -53,10 +57,16 @@ class ConnectTasks(FrameTasks):
         # Only so does Spark's UI name what a client has it do.
         session.conf.set(_DESCRIPTION, f"{self._name}: micro-batch {number}")
         session.conf.set(_PARTITIONS, str(len(splits)))
-        rows = [(pickle.dumps(split),) for split in splits]
-        frame = session.createDataFrame(rows, "part binary")
-        checked = partial(_checked, task, __version__)
-        frame = frame.mapInArrow(marking(partial(_work, checked)), WRITTEN)
+        parts = [pickle.dumps(split) for split in splits]
+        work = partial(_work, partial(_checked, task, __version__))
+        if numbers(session.version) < _WITH_LOCAL_RELATIONS:
+            # Each task is sent them all, and takes its own.
+            frame = session.range(0, len(parts), 1, len(parts))
+            work = partial(_numbered, work, parts)
+        else:
+            frame = session.createDataFrame([(part,) for part in parts], "part binary")
+        # Pickled by names alone: the pickles of a newer client mean nothing to an older server.
+        frame = frame.mapInArrow(partial(marked_call, work), WRITTEN)
         with _said(session, len(splits)):
             return collected(partial(self._results, frame))
 
@@ -97,6 +107,17 @@ def _work(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
     for batch in batches:
         for row in batch.column(0):
             yield row_of(result_of(task, pickle.loads(row.as_py())))  # noqa: S301 - of this run
+
+
+def _numbered(
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    parts: Sequence[bytes],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Carry out the tasks of the parts that the rows number."""
+    for batch in batches:
+        own = [parts[number] for number in batch.column(0).to_pylist()]
+        yield from work(iter([pa.record_batch([pa.array(own, pa.binary())], ["part"])]))
 
 
 @contextmanager

@@ -32,11 +32,16 @@ def marking(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with _marked():
-            result = function(*args, **kwargs)
-        return _each(result) if isinstance(result, Iterator) else result
+        return marked_call(function, *args, **kwargs)
 
     return call
+
+
+def marked_call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function as `marking` has it called; a partial of it is pickled by names alone."""
+    with _marked():
+        result = function(*args, **kwargs)
+    return _each(result) if isinstance(result, Iterator) else result
 
 
 def _each(values: Iterator[Any]) -> Iterator[Any]:

@@ -28,7 +28,7 @@ _READERS: Final = {
     "excel sheets": ("excel.reader", "SheetListReader"),
     "json": ("json.reader", "JsonReader"),
     "json document": ("json.document", "JsonDocumentReader"),
-    "json variant": ("json.variant", "JsonVariantReader"),
+    "json variant": ("json.document", "JsonVariantReader"),
     "orc": ("orc.file", "OrcReader"),
     "parquet": ("parquet.file", "ParquetReader"),
     "text": ("text", "TextReader"),

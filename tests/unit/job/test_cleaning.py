@@ -279,9 +279,9 @@ def test_a_cleaning_that_is_killed_loses_no_file(stream: Source, point: str) -> 
     expected = _contents(stream.source)
     code = (
         "import sys, pathlib\n"
-        "from airflow_cloudfiles.engine.cleaning import clean, due\n"
+        "from airflow_cloudfiles.engine.cleaning import clean\n"
         "from tests.unit.job.test_cleaning import Source\n"
-        "clean.PART_FILES = due.PART_FILES = 1\n"
+        "clean.PART_FILES = 1\n"
         "Source(pathlib.Path(sys.argv[1])).clean()\n"
     )
     killed = subprocess.run(

@@ -5,7 +5,7 @@ without it, when they have the same name. A new column is an additive change: wh
 the new schema misses nothing. A renamed, dropped or retyped column is not: what is downstream has
 to know.
 
-A stream goes on over a renamed, dropped or retyped column only where it is told so.
+A stream goes on over a renamed, dropped or retyped column only where that was allowed.
 
 Only when somebody has said so: for this series of changes (the version up to which they were looked
 at), for this stream (`always`, under the key of its checkpoint), or for all streams. The settings

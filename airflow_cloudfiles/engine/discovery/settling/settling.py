@@ -13,7 +13,7 @@ A young file is noted in the state (`waiting.py`) before `of_listing` ends or `o
 file without its marker needs no note: where there is a queue, the marker's event brings it, and
 where there is none, all listings are full.
 
-Who keeps no state is told which files of a source are whole now.
+For readers without a state it lists the files of a source that are whole now.
 
 A batch read and an inference cannot let a file wait and come back to it. They leave it out, and say
 which files they have left out.

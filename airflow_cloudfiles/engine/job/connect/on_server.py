@@ -26,10 +26,12 @@ from airflow_cloudfiles.engine.batches.run import WrittenByTasks
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.opening import opened_once
+from airflow_cloudfiles.engine.errors import SparkServerError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.connect.batch_lines import BatchLines
 from airflow_cloudfiles.engine.job.counts import carry, files_of, stopped_by
 from airflow_cloudfiles.engine.job.target import new_writer
+from airflow_cloudfiles.engine.spark_versions import numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.job.connect.session import ConnectStart
     from airflow_cloudfiles.engine.job.spec import JobSpec
 
+OLDEST_SPARK = (4, 0)
+"""The oldest Spark whose servers were seen to carry a run by themselves."""
 _LOOK_SECONDS = 1.0
 _END_SECONDS = 20.0
 _TRIES = 3
@@ -63,11 +67,17 @@ def run_on_server(
         durations: Gets how long the run has waited for Spark, and for the query, in seconds.
 
     Raises:
+        SparkServerError: The server's Spark is too old for that.
         RunFailedError: A signal has stopped it.
         CloudFilesError: What the query failed with. What was committed stays.
     """
     clock = time.monotonic()
     spec, session = leaving.spec, spark.session()
+    if numbers(session.version) < OLDEST_SPARK:
+        raise SparkServerError(
+            f"The Spark Connect server has Spark {session.version}, and a deferred run needs "
+            f"{'.'.join(map(str, OLDEST_SPARK))} or later there. Leave deferrable=True out."
+        )
     lines = BatchLines(spec, after_batch + 1)
     parallelism = spark.parallelism()
     durations["spark_start_seconds"] = spark.waited_seconds

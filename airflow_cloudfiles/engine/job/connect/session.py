@@ -40,6 +40,7 @@ from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
 from airflow_cloudfiles.engine.job.connect.server import USER_ID, SparkConnect, server_of_driver
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spark_command import DAEMON_MODULE
+from airflow_cloudfiles.engine.spark_versions import JOBS, numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,7 +126,6 @@ ASSUMED_PARALLELISM = 8
 """Tasks at a time on a server that does not tell."""
 RETRIES = 7
 """How often a request is sent again while the connection is lost: about two minutes long."""
-OLDEST_SPARK = (4, 0)
 CONF = {
     # Python processes of the server then serve all runs; with isolation each run would start some
     # of its own and leave them behind (docs/decisions).
@@ -344,7 +344,7 @@ def _sharing(session: Any, version: str) -> SparkSession:
     Spark reads whether a session has processes of its own before a client can say it, and when it
     copies the session once more.
     """
-    if _numbers(version) < _SHARING_SPARK or not hasattr(session, "cloneSession"):
+    if numbers(version) < _SHARING_SPARK or not hasattr(session, "cloneSession"):
         own: SparkSession = session
         return own
     copied: Any = session.cloneSession()
@@ -363,7 +363,7 @@ def _missing(session: Any, version: str, server: SparkConnect) -> list[str]:
         return []
     left = (
         ""
-        if _numbers(version) >= _SHARING_SPARK
+        if numbers(version) >= _SHARING_SPARK
         else (", and each run leaves Python processes behind")
     )
     warning = (
@@ -401,13 +401,9 @@ def _wait(ready: Callable[[float], object], timeout: type[Exception], server: Sp
         ) from None
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-
-
 def _check_version(version: str, server: SparkConnect) -> None:
-    if _numbers(version) < OLDEST_SPARK:
-        oldest = ".".join(map(str, OLDEST_SPARK))
+    if numbers(version) < JOBS:
+        oldest = ".".join(map(str, JOBS))
         raise SparkServerError(
             f"The Spark Connect server {server.address} has Spark {version}. This package needs "
             f"{oldest} or later there."
