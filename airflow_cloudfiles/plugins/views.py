@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.plugins.tasks import TaskKey, TaskStream, stream_of
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.overview.rescued import Rescued
+    from airflow_cloudfiles.engine.overview.rescued import RescuedFields
 
 
 HEIGHT: Final = 100.0
@@ -217,7 +217,7 @@ def files_view(task: TaskStream, status: str, path: str) -> FilesView:
     return FilesView(*newest_files(task.stream.checkpoint_location, query, task.access))
 
 
-def rescued_view(task: TaskStream) -> Rescued | None:
+def rescued_view(task: TaskStream) -> RescuedFields | None:
     """Read the newest rescued data; `None` where the stream has no Delta table.
 
     Raises:

@@ -15,9 +15,9 @@ from airflow_cloudfiles.engine.delta.read.actions import Metadata, Protocol
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
 from airflow_cloudfiles.engine.delta.stream.offsets import AFTER_CHANGE, TableOffset
 from airflow_cloudfiles.engine.delta.stream.tracking import TrackedSchema, TrackingLog
-from airflow_cloudfiles.engine.iceberg.lineage import Lineage, Noted, lineage
-from airflow_cloudfiles.engine.job.jvm_archive import Archive
-from airflow_cloudfiles.engine.ledger.index_format import Mark, decode_mark, encode_mark
+from airflow_cloudfiles.engine.iceberg.lineage import Noted, SnapshotLineage, lineage
+from airflow_cloudfiles.engine.job.jvm_archive import ClassArchive
+from airflow_cloudfiles.engine.ledger.index_format import IndexMark, decode_mark, encode_mark
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.hooks.arguments import check_batch
 from tests.golden.kinds import ID, Format, new_store
@@ -91,7 +91,7 @@ def _iceberg(summary: dict[str, str], properties: dict[str, str]) -> dict[str, A
     }
 
 
-def _read_iceberg(content: bytes) -> Lineage:
+def _read_iceberg(content: bytes) -> SnapshotLineage:
     return lineage(TableMetadataUtil.parse_obj(json.loads(content)), ID)
 
 
@@ -104,13 +104,13 @@ def _tracking(content: bytes) -> object:
 def _makes_archive(content: bytes) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "key.archive.json").write_bytes(content)
-        options = Archive(Path(folder), "key", {}).options(["java"])
+        options = ClassArchive(Path(folder), "key", {}).options(["java"])
         return any("DumpLoadedClassList" in each for each in options)
 
 
 def _first_note() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        Archive(Path(folder), "key", {}).options(["java"])
+        ClassArchive(Path(folder), "key", {}).options(["java"])
         return Path(folder, "key.archive.json").read_bytes()
 
 
@@ -136,7 +136,7 @@ IN_TABLES = [
             _iceberg(NOTED.summary(ID), NOTED.properties(ID)), indent=1
         ).encode(),
         read=_read_iceberg,
-        expected=Lineage(NOTED, {3: NOTED}, has_newest=True),
+        expected=SnapshotLineage(NOTED, {3: NOTED}, has_newest=True),
     ),
     Format(
         name="iceberg_metadata_of_job",
@@ -145,7 +145,7 @@ IN_TABLES = [
             _iceberg(DONE_NOTED.summary(ID), DONE_NOTED.properties(ID)), indent=1
         ).encode(),
         read=_read_iceberg,
-        expected=Lineage(NOTED, {3: DONE_NOTED}, has_newest=True),
+        expected=SnapshotLineage(NOTED, {3: DONE_NOTED}, has_newest=True),
     ),
     Format(
         name="delta_source_offset",
@@ -169,9 +169,9 @@ IN_CACHE = [
         name="index_mark",
         keys="",
         version=2,
-        write=lambda: encode_mark(Mark(300, ID, 306)),
+        write=lambda: encode_mark(IndexMark(300, ID, 306)),
         read=decode_mark,
-        expected=Mark(300, ID, 306),
+        expected=IndexMark(300, ID, 306),
         newer="passed over",
     ),
     Format(

@@ -14,7 +14,7 @@ from typing import Any
 from airflow_cloudfiles.engine.cleaning.record import Cleaned, Due, encode_cleaned, read_cleaned
 from airflow_cloudfiles.engine.discovery.inventory.progress import (
     FileRead,
-    Progress,
+    ReportProgress,
     load_progress,
     save_progress,
 )
@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.discovery.listing.state import (
     save_state,
 )
 from airflow_cloudfiles.engine.discovery.settling.waiting import (
-    Waiting,
+    UnsettledFile,
     keep_waiting,
     load_waiting,
 )
@@ -56,7 +56,7 @@ from airflow_cloudfiles.engine.ledger.changed import (
 from airflow_cloudfiles.engine.ledger.index_format import version_hash
 from airflow_cloudfiles.engine.ledger.opening import check_whole, mark_head
 from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten, overwritten
-from airflow_cloudfiles.engine.ledger.snapshots import Snapshot, SnapshotFile
+from airflow_cloudfiles.engine.ledger.snapshots import IndexSnapshot, SnapshotFile
 from airflow_cloudfiles.engine.locks.lease import Lease
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
@@ -141,8 +141,12 @@ LISTING = ListingState(
     witness="a",
     unfinished=Unfinished(2.5, "listing", "f", "a", (KeyRange("a", "b"),)),
 )
-READ = Progress("0" * 32, "f", "backfill", {3: FileRead(9, 7, "a", "\u00e9", has_recent=True)})
-SNAPSHOT = Snapshot("", 299, ID, 12345, (SnapshotFile("000012.sst", 9, 7, "0" * 64),), 1_000, 4)
+READ = ReportProgress(
+    "0" * 32, "f", "backfill", {3: FileRead(9, 7, "a", "\u00e9", has_recent=True)}
+)
+SNAPSHOT = IndexSnapshot(
+    "", 299, ID, 12345, (SnapshotFile("000012.sst", 9, 7, "0" * 64),), 1_000, 4
+)
 QUERY = LeftQuery(user_id="u", session_id="s", server_session_id="t", query_id="q", run_id="w")
 LEFT = LeftRun(run_id="r.1", before=-1, last_entry=3, started=CREATED, query=QUERY, next_line=2)
 SPEC = JobSpec(
@@ -232,7 +236,7 @@ def _only(writer: Callable[[ObjectStore], object]) -> bytes:
     return store.get(entry.path)
 
 
-def _first_waiting(store: ObjectStore) -> list[Waiting]:
+def _first_waiting(store: ObjectStore) -> list[UnsettledFile]:
     [found] = load_waiting(store).values()
     return found
 
@@ -401,7 +405,7 @@ ONE_OBJECT = [
         read=in_store("_source/inventory.json", load_progress),
         expected=READ,
         newer="passed over",
-        nothing=Progress(),
+        nothing=ReportProgress(),
     ),
     Format(
         name="listing",
@@ -452,8 +456,8 @@ ONE_OBJECT = [
 ]
 
 _WAITING = [
-    Waiting(FILES.files[1], 1_767_225_600_000_003, "notification"),
-    Waiting(FILES.files[3], 1_767_225_600_000_004, "listing"),
+    UnsettledFile(FILES.files[1], 1_767_225_600_000_003, "notification"),
+    UnsettledFile(FILES.files[3], 1_767_225_600_000_004, "listing"),
 ]
 _CHANGE = Change(7, FILES.files[3], replace(FILES.files[3], size=3, modification_time_us=4))
 _CHANGED = f"_source/changed/{path_hash(_CHANGE.before.path)}"

@@ -14,7 +14,12 @@ from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED
 from airflow_cloudfiles.engine.ledger.packed_changes import PackedNote, encode_notes, read_packed
 from airflow_cloudfiles.engine.schema.names import KEY as SOURCES
 from airflow_cloudfiles.engine.schema.names import add_name, names_of
-from airflow_cloudfiles.engine.state.archived import Archived, Mark, read_archived, write_archived
+from airflow_cloudfiles.engine.state.archived import (
+    CleanedFiles,
+    CleaningHistory,
+    read_archived,
+    write_archived,
+)
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import KEY
 from airflow_cloudfiles.engine.state.metadata_format import (
@@ -41,8 +46,8 @@ METADATA = StreamMetadata(ID, "file:///in", "json")
 BY_CONTENT = replace(METADATA, format_version=3, file_identity="content")
 WITH_OPERATIONS = replace(METADATA, format_version=4, fence=7)
 UNBOUND = replace(METADATA, is_bound=False)
-ARCHIVED = Archived(
-    marks=(Mark(Offset(3, 1), datetime(2026, 1, 1, tzinfo=UTC), "MOVE", "s3://lake/done"),),
+ARCHIVED = CleaningHistory(
+    marks=(CleanedFiles(Offset(3, 1), datetime(2026, 1, 1, tzinfo=UTC), "MOVE", "s3://lake/done"),),
     named={("é.json", 3, 5, "etag"): "é-1.json"},
     start=START,
 )
@@ -141,14 +146,14 @@ def _manifest() -> bytes:
 
 
 def _objects(content: bytes) -> object:
-    from airflow_cloudfiles.engine.transfer.archive import Archive
+    from airflow_cloudfiles.engine.transfer.archive import StateArchive
 
     metadata = encode_metadata(METADATA)
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:  # as `write_archive` makes it
         archive.writestr(f"{0:08}", metadata)
         archive.writestr(MANIFEST, content)
-    return [each.key for each in Archive(made, "state.zip").members]
+    return [each.key for each in StateArchive(made, "state.zip").members]
 
 
 def _in(key: str, write: Callable[[ObjectStore], object]) -> Callable[[], bytes]:
@@ -191,7 +196,7 @@ OF_FILES = [
         read=in_store("_source/archived", read_archived),
         expected=ARCHIVED,
         newer="passed over",
-        nothing=Archived(),
+        nothing=CleaningHistory(),
     ),
     Format(
         name="sources",

@@ -39,7 +39,12 @@ from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake.file_query import FileQuery
 from airflow_cloudfiles.engine.intake.file_states import FileGroup, FileStates, StateSnapshot
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.state.archived import Archived, Mark, known_from, write_archived
+from airflow_cloudfiles.engine.state.archived import (
+    CleanedFiles,
+    CleaningHistory,
+    known_from,
+    write_archived,
+)
 from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:
@@ -272,7 +277,7 @@ class _Cleaner:
             to = open_store(options.move_destination)
         self._destination = "" if to is None else to.uri
         self._files = FileCleaner(self._source, to, is_exact=task.is_exact)
-        self._archived: Archived | None = None
+        self._archived: CleaningHistory | None = None
         self._cleaned: dict[FileEntry, str] = {}
         self._left: list[FileEntry] = []
         self._gone: list[FileEntry] = []
@@ -407,7 +412,7 @@ class _Cleaner:
             return
         before = self._archived or known_from(self._state, self._began)
         mode = self._task.options.mode
-        mark = Mark(cleaned.position, datetime.now(UTC), mode, self._destination)
+        mark = CleanedFiles(cleaned.position, datetime.now(UTC), mode, self._destination)
         self._archived = before.after(mark, self._cleaned, self._left, self._gone)
         if self._archived != before:
             write_archived(self._state, self._archived)

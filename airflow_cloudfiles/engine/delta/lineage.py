@@ -49,7 +49,7 @@ class Presence(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
+class CommitLineage:
     """The commits that made a table what it is now.
 
     Attributes:
@@ -95,7 +95,7 @@ class Lineage:
         return Presence.PRESENT if is_here and record.version < self.first else Presence.ABSENT
 
 
-def lineage(table: DeltaTable | None, target: str, app_id: str, *, since: int = 0) -> Lineage:
+def lineage(table: DeltaTable | None, target: str, app_id: str, *, since: int = 0) -> CommitLineage:
     """Follow the history of a table.
 
     Args:
@@ -109,7 +109,7 @@ def lineage(table: DeltaTable | None, target: str, app_id: str, *, since: int = 
         IncompatibleStateError: A newer version of this package noted a batch of the stream.
     """
     if table is None:
-        return Lineage()
+        return CommitLineage()
     newest = table.version()
     with DeltaLocation.of(target).translate_errors("has a history that cannot be read"):
         commits = table.history(max(0, newest - since) + 1)
@@ -129,7 +129,7 @@ def lineage(table: DeltaTable | None, target: str, app_id: str, *, since: int = 
         if restored is not None:
             undone.append((restored + 1, version - 1))
         version = version - 1 if restored is None else restored
-    return Lineage(
+    return CommitLineage(
         table_id=str(table.metadata().id),
         version=newest,
         transaction=transaction_version(table, app_id),

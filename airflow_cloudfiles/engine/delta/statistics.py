@@ -76,7 +76,7 @@ class IndexedColumns:
         """The same columns by other names."""
         return self if self.names is None else replace(self, names=tuple(map(rename, self.names)))
 
-    def chosen(self, leaves: Sequence[Leaf]) -> list[Leaf]:
+    def chosen(self, leaves: Sequence[BoundedLeaf]) -> list[BoundedLeaf]:
         """The leaf columns with statistics; names are compared without case."""
         if self.names is not None:
             key = CASE_INSENSITIVE.key
@@ -93,7 +93,7 @@ class IndexedColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class BoundedLeaf:
     """A column of a schema that is no struct.
 
     Attributes:
@@ -107,15 +107,15 @@ class Leaf:
     index: int | None
 
 
-def leaves_of(schema: pa.Schema) -> list[Leaf]:
+def leaves_of(schema: pa.Schema) -> list[BoundedLeaf]:
     """The leaf columns of a schema, in order."""
-    found: list[Leaf] = []
+    found: list[BoundedLeaf] = []
     _add_leaves(list(schema), (), 0, found)
     return found
 
 
 def _add_leaves(
-    fields: Sequence[pa.Field], at: tuple[str, ...], index: int, found: list[Leaf]
+    fields: Sequence[pa.Field], at: tuple[str, ...], index: int, found: list[BoundedLeaf]
 ) -> int:
     """Add the leaves of some fields; the index behind the last one."""
     for each in fields:
@@ -124,7 +124,7 @@ def _add_leaves(
             index = _add_leaves(list(each.type), path, index, found)
             continue
         width = _width(each.type)
-        found.append(Leaf(path, each.type, None if pa.types.is_nested(each.type) else index))
+        found.append(BoundedLeaf(path, each.type, None if pa.types.is_nested(each.type) else index))
         index += width
     return index
 
@@ -184,7 +184,7 @@ class FileStatistics:
         return _json(found)
 
 
-def _has_nan(batch: pa.RecordBatch, names: list[str], leaf: Leaf) -> bool:
+def _has_nan(batch: pa.RecordBatch, names: list[str], leaf: BoundedLeaf) -> bool:
     """Whether a column has NaN, perhaps where a struct around it is null."""
     array = batch.column(names.index(leaf.path[0]))
     for name in leaf.path[1:]:

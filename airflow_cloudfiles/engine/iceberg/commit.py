@@ -38,9 +38,9 @@ from airflow_cloudfiles.engine.iceberg.data_files import IcebergDataFile
 from airflow_cloudfiles.engine.iceberg.lineage import (
     BATCH,
     ORIGIN,
-    Lineage,
     Noted,
     Presence,
+    SnapshotLineage,
     check_has,
     lineage,
 )
@@ -107,7 +107,7 @@ class IcebergBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class CommittedSnapshot:
     """What a commit amounted to.
 
     Attributes:
@@ -231,7 +231,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
     rules: TableRules,
     expected: SinkRecord | None = None,
     state: str = "",
-) -> Snapshot:
+) -> CommittedSnapshot:
     """Make a micro-batch visible, exactly once however often it is called.
 
     Files of a batch that is refused, or is in the table already, are removed. They stay where
@@ -283,7 +283,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
             _pause(attempt)
             continue
         crash_point("after-sink-commit")
-        return Snapshot(sequence, is_new=True, table_id=str(ready.metadata.table_uuid))
+        return CommittedSnapshot(sequence, is_new=True, table_id=str(ready.metadata.table_uuid))
     raise _too_many(place)
 
 
@@ -328,10 +328,10 @@ def _append(
 def _committed_before(
     target: IcebergTarget,
     table: Table,
-    found: Lineage,
+    found: SnapshotLineage,
     batch: IcebergBatch,
     files: Sequence[IcebergDataFile],
-) -> Snapshot:
+) -> CommittedSnapshot:
     """The result for a batch that the table has: an earlier call's, or this one's."""
     noted = found.find(batch.number)
     if noted is not None and batch.plan and noted.plan and noted.plan != batch.plan:
@@ -349,7 +349,7 @@ def _committed_before(
         _log.info("Batch %s is in %s; its new files are removed", batch.number, target.uri)
         data_files.remove(table, [file.path for file in files])
     sequence = (noted or found.newest or _NOTHING).sequence
-    return Snapshot(sequence, is_new=is_new, table_id=str(table.metadata.table_uuid))
+    return CommittedSnapshot(sequence, is_new=is_new, table_id=str(table.metadata.table_uuid))
 
 
 _NOTHING = Noted(-1, "", "", 0, 0)
@@ -410,7 +410,7 @@ def _check_same(
         )
 
 
-def _rolled_back(target: str, batch: IcebergBatch, found: Lineage) -> LostBatchesError:
+def _rolled_back(target: str, batch: IcebergBatch, found: SnapshotLineage) -> LostBatchesError:
     newest = found.newest or _NOTHING
     return LostBatchesError(
         f"{target} had batch {batch.number} of this stream, and was rolled back to a snapshot "

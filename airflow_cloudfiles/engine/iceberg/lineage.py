@@ -83,7 +83,7 @@ class Presence(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
+class SnapshotLineage:
     """The snapshots that made a table what it is now.
 
     Attributes:
@@ -110,7 +110,9 @@ class Lineage:
         return self.batches.get(batch) or (self.newest if is_newest else None)
 
 
-def lineage(metadata: TableMetadata, stream: str, recorded: SinkRecord | None = None) -> Lineage:
+def lineage(
+    metadata: TableMetadata, stream: str, recorded: SinkRecord | None = None
+) -> SnapshotLineage:
     """Follow the snapshots of a table back to the oldest one that is kept.
 
     Args:
@@ -136,12 +138,12 @@ def lineage(metadata: TableMetadata, stream: str, recorded: SinkRecord | None = 
         snapshot = None if parent is None else metadata.snapshot_by_id(parent)
     newest = _of_property(metadata, stream) or _of_record(metadata, recorded)
     if newest is None:
-        return Lineage(None, batches)
+        return SnapshotLineage(None, batches)
     # What came before the oldest ancestor that is kept has expired, or was another history: then
     # its snapshot is still there.
     has_expired = newest.sequence < oldest and metadata.snapshot_by_id(newest.snapshot) is None
     is_shown = newest.snapshot in ids or newest.batch in batches
-    return Lineage(newest, batches, is_shown or has_expired)
+    return SnapshotLineage(newest, batches, is_shown or has_expired)
 
 
 def check_has(

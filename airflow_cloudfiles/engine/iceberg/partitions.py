@@ -48,7 +48,7 @@ _OF_TIMES = (YearTransform, MonthTransform, DayTransform, HourTransform)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestedPartition:
     """A partition field that was asked for: its column, its transform, and the field's name."""
 
     column: str
@@ -56,7 +56,7 @@ class Wanted:
     name: str
 
 
-def parse(text: str) -> list[Wanted]:
+def parse(text: str) -> list[RequestedPartition]:
     """Read the option `partitionBy`.
 
     Args:
@@ -82,18 +82,18 @@ def parse(text: str) -> list[Wanted]:
     return found
 
 
-def _wanted(item: re.Match[str], text: str) -> Wanted:
+def _wanted(item: re.Match[str], text: str) -> RequestedPartition:
     column = (item["inside"] or item["plain"]).strip("`")
     name, width = (item["transform"] or "").lower().rstrip("s"), item["width"]
     if not name and width is None:
-        return Wanted(column, IdentityTransform(), column)
+        return RequestedPartition(column, IdentityTransform(), column)
     if name in _TIMES and width is None:
         transform, suffix = _TIMES[name]
-        return Wanted(column, transform, f"{column}_{suffix}")
+        return RequestedPartition(column, transform, f"{column}_{suffix}")
     if name == "bucket" and width and int(width):
-        return Wanted(column, BucketTransform(int(width)), f"{column}_bucket")
+        return RequestedPartition(column, BucketTransform(int(width)), f"{column}_bucket")
     if name == "truncate" and width and int(width):
-        return Wanted(column, TruncateTransform(int(width)), f"{column}_trunc")
+        return RequestedPartition(column, TruncateTransform(int(width)), f"{column}_trunc")
     raise OptionError(
         f"partitionBy={text!r} has {item[0].strip(' ,')!r}, which is no partitioning of Iceberg. "
         "Give a column, year(c), month(c), day(c), hour(c), bucket(16, c) or truncate(4, c)."

@@ -44,7 +44,7 @@ LOG_SECONDS = 5.0
 TERMINAL_SECONDS = 0.5
 
 
-class Progress:
+class SampleProgress:
     """The progress of reading a sample; a context in which it is reported.
 
     Args:
@@ -227,7 +227,7 @@ def learn_sample(sample: Sample, counts: FetchCounts, workers: Workers | None = 
     if not _can_travel(inference, sample.options):
         workers = None
     groups = _cut(sample, workers)
-    with Progress(sample.files) as progress:
+    with SampleProgress(sample.files) as progress:
         done = _begin(sample, inference, groups, counts=counts, progress=progress, workers=workers)
         rest = _groups_after(groups, done)
         if rest and workers is not None:
@@ -248,7 +248,7 @@ def _begin(  # noqa: PLR0913 - private
     groups: Sequence[tuple[FileRange, ...]],
     *,
     counts: FetchCounts,
-    progress: Progress,
+    progress: SampleProgress,
     workers: Workers | None,
 ) -> int:
     """Read parts in order until workers are worth it; returns how many were read."""
@@ -274,7 +274,7 @@ def _share(  # noqa: PLR0913 - private
     groups: Sequence[tuple[FileRange, ...]],
     *,
     counts: FetchCounts,
-    progress: Progress,
+    progress: SampleProgress,
     workers: Workers,
 ) -> None:
     """Have the workers read groups, and learn from them in their order."""

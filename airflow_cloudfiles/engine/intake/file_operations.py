@@ -80,7 +80,7 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class OperationRequest:
     """What is asked for.
 
     Attributes:
@@ -156,7 +156,7 @@ class _Change:
         return len(self.excluded) + len(self.former)
 
 
-def operate(checkpoint_location: str, asked: Asked, target: Target) -> Operated:
+def operate(checkpoint_location: str, asked: OperationRequest, target: Target) -> Operated:
     """Do something to files of a stream, once however often it is repeated.
 
     Args:
@@ -205,7 +205,7 @@ class _Operating:
 
     def __init__(
         self,
-        asked: Asked,
+        asked: OperationRequest,
         target: Target,
         logs: _Logs,
         names: FileNames,

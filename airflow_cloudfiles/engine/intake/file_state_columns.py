@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_cloudfiles.engine.intake.file_states import FileGroup
-    from airflow_cloudfiles.engine.state.archived import Mark
+    from airflow_cloudfiles.engine.state.archived import CleanedFiles
 
 Kind = Literal["STRING", "BIGINT", "INT", "TIMESTAMP"]
 BATCH_ROWS: Final = 10_000
@@ -27,7 +27,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FileStateColumn:
     """A column of the table.
 
     Attributes:
@@ -68,7 +68,7 @@ def _ingestion_state(group: FileGroup) -> str | None:
     return None if any(counts.get(name) for name in skipped) else "INGESTED"
 
 
-def _archived(shown: Callable[[Mark, str], Any]) -> Callable[[FileGroup], Any]:
+def _archived(shown: Callable[[CleanedFiles, str], Any]) -> Callable[[FileGroup], Any]:
     """Tell something of how each file was cleaned; null where it was not."""
 
     def values(group: FileGroup) -> list[Any] | None:
@@ -82,7 +82,7 @@ def _archived(shown: Callable[[Mark, str], Any]) -> Callable[[FileGroup], Any]:
     return values
 
 
-def _moved_to(mark: Mark, key: str) -> str | None:
+def _moved_to(mark: CleanedFiles, key: str) -> str | None:
     return f"{mark.destination}/{printable_path(key)}" if mark.destination else None
 
 
@@ -107,46 +107,52 @@ def _of_batch(name: str) -> Callable[[FileGroup], Any]:
     return lambda group: None if group.batch is None else getattr(group.batch, name)
 
 
-COLUMNS: Final[tuple[Column, ...]] = (
-    Column("path", "STRING", _paths, is_nullable=False),
-    Column("size", "BIGINT", lambda group: [file.size for file in group.files], is_nullable=False),
-    Column("create_time", "TIMESTAMP", _created, is_nullable=False),
-    Column("discovery_time", "TIMESTAMP", lambda group: group.discovered, is_nullable=False),
-    Column("processed_time", "TIMESTAMP", _of_batch("planned")),
-    Column("commit_time", "TIMESTAMP", _of_batch("committed")),
-    Column("archive_time", "TIMESTAMP", _archived(lambda mark, _: mark.time)),
-    Column("archive_mode", "STRING", _archived(lambda mark, _: mark.mode)),
-    Column("move_location", "STRING", _archived(_moved_to)),
-    Column("source_id", "STRING", lambda _: "0", is_nullable=False),
-    Column("flow_name", "STRING", lambda _: None),
-    Column("ingestion_state", "STRING", _ingestion_state),
-    Column("status", "STRING", lambda group: group.status, is_nullable=False),
-    Column("found_by", "STRING", lambda group: group.entry.found_by, is_nullable=False),
-    Column("etag", "STRING", lambda group: [file.etag or None for file in group.files]),
-    Column("entry", "BIGINT", lambda group: group.entry.number, is_nullable=False),
-    Column("index", "INT", lambda group: list(group.indexes), is_nullable=False),
-    Column(
+COLUMNS: Final[tuple[FileStateColumn, ...]] = (
+    FileStateColumn("path", "STRING", _paths, is_nullable=False),
+    FileStateColumn(
+        "size", "BIGINT", lambda group: [file.size for file in group.files], is_nullable=False
+    ),
+    FileStateColumn("create_time", "TIMESTAMP", _created, is_nullable=False),
+    FileStateColumn(
+        "discovery_time", "TIMESTAMP", lambda group: group.discovered, is_nullable=False
+    ),
+    FileStateColumn("processed_time", "TIMESTAMP", _of_batch("planned")),
+    FileStateColumn("commit_time", "TIMESTAMP", _of_batch("committed")),
+    FileStateColumn("archive_time", "TIMESTAMP", _archived(lambda mark, _: mark.time)),
+    FileStateColumn("archive_mode", "STRING", _archived(lambda mark, _: mark.mode)),
+    FileStateColumn("move_location", "STRING", _archived(_moved_to)),
+    FileStateColumn("source_id", "STRING", lambda _: "0", is_nullable=False),
+    FileStateColumn("flow_name", "STRING", lambda _: None),
+    FileStateColumn("ingestion_state", "STRING", _ingestion_state),
+    FileStateColumn("status", "STRING", lambda group: group.status, is_nullable=False),
+    FileStateColumn("found_by", "STRING", lambda group: group.entry.found_by, is_nullable=False),
+    FileStateColumn("etag", "STRING", lambda group: [file.etag or None for file in group.files]),
+    FileStateColumn("entry", "BIGINT", lambda group: group.entry.number, is_nullable=False),
+    FileStateColumn("index", "INT", lambda group: list(group.indexes), is_nullable=False),
+    FileStateColumn(
         "batch_id", "BIGINT", lambda group: None if group.batch is None else group.batch.plan.number
     ),
-    Column("run_id", "STRING", _of_batch("run_id")),
-    Column("table_version", "BIGINT", _of_batch("table_version")),
-    Column("schema_version", "INT", _of_batch("schema_version")),
-    Column(
+    FileStateColumn("run_id", "STRING", _of_batch("run_id")),
+    FileStateColumn("table_version", "BIGINT", _of_batch("table_version")),
+    FileStateColumn("schema_version", "INT", _of_batch("schema_version")),
+    FileStateColumn(
         "batch_files",
         "BIGINT",
         lambda group: None if group.batch is None else group.batch.plan.files,
     ),
-    Column("batch_rows", "BIGINT", _count("rows")),
-    Column("batch_rescued_rows", "BIGINT", _count("rescued_rows")),
-    Column("batch_corrupt_records", "BIGINT", _count("corrupt_records")),
-    Column("operation", "STRING", lambda group: group.operation and group.operation.action),
-    Column("operation_time", "TIMESTAMP", _operation_time),
-    Column(
+    FileStateColumn("batch_rows", "BIGINT", _count("rows")),
+    FileStateColumn("batch_rescued_rows", "BIGINT", _count("rescued_rows")),
+    FileStateColumn("batch_corrupt_records", "BIGINT", _count("corrupt_records")),
+    FileStateColumn(
+        "operation", "STRING", lambda group: group.operation and group.operation.action
+    ),
+    FileStateColumn("operation_time", "TIMESTAMP", _operation_time),
+    FileStateColumn(
         "operation_reason",
         "STRING",
         lambda group: (group.operation and group.operation.reason) or None,
     ),
-    Column("changed_time", "TIMESTAMP", _changed),
+    FileStateColumn("changed_time", "TIMESTAMP", _changed),
 )
 """In the order of the table."""
 

@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.intake.file_query import OUTSTANDING, FileQuery, 
 from airflow_cloudfiles.engine.intake.opening import root_of
 from airflow_cloudfiles.engine.ledger.changed import changed_times
 from airflow_cloudfiles.engine.ledger.opening import check_whole
-from airflow_cloudfiles.engine.state.archived import NOTHING, Archived, read_archived
+from airflow_cloudfiles.engine.state.archived import NOTHING, CleaningHistory, read_archived
 from airflow_cloudfiles.engine.state.batch_states import (
     BatchState,
     BatchStates,
@@ -78,7 +78,7 @@ class FileGroup:
     indexes: Sequence[int]
     status: FileStatus
     batch: BatchState | None = None
-    archived: Archived = NOTHING
+    archived: CleaningHistory = NOTHING
     operation: Operation | None = None
     changed: Mapping[int, Mapping[str, datetime]] = field(default_factory=dict)
 
@@ -108,7 +108,7 @@ class StateSnapshot:
     planned: Offset
     given_up: frozenset[int] = frozenset()
     spark: Mapping[int, int] | None = None
-    archived: Archived = NOTHING
+    archived: CleaningHistory = NOTHING
     changed: Mapping[int, Mapping[str, datetime]] = field(default_factory=dict)
 
     @classmethod

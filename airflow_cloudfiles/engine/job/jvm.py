@@ -28,7 +28,7 @@ from pathlib import Path
 from airflow_cloudfiles.engine import spark_versions
 from airflow_cloudfiles.engine.errors import LedgerAccessError, RunError
 from airflow_cloudfiles.engine.job.java import find_java
-from airflow_cloudfiles.engine.job.jvm_archive import Archive
+from airflow_cloudfiles.engine.job.jvm_archive import ClassArchive
 from airflow_cloudfiles.engine.job.spark_command import spark_home
 from airflow_cloudfiles.engine.ledger.opening import cache_folder
 from airflow_cloudfiles.engine.storage.local_disk import make_private
@@ -123,7 +123,7 @@ def command_line(
     stands_for: Mapping[str, str],
     conf: Mapping[str, str],
     use: Sequence[str] = (),
-) -> tuple[list[str], Archive | None]:
+) -> tuple[list[str], ClassArchive | None]:
     """The command that starts a JVM with Spark.
 
     Args:
@@ -155,7 +155,7 @@ def command_line(
     words = _kept(kept) or _launched(java, home, template, kept)
     if words is None:
         return submit, None
-    archive = Archive(cache, _hashed([kind, _class_words(words)]), conf)
+    archive = ClassArchive(cache, _hashed([kind, _class_words(words)]), conf)
     words = [_replaced(word, stands_for) for word in words]
     return [words[0], *archive.options(words, _own_words(words)), *words[1:]], archive
 

@@ -37,7 +37,7 @@ _KEPT_VARIABLES = ("HOME", "JAVA_", "JDK_", "_JAVA_", "LANG", "LC_", "LD_", "PAT
 """What a process that outlives its run has of the environment: no credentials."""
 
 
-class Archive:
+class ClassArchive:
     """The archive for one command line.
 
     Args:
@@ -205,7 +205,7 @@ def main(arguments: Sequence[str]) -> None:
     ):
         with contextlib.suppress(OSError):
             Path("/proc/self", name).write_text(value, encoding="ascii")
-    Archive(Path(folder), key, {}).make(Path(classes), java)
+    ClassArchive(Path(folder), key, {}).make(Path(classes), java)
 
 
 if __name__ == "__main__":

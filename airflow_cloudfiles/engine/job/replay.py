@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
 from airflow_cloudfiles.engine.delta.lineage import (
-    Lineage,
+    CommitLineage,
     Presence,
     lineage,
     transaction_version,
@@ -172,15 +172,15 @@ class _Replay:
         seen = max(found.batches, default=-1) if found.transaction is None else found.transaction
         return latest.number - (seen < latest.number)
 
-    def _lineage(self) -> Lineage:
+    def _lineage(self) -> CommitLineage:
         return lineage(open_to_write(self.target), self.target, self.app_id)
 
-    def _presence(self, found: Lineage, batch: int) -> Presence:
+    def _presence(self, found: CommitLineage, batch: int) -> Presence:
         # A record helps only where the table's own history does not reach.
         is_told = batch in found.batches or found.first == 0
         return found.presence(batch, None if is_told else self.log.find(batch))
 
-    def _lost(self, found: Lineage) -> list[int]:
+    def _lost(self, found: CommitLineage) -> list[int]:
         """The batches that the table lacks, of those asked for."""
         accepts = bool(self.spec.replay.get("accept_loss"))
         before = self.first - 1

@@ -58,7 +58,7 @@ _CONTENT_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class IndexMark:
     """How far an index goes.
 
     Attributes:
@@ -140,7 +140,7 @@ def decode_value(value: bytes) -> tuple[bytes, int]:
     return value[:_VERSION_BYTES], decode_entry_number(value[_VERSION_BYTES:])
 
 
-def encode_mark(mark: Mark, index_format: int = FORMAT_VERSION) -> bytes:
+def encode_mark(mark: IndexMark, index_format: int = FORMAT_VERSION) -> bytes:
     """Build the value of the mark."""
     place: dict[str, int | str] = {"entry": mark.entry, "id": mark.entry_id, "files": mark.files}
     if mark.expired_us:
@@ -148,7 +148,7 @@ def encode_mark(mark: Mark, index_format: int = FORMAT_VERSION) -> bytes:
     return json.dumps({"version": index_format, **place}).encode("ascii")
 
 
-def decode_mark(value: bytes, index_format: int = FORMAT_VERSION) -> Mark | None:
+def decode_mark(value: bytes, index_format: int = FORMAT_VERSION) -> IndexMark | None:
     """Read the mark; `None` when it is of another format, so that the index must be rebuilt."""
     try:
         fields = json.loads(value)
@@ -159,5 +159,5 @@ def decode_mark(value: bytes, index_format: int = FORMAT_VERSION) -> Mark | None
             expired = fields.get("expired_entry", 0), fields.get("expired_us", 0)
             is_valid = entry >= 0 and all(type(each) is int and each >= 0 for each in expired)
             is_mine = is_valid and found == index_format
-            return Mark(entry, entry_id, files, *expired) if is_mine else None
+            return IndexMark(entry, entry_id, files, *expired) if is_mine else None
     return None

@@ -32,7 +32,7 @@ from airflow_cloudfiles.engine.ledger.index_format import (
     FILE_PREFIX,
     MARK_KEY,
     WITH_CONTENTS,
-    Mark,
+    IndexMark,
     content_key,
     decode_entry_number,
     decode_mark,
@@ -84,7 +84,7 @@ class RocksDBLedger:
         self._format = format_of(identity)
         self._hash = hash_of(self._format)
         self._database: Rdict | None = None
-        self._mark: Mark | None = None
+        self._mark: IndexMark | None = None
         self._open()
 
     @property
@@ -182,7 +182,7 @@ class RocksDBLedger:
             msg = f"entry {number} does not follow entry {self.caught_up}"
             raise ValueError(msg)
         expired = self.expired_entry, self.expired_us
-        mark = Mark(number, entry_id, self.files + len(batch.files), *expired)
+        mark = IndexMark(number, entry_id, self.files + len(batch.files), *expired)
         write = WriteBatch(raw_mode=True)
         entry_number = encode_entry_number(number)
         for file in batch.files:

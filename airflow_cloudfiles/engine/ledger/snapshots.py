@@ -89,7 +89,7 @@ class SnapshotFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class IndexSnapshot:
     """What `complete.json` holds.
 
     Attributes:
@@ -210,7 +210,7 @@ def covered(state: ObjectStore) -> list[int]:
 
 def _fitting(
     files: FileLog, state: ObjectStore, index_format: int, *, up_to: int
-) -> Iterator[Snapshot]:
+) -> Iterator[IndexSnapshot]:
     """Read the descriptions of the complete snapshots of this log, the newest first."""
     for folder, objects in sorted(_folders(state).items(), reverse=True):
         if COMPLETE not in objects:
@@ -228,7 +228,7 @@ def _fitting(
             _log.info("The snapshot %s belongs to another file log", name)
 
 
-def _is_of(files: FileLog, snapshot: Snapshot) -> bool:
+def _is_of(files: FileLog, snapshot: IndexSnapshot) -> bool:
     return files.summary(snapshot.entry).id == snapshot.entry_id
 
 
@@ -254,7 +254,7 @@ def _upload(copy: Path, ledger: Ledger, state: ObjectStore) -> None:
             state.put(_key(folder, item), path.read_bytes())
             uploaded += size
         objects.append(item)
-    snapshot = Snapshot(
+    snapshot = IndexSnapshot(
         folder=folder,
         entry=ledger.caught_up,
         entry_id=ledger.caught_up_id,
@@ -338,7 +338,7 @@ def _tables(state: ObjectStore, complete: Iterable[str]) -> set[str] | None:
 
 
 def _fetch(
-    snapshot: Snapshot, state: ObjectStore, directory: Path, identity: FileIdentity
+    snapshot: IndexSnapshot, state: ObjectStore, directory: Path, identity: FileIdentity
 ) -> RocksDBLedger | None:
     """Fetch, check and open a snapshot; `None` when something is wrong with it."""
     from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger  # noqa: PLC0415 - heavy
@@ -374,7 +374,7 @@ def _fetch(
 
 
 def _fetch_file(
-    snapshot: Snapshot, item: SnapshotFile, state: ObjectStore, directory: Path
+    snapshot: IndexSnapshot, item: SnapshotFile, state: ObjectStore, directory: Path
 ) -> None:
     """Fetch one file of a snapshot.
 
@@ -391,7 +391,7 @@ def _fetch_file(
     path_below(directory, item.name).write_bytes(content)
 
 
-def _encode(snapshot: Snapshot) -> bytes:
+def _encode(snapshot: IndexSnapshot) -> bytes:
     """Build the bytes of `complete.json`."""
     fields = asdict(snapshot)
     del fields["folder"], fields["index_format"]
@@ -399,7 +399,7 @@ def _encode(snapshot: Snapshot) -> bytes:
     return seal({**versions, **fields})
 
 
-def _decode(folder: str, content: bytes, index_format: int | None = None) -> Snapshot:
+def _decode(folder: str, content: bytes, index_format: int | None = None) -> IndexSnapshot:
     """Read the bytes of `complete.json`; of an index in one format only, unless none is named.
 
     Raises:
@@ -427,6 +427,6 @@ def _decode(folder: str, content: bytes, index_format: int | None = None) -> Sna
             ):
                 msg = "a name in it is not that of a file"
                 raise ValueError(msg)
-            return Snapshot(folder, entry, entry_id, files, names, expired_us, index_version)
+            return IndexSnapshot(folder, entry, entry_id, files, names, expired_us, index_version)
     msg = f"{COMPLETE} does not describe a snapshot"
     raise ValueError(msg)

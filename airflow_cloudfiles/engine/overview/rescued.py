@@ -70,7 +70,7 @@ class RescuedField:
 
 
 @dataclass(slots=True)
-class Rescued:
+class RescuedFields:
     """What the newest rescued data of a table has.
 
     Attributes:
@@ -89,7 +89,7 @@ class Rescued:
 
 def rescued_fields(
     target: str, access: Access | None = None, *, column: str = RESCUED_DATA
-) -> Rescued:
+) -> RescuedFields:
     """Read the newest rescued data of a table.
 
     Args:
@@ -108,11 +108,11 @@ def rescued_fields(
     snapshot = TableLog(DeltaLocation.to_read(target), store).snapshot()
     columns = TableColumns.of(snapshot)
     if column not in {each.name for each in columns.schema.fields}:
-        return Rescued([])
+        return RescuedFields([])
     newest = sorted(snapshot.files, key=lambda each: each.modification_time, reverse=True)
     reader = DataFileReader(columns, [column], store, max_record_bytes=MOST_RECORD_BYTES)
     fields: dict[str, RescuedField] = {}
-    found = Rescued([], has_more=len(newest) > MOST_DATA_FILES)
+    found = RescuedFields([], has_more=len(newest) > MOST_DATA_FILES)
     size = 0
     for text in _texts(reader, newest[:MOST_DATA_FILES], found):
         if found.rows == MOST_ROWS or size > MOST_BYTES:
@@ -126,7 +126,7 @@ def rescued_fields(
     return found
 
 
-def _texts(reader: DataFileReader, files: Iterable[AddFile], found: Rescued) -> Iterator[str]:
+def _texts(reader: DataFileReader, files: Iterable[AddFile], found: RescuedFields) -> Iterator[str]:
     """Give the rescued data of some data files, and count in `found` those that are too large."""
     for file in files:
         if file.size > MOST_FILE_BYTES:

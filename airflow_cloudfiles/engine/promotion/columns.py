@@ -31,7 +31,7 @@ LOG_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedField:
     """A field that is to be promoted.
 
     Attributes:
@@ -55,7 +55,7 @@ def path_text(path: Sequence[str]) -> str:
     )
 
 
-def parse_fields(fields: Mapping[str, str | None] | Sequence[str]) -> list[Asked]:
+def parse_fields(fields: Mapping[str, str | None] | Sequence[str]) -> list[RequestedField]:
     """Read which fields are asked for, and as what.
 
     Args:
@@ -66,7 +66,7 @@ def parse_fields(fields: Mapping[str, str | None] | Sequence[str]) -> list[Asked
         OptionError: There is none, one cannot be read, or one is another one or inside it.
     """
     given = fields if isinstance(fields, Mapping) else dict.fromkeys(fields)
-    found: list[Asked] = []
+    found: list[RequestedField] = []
     for path, kind in given.items():
         asked = _parse(str(path), kind)
         for other in found:
@@ -81,7 +81,7 @@ def parse_fields(fields: Mapping[str, str | None] | Sequence[str]) -> list[Asked
     return found
 
 
-def _parse(path: str, kind: str | None) -> Asked:
+def _parse(path: str, kind: str | None) -> RequestedField:
     try:
         columns = parse_columns(f"{path} {kind or 'STRING'}")
     except SchemaHintError as failure:
@@ -93,7 +93,7 @@ def _parse(path: str, kind: str | None) -> Asked:
         ) from failure
     if len(columns) != 1:
         raise OptionError(f"{path!r} names several fields. Give each one by itself.")
-    return Asked(columns[0].path, columns[0].data_type if kind else None)
+    return RequestedField(columns[0].path, columns[0].data_type if kind else None)
 
 
 def kind_at(schema: StructType, path: Sequence[str]) -> tuple[tuple[str, ...], DataType | None]:
@@ -121,7 +121,7 @@ def kind_at(schema: StructType, path: Sequence[str]) -> tuple[tuple[str, ...], D
 
 
 def resolved_kind(
-    asked: Asked, *, in_table: DataType | None, in_log: DataType | None
+    asked: RequestedField, *, in_table: DataType | None, in_log: DataType | None
 ) -> DataType | None:
     """The type of a promoted field; `None` to infer it from the values.
 

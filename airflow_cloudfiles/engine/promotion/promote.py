@@ -57,7 +57,7 @@ from airflow_cloudfiles.engine.promotion.batches import (
     values_of,
 )
 from airflow_cloudfiles.engine.promotion.columns import (
-    Asked,
+    RequestedField,
     kind_at,
     parse_fields,
     path_text,
@@ -223,7 +223,7 @@ class _Stream:
         """What promotes its fields."""
         return Promoter(fields, self.rescued_column, self.reading, self.options)
 
-    def check(self, asked: Sequence[Asked], latest: SchemaVersion | None) -> None:
+    def check(self, asked: Sequence[RequestedField], latest: SchemaVersion | None) -> None:
         """Refuse fields that are no fields of records."""
         key = CASE_INSENSITIVE.key
         own = {key(self.rescued_column), "_file_path"}
@@ -260,7 +260,7 @@ class _Stream:
 
 
 def _resolved(
-    asked: Sequence[Asked], snapshot: TableSnapshot, known: StructType, stream: _Stream
+    asked: Sequence[RequestedField], snapshot: TableSnapshot, known: StructType, stream: _Stream
 ) -> list[PromotedField]:
     """The fields with their columns and types; those not given are inferred."""
     columns: dict[str, tuple[str, ...]] = {}

@@ -56,7 +56,7 @@ from airflow_cloudfiles.engine.promotion.rescued_json import as_object, find, ke
 from airflow_cloudfiles.engine.types import canonical
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.formats.csv.infer import TypeFinder as CsvTypeFinder
+    from airflow_cloudfiles.engine.formats.csv.infer import StringTypeFinder
 
 
 _MARK: Final = uuid.uuid4().hex.encode()
@@ -349,15 +349,15 @@ class FieldTypeInference:
         return kind
 
 
-def _csv_finder(stream: CloudFilesOptions) -> CsvTypeFinder | None:
+def _csv_finder(stream: CloudFilesOptions) -> StringTypeFinder | None:
     """What finds the types of CSV, where they are asked for."""
     if not isinstance(stream.format_options, CsvOptions) or not stream.infer_column_types:
         return None
     from airflow_cloudfiles.engine.formats.csv.infer import (  # noqa: PLC0415 - of this format
-        TypeFinder as CsvTypeFinder,
+        StringTypeFinder,
     )
 
-    return CsvTypeFinder(stream.format_options)
+    return StringTypeFinder(stream.format_options)
 
 
 def _line(value: bytes) -> bytes:

@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CleanedFiles:
     """What was cleaned together.
 
     Attributes:
@@ -64,7 +64,7 @@ Version = tuple[str, int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class CleaningHistory:
     """What is known of the files that were cleaned.
 
     Attributes:
@@ -75,10 +75,10 @@ class Archived:
     """
 
     start: Offset = START
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[CleanedFiles, ...] = ()
     named: Mapping[Version, str] = field(default_factory=dict)
 
-    def of(self, file: FileEntry, position: Offset) -> tuple[Mark, str] | None:
+    def of(self, file: FileEntry, position: Offset) -> tuple[CleanedFiles, str] | None:
         """How a committed file was cleaned, and the key of its copy; `None` if it was not."""
         if position < self.start:
             return None
@@ -90,11 +90,11 @@ class Archived:
 
     def after(
         self,
-        mark: Mark,
+        mark: CleanedFiles,
         cleaned: Mapping[FileEntry, str],
         left: Iterable[FileEntry],
         gone: Iterable[FileEntry] = (),
-    ) -> Archived:
+    ) -> CleaningHistory:
         """What is known after a cleaning.
 
         Args:
@@ -113,12 +113,12 @@ class Archived:
         named |= {version_of(file): key for file, key in cleaned.items() if key}
         named |= stay
         if len(named) > MAX_NAMED:
-            return Archived(mark.end, (), stay if len(stay) <= MAX_NAMED else {})
+            return CleaningHistory(mark.end, (), stay if len(stay) <= MAX_NAMED else {})
         marks = _joined((*self.marks, mark)) if is_further else self.marks
-        return Archived(self.start, marks, named)
+        return CleaningHistory(self.start, marks, named)
 
 
-NOTHING: Final = Archived()
+NOTHING: Final = CleaningHistory()
 """Nothing was cleaned, or nothing is known of it."""
 
 
@@ -127,7 +127,7 @@ def version_of(file: FileEntry) -> Version:
     return file.path, file.size, file.modification_time_us, file.etag
 
 
-def read_archived(state: ObjectStore) -> Archived:
+def read_archived(state: ObjectStore) -> CleaningHistory:
     """Read what is known; nothing where there is no object, or it is damaged."""
     try:
         with reaching_state(state):
@@ -139,7 +139,7 @@ def read_archived(state: ObjectStore) -> Archived:
         header, body = decode_entry(content, name=name, format_version=FORMAT_VERSION)
         marks = tuple(_mark(each) for each in header["marks"])
         named = dict(_named(json.loads(line)) for line in body.splitlines())
-        return Archived(Offset.from_json(header["start"]), marks, named)
+        return CleaningHistory(Offset.from_json(header["start"]), marks, named)
     except (
         CorruptedStateError,
         IncompatibleStateError,
@@ -151,7 +151,7 @@ def read_archived(state: ObjectStore) -> Archived:
         return NOTHING
 
 
-def known_from(state: ObjectStore, position: Offset) -> Archived:
+def known_from(state: ObjectStore, position: Offset) -> CleaningHistory:
     """Read what is known, by a cleaning that begins at a position.
 
     Where nothing is, of what lies before it nothing is known.
@@ -160,7 +160,7 @@ def known_from(state: ObjectStore, position: Offset) -> Archived:
     return found if found.marks else replace(found, start=max(found.start, position))
 
 
-def write_archived(state: ObjectStore, archived: Archived) -> None:
+def write_archived(state: ObjectStore, archived: CleaningHistory) -> None:
     """Write what is known."""
     header: dict[str, Any] = {
         "id": uuid.uuid4().hex,
@@ -177,12 +177,12 @@ def write_archived(state: ObjectStore, archived: Archived) -> None:
         state.put(KEY, content)
 
 
-def _joined(marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
+def _joined(marks: tuple[CleanedFiles, ...]) -> tuple[CleanedFiles, ...]:
     """Join neighbors of the older half that were cleaned alike, when there are many."""
     if len(marks) <= MAX_MARKS:
         return marks
     half = len(marks) // 2
-    older: list[Mark] = []
+    older: list[CleanedFiles] = []
     for at, mark in enumerate(marks[:half]):
         before = marks[at - 1] if at % 2 else None
         if before and (before.mode, before.destination) == (mark.mode, mark.destination):
@@ -195,11 +195,11 @@ def _us(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
-def _mark(value: object) -> Mark:
+def _mark(value: object) -> CleanedFiles:
     match value:
         case [int(entry), int(index), int(time_us), str(mode), str(destination)]:
             time = _EPOCH + timedelta(microseconds=time_us)
-            return Mark(Offset(entry, index), time, mode, destination)
+            return CleanedFiles(Offset(entry, index), time, mode, destination)
     msg = f"not a mark: {value!r}"
     raise ValueError(msg)
 

@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import require_conditional_put
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.state.spark_checkpoint import Position
+    from airflow_cloudfiles.engine.state.spark_checkpoint import SourceOffset
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 
@@ -107,7 +107,7 @@ class QueryCheckpoint:
         self._settings = settings
         return found
 
-    def plan(self, batch: int, end: Position) -> None:
+    def plan(self, batch: int, end: SourceOffset) -> None:
         """Record where a micro-batch ends.
 
         Raises:

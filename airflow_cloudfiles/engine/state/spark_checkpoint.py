@@ -39,7 +39,7 @@ _CHECKSUM_HEADER = b"crc\0"
 _ID = re.compile(rb'"id"\s*:\s*"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"')
 
 
-class Position(Protocol):
+class SourceOffset(Protocol):
     """Where a source is; its JSON is its line in the offset log."""
 
     def to_json(self) -> Mapping[str, Any]:
@@ -161,7 +161,7 @@ def create(spark: ObjectStore, key: str, content: bytes) -> bool:
     return spark.put_if_absent(key, content)
 
 
-def encode_offsets(settings: str, offset: Position) -> bytes:
+def encode_offsets(settings: str, offset: SourceOffset) -> bytes:
     """Build an entry of the offset log of a query whose only source is ours."""
     return f"v1\n{settings}\n{json.dumps(offset.to_json())}".encode()
 

@@ -92,7 +92,7 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
     archive.writestr(member, content, zipfile.ZIP_DEFLATED if is_small else zipfile.ZIP_STORED)
 
 
-class Archive:
+class StateArchive:
     """An archive that is read.
 
     Args:

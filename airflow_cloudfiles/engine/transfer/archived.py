@@ -33,7 +33,12 @@ from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same, require_conditional_put
 from airflow_cloudfiles.engine.storage.uri import local_path
-from airflow_cloudfiles.engine.transfer.archive import Archive, Member, RangeReader, write_archive
+from airflow_cloudfiles.engine.transfer.archive import (
+    Member,
+    RangeReader,
+    StateArchive,
+    write_archive,
+)
 from airflow_cloudfiles.engine.transfer.contents import (
     LOCKS,
     locked,
@@ -51,7 +56,7 @@ _BUFFER_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class TransferResult:
     """What exporting or importing did.
 
     Attributes:
@@ -77,7 +82,7 @@ def export_state(
     *,
     access: Access | None = None,
     to_access: Access | None = None,
-) -> Archived:
+) -> TransferResult:
     """Write the state of a stream into an archive.
 
     Files that are recorded meanwhile are not in it. The state is not changed.
@@ -176,7 +181,7 @@ def import_state(
     *,
     access: Access | None = None,
     archive_access: Access | None = None,
-) -> Archived:
+) -> TransferResult:
     """Make a state of an archive; repeat the call until it succeeds.
 
     Args:
@@ -207,12 +212,14 @@ def import_state(
     return _archived(state.uri, archive, metadata, found.members)
 
 
-def _claim(found: Archive, name: str) -> bytes:
+def _claim(found: StateArchive, name: str) -> bytes:
     last = printable_path(name).rpartition("/")[2]
     return encode_standing("incoming", None, f"{last}, SHA-256 {found.digest}")
 
 
-def _claimed(state: ObjectStore, found: Archive, name: str, whole: bytes) -> StreamMetadata | None:
+def _claimed(
+    state: ObjectStore, found: StateArchive, name: str, whole: bytes
+) -> StreamMetadata | None:
     """Claim an empty location, unless an earlier try did; gives what is there when it is whole."""
     claim = _claim(found, name)
     try:
@@ -233,7 +240,7 @@ def _claimed(state: ObjectStore, found: Archive, name: str, whole: bytes) -> Str
     return None
 
 
-def _fill(state: ObjectStore, found: Archive, claim: bytes) -> None:
+def _fill(state: ObjectStore, found: StateArchive, claim: bytes) -> None:
     keys = {member.key for member in found.members}
     for entry in state.list(ordered=False):
         if entry.path not in keys and entry.path not in LOCKS:
@@ -254,7 +261,7 @@ def _fill(state: ObjectStore, found: Archive, claim: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _opened(archive: str, access: Access | None) -> Iterator[Archive]:
+def _opened(archive: str, access: Access | None) -> Iterator[StateArchive]:
     uri = normalize_uri(archive)
     folder, _, key = uri.rpartition("/")
     store = open_store(folder, access)
@@ -264,13 +271,13 @@ def _opened(archive: str, access: Access | None) -> Iterator[Archive]:
             raise StateError(f"There is no file {printable_path(uri)}. Give an exported archive.")
         raw = RangeReader(store, key, entry.size, entry.etag)
         with io.BufferedReader(raw, _BUFFER_BYTES) as source:
-            yield Archive(source, printable_path(uri))
+            yield StateArchive(source, printable_path(uri))
 
 
 def _archived(
     state: str, archive: str, metadata: StreamMetadata, members: list[Member]
-) -> Archived:
-    return Archived(
+) -> TransferResult:
+    return TransferResult(
         checkpoint_location=state,
         archive=normalize_uri(archive),
         source=metadata.source,

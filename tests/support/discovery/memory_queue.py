@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.discovery.events.base import FileEvent, Ignored, Poison
-from airflow_cloudfiles.engine.discovery.queues.base import Message, Waiting
+from airflow_cloudfiles.engine.discovery.queues.base import Message, WaitingMessages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,8 +80,8 @@ class MemoryQueue:
             self.calls += 1
             return len(self._messages)
 
-    def look(self) -> Waiting:
-        return Waiting(self.approximate_size())
+    def look(self) -> WaitingMessages:
+        return WaitingMessages(self.approximate_size())
 
     def parse(self, message: Message) -> Parsed:
         key = message.body.decode()

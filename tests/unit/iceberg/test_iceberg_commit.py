@@ -25,8 +25,8 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.iceberg.catalog import IcebergTarget
 from airflow_cloudfiles.engine.iceberg.commit import (
+    CommittedSnapshot,
     IcebergBatch,
-    Snapshot,
     TableRules,
     check_expected,
     check_table,
@@ -57,7 +57,7 @@ def commit(
     stream: str = "stream",
     plan: str = "",
     expected: SinkRecord | None = None,
-) -> Snapshot:
+) -> CommittedSnapshot:
     """What the committer of a batch does; its value is its number."""
     return commit_batch(
         lake.uri("t"),
@@ -79,7 +79,7 @@ def record(lake: LocalCatalog, number: int) -> SinkRecord:
 
 
 def test_a_batch_committed_twice_is_in_the_table_once(lake: LocalCatalog) -> None:
-    assert commit(lake, 0) == Snapshot(1, is_new=True, table_id=record(lake, 0).table_id)
+    assert commit(lake, 0) == CommittedSnapshot(1, is_new=True, table_id=record(lake, 0).table_id)
     again = commit(lake, 0)
     assert (again.is_new, again.sequence) == (False, 1)
     assert values(lake) == [0]

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.inference import tasks as inference_progress
-from airflow_cloudfiles.engine.inference.tasks import Progress
+from airflow_cloudfiles.engine.inference.tasks import SampleProgress
 
 SAMPLE = [FileEntry(f"{number}.json", 30_000_000, 0) for number in range(100)]
 
@@ -42,7 +42,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_the_log_gets_a_line_every_few_seconds(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO), Progress(SAMPLE) as progress:
+    with caplog.at_level(logging.INFO), SampleProgress(SAMPLE) as progress:
         for _ in range(40):
             clock.now += 0.25
             progress.add(1, 30_000_000)
@@ -56,7 +56,7 @@ def test_what_takes_no_time_reports_nothing(
     clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with caplog.at_level(logging.INFO), Progress(SAMPLE) as progress:
+    with caplog.at_level(logging.INFO), SampleProgress(SAMPLE) as progress:
         clock.now += 0.1
         progress.add(100, 3_000_000_000)
     assert not caplog.records
@@ -68,7 +68,7 @@ def test_a_terminal_has_one_line_that_is_gone_in_the_end(
 ) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with Progress(SAMPLE) as progress:
+    with SampleProgress(SAMPLE) as progress:
         for _ in range(2):
             clock.now += 400
             progress.add(1, 30_000_000)
@@ -82,7 +82,7 @@ def test_a_terminal_has_one_line_that_is_gone_in_the_end(
 
 
 def test_minutes_are_reported_as_minutes(clock: Clock) -> None:
-    progress = Progress(SAMPLE)
+    progress = SampleProgress(SAMPLE)
     clock.now += 60
     progress.add(10, 300_000_000)
     assert str(progress).endswith("5 MB/s, about 9 min left")

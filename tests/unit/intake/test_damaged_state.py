@@ -19,11 +19,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 from airflow_cloudfiles.engine.cleaning.record import Cleaned, Due, read_cleaned, write_cleaned
 from airflow_cloudfiles.engine.discovery.event_log.position import EventPosition, save_position
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
-from airflow_cloudfiles.engine.discovery.inventory.progress import Progress, save_progress
+from airflow_cloudfiles.engine.discovery.inventory.progress import ReportProgress, save_progress
 from airflow_cloudfiles.engine.discovery.listing import state as listing
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange
 from airflow_cloudfiles.engine.discovery.listing.state import HYPOTHESES, TrackRecord
-from airflow_cloudfiles.engine.discovery.settling.waiting import Waiting, keep_waiting
+from airflow_cloudfiles.engine.discovery.settling.waiting import UnsettledFile, keep_waiting
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.files import FileEntry, Offset, ReadLimit
 from airflow_cloudfiles.engine.intake.cloud_files_state import cloud_files_state
@@ -50,8 +50,8 @@ from airflow_cloudfiles.engine.schema.proposals import (
 )
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.archived import (
-    Archived,
-    Mark,
+    CleanedFiles,
+    CleaningHistory,
     read_archived,
     write_archived,
 )
@@ -80,8 +80,8 @@ PROPOSED = Proposal(
     data_schema={"type": "struct", "fields": []},
     partition_schema={"type": "struct", "fields": []},
 )
-ARCHIVED = Archived(
-    marks=(Mark(Offset(1, 0), datetime(2026, 1, 1, tzinfo=UTC), "MOVE", "s3://lake/done"),)
+ARCHIVED = CleaningHistory(
+    marks=(CleanedFiles(Offset(1, 0), datetime(2026, 1, 1, tzinfo=UTC), "MOVE", "s3://lake/done"),)
 )
 PLANNED = 5
 """How many batches are planned."""
@@ -116,7 +116,12 @@ KINDS = (
     "_source/sink/",
     "_source/waiting/",
 )
-GONE = (("archived", Archived()), ("cleaned", Cleaned()), ("refused", False), ("told", False))
+GONE = (
+    ("archived", CleaningHistory()),
+    ("cleaned", Cleaned()),
+    ("refused", False),
+    ("told", False),
+)
 """What is found where such an object was deleted."""
 INFORMS = ("spec", "report", "left run", "left query")
 """What nothing is decided by: where it is damaged or gone, it is not shown."""
@@ -183,10 +188,10 @@ def whole_state(source: Source) -> dict[str, bytes]:
 
 def _note_finds(state: MemoryStore, source: Source) -> None:
     """What ways of finding files note that these options do not ask for."""
-    save_progress(state, Progress("report", "f", "listing", is_done=True))
+    save_progress(state, ReportProgress("report", "f", "listing", is_done=True))
     save_position(state, EventPosition("log", 7))
     found = source.entry(NAMES[2])
-    keep_waiting(state, [Waiting(found, 1, "notification")])
+    keep_waiting(state, [UnsettledFile(found, 1, "notification")])
     change = Change(2, replace(found, etag="older"), found)
     note_change(state, change)
     assert claim_change(state, change)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from airflow_cloudfiles.engine.discovery.events.base import FileEvent
-from airflow_cloudfiles.engine.discovery.queues.base import Message, Waiting
+from airflow_cloudfiles.engine.discovery.queues.base import Message, WaitingMessages
 from airflow_cloudfiles.engine.discovery.settling import settling
 from airflow_cloudfiles.engine.discovery.settling.waiting import PREFIX
 from airflow_cloudfiles.engine.errors import StateUnreachableError
@@ -47,8 +47,8 @@ class ListQueue:
     def approximate_size(self) -> int:
         return len(self.messages)
 
-    def look(self) -> Waiting:
-        return Waiting(self.approximate_size())
+    def look(self) -> WaitingMessages:
+        return WaitingMessages(self.approximate_size())
 
     def parse(self, message: Message) -> list[FileEvent]:
         return [FileEvent(location=f"{self.root}/{message.body.decode()}", size=None, time_us=0)]

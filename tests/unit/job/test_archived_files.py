@@ -17,8 +17,8 @@ from airflow_cloudfiles.engine.state import archived
 from airflow_cloudfiles.engine.state.archived import (
     KEY,
     NOTHING,
-    Archived,
-    Mark,
+    CleanedFiles,
+    CleaningHistory,
     read_archived,
     write_archived,
 )
@@ -110,8 +110,8 @@ def file(name: str) -> FileEntry:
     return FileEntry(name, 1, 2, "e")
 
 
-def mark(entry: int, index: int = 0, mode: str = "DELETE") -> Mark:
-    return Mark(Offset(entry, index), NOW + timedelta(days=entry), mode)
+def mark(entry: int, index: int = 0, mode: str = "DELETE") -> CleanedFiles:
+    return CleanedFiles(Offset(entry, index), NOW + timedelta(days=entry), mode)
 
 
 def test_it_is_read_as_it_was_written() -> None:
@@ -136,7 +136,7 @@ def test_a_file_that_had_to_wait_is_archived_when_it_is_cleaned() -> None:
 def test_it_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archived, "MAX_MARKS", 8)
     monkeypatch.setattr(archived, "MAX_NAMED", 3)
-    found: Archived = NOTHING
+    found: CleaningHistory = NOTHING
     for number in range(1, 100):
         found = found.after(mark(number, mode="DELETE" if number < 50 else "MOVE"), {}, [])
     assert len(found.marks) <= 8

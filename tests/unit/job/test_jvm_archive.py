@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from airflow_cloudfiles.engine.job import jvm, jvm_archive
-from airflow_cloudfiles.engine.job.jvm_archive import Archive
+from airflow_cloudfiles.engine.job.jvm_archive import ClassArchive
 from tests.support.waiting import until
 
 COMMAND = ["/usr/bin/java", "-cp", "jars/*", "Main"]
@@ -35,7 +35,7 @@ def _java(folder: Path, does: str) -> str:
 
 def _run(folder: Path, *, does: str = 'printf "%100s" > "$made"', **conf: str) -> list[str]:
     """One run: what its JVM is started with. Its end makes what is to be made, and waits for it."""
-    archive = Archive(folder, KEY, conf)
+    archive = ClassArchive(folder, KEY, conf)
     java = _java(folder, does)
     options = archive.options([java, *COMMAND[1:]], COMMAND[1:3])
     for each in options:
@@ -96,7 +96,7 @@ def test_a_damaged_foreign_or_missing_archive_is_not_used_and_made_again(
 
 def test_one_process_at_a_time_makes_it(tmp_path: Path) -> None:
     _run(tmp_path)
-    first, second = (Archive(tmp_path, KEY, {}) for _ in range(2))
+    first, second = (ClassArchive(tmp_path, KEY, {}) for _ in range(2))
     lists = tmp_path / "1.classes"
     lists.write_text("java/lang/Object\n")
     assert first._lock.try_acquire()  # as while it is made
@@ -125,7 +125,7 @@ def test_one_that_is_cut_short_counts(tmp_path: Path) -> None:
 
 def _kill_while_it_makes(folder: Path) -> None:
     """The process in the background is killed with the Java that it has started."""
-    archive = Archive(folder, KEY, {})
+    archive = ClassArchive(folder, KEY, {})
     options = archive.options([_java(folder, "exec sleep 600")], [])
     lists = next(each.removeprefix(_LISTS) for each in options if each.startswith(_LISTS))
     Path(lists).write_text("java/lang/Object\n")
@@ -150,12 +150,12 @@ def test_what_outlives_a_run_has_no_credentials(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("CLOUDFILES_ACCESS", "secret")
     _run(tmp_path)
-    archive = Archive(tmp_path, KEY, {})
+    archive = ClassArchive(tmp_path, KEY, {})
     options = archive.options([_java(tmp_path, f'env > {tmp_path}/env; printf 1 > "$made"')], [])
     lists = next(each.removeprefix(_LISTS) for each in options if each.startswith(_LISTS))
     Path(lists).write_text("java/lang/Object\n")
     archive.make_in_background()
-    until(lambda: _uses(Archive(tmp_path, KEY, {}).options(COMMAND)))
+    until(lambda: _uses(ClassArchive(tmp_path, KEY, {}).options(COMMAND)))
     assert "PATH=" in (tmp_path / "env").read_text()
     assert "secret" not in (tmp_path / "env").read_text()
 
@@ -163,7 +163,7 @@ def test_what_outlives_a_run_has_no_credentials(
 def test_a_jvm_that_no_run_has_used_leaves_the_archive_to_the_next(tmp_path: Path) -> None:
     _run(tmp_path)
     for _ in range(3):
-        unused = Archive(tmp_path, KEY, {})
+        unused = ClassArchive(tmp_path, KEY, {})
         assert _makes(unused.options(COMMAND))
         unused.leave_to_next()
         assert not unused.is_wanted
@@ -196,7 +196,7 @@ def test_the_newest_archives_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("word", ["-Xshare:off", "-XX:SharedArchiveFile=/mine", "-XX:AOTCache=a"])
 def test_what_the_user_says_of_class_data_is_left_alone(tmp_path: Path, word: str) -> None:
     for _ in range(3):
-        archive = Archive(tmp_path, KEY, {})
+        archive = ClassArchive(tmp_path, KEY, {})
         assert archive.options([*COMMAND, word]) == []
 
 
@@ -208,7 +208,7 @@ def test_it_can_be_turned_off(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
-    assert Archive(folder, KEY, {}).options(COMMAND) == []
+    assert ClassArchive(folder, KEY, {}).options(COMMAND) == []
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '["java"]', "[1, 2]", "{not"])

@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.state.metadata_format import StreamMetadata, enco
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.transfer import archived
-from airflow_cloudfiles.engine.transfer.archive import KIND, MANIFEST, Archive, write_archive
+from airflow_cloudfiles.engine.transfer.archive import KIND, MANIFEST, StateArchive, write_archive
 from airflow_cloudfiles.engine.transfer.archived import export_state, import_state
 from tests.support.transferred import Stream, killed
 
@@ -95,7 +95,7 @@ def test_what_is_recorded_while_it_is_exported_is_not_in_it(stream, tmp_path, mo
 
 def _keys(path):
     with path.open("rb") as file:
-        return {member.key for member in Archive(file, "state.zip").members}
+        return {member.key for member in StateArchive(file, "state.zip").members}
 
 
 def test_nothing_is_exported_over_a_file_or_while_a_run_is_at_work(stream, tmp_path):
@@ -263,7 +263,7 @@ def test_every_flipped_byte_is_noticed_or_harmless(tmp_path):
         flipped = bytearray(content)
         flipped[place] ^= 0x41
         try:
-            found = dict(Archive(io.BytesIO(flipped), "bad.zip").objects())
+            found = dict(StateArchive(io.BytesIO(flipped), "bad.zip").objects())
         except (StateError, IncompatibleStateError):
             continue
         assert found == good, place
@@ -281,7 +281,7 @@ def test_what_would_shrink_too_much_is_stored_as_it_is():
     target = io.BytesIO()
     objects = [(KEY, METADATA), ("_runs/a.json", bytes(3_000_000))]
     write_archive(target, objects, {})
-    assert dict(Archive(target, "state.zip").objects()) == dict(objects)
+    assert dict(StateArchive(target, "state.zip").objects()) == dict(objects)
 
 
 def test_an_archive_says_no_more_than_it_holds(tmp_path):

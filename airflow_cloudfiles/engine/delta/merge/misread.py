@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.delta.read.columns import physical_name, rows_col
 from airflow_cloudfiles.engine.delta.read.log import locate
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.delta.read.table_state import TableState, require_library
-from airflow_cloudfiles.engine.delta.statistics import Leaf, leaves_of
+from airflow_cloudfiles.engine.delta.statistics import BoundedLeaf, leaves_of
 from airflow_cloudfiles.engine.errors import SinkError, UnsupportedTableError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
@@ -198,16 +198,16 @@ def writer_properties(table: DeltaTable, files: Sequence[DataFile] = ()) -> Writ
     )
 
 
-def _is_inexact(leaf: Leaf) -> bool:
+def _is_inexact(leaf: BoundedLeaf) -> bool:
     return bool(pa.types.is_decimal(leaf.kind) and leaf.kind.precision > _EXACT_DIGITS)
 
 
-def _may_be_wrong(leaf: Leaf) -> bool:
+def _may_be_wrong(leaf: BoundedLeaf) -> bool:
     kind = leaf.kind
     return bool(pa.types.is_floating(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
-def _has(actions: pa.Table, leaf: Leaf) -> bool:
+def _has(actions: pa.Table, leaf: BoundedLeaf) -> bool:
     """Whether all files of a table have bounds of a column, or only nulls in it."""
     if not actions.num_rows:
         return True
@@ -219,7 +219,7 @@ def _has(actions: pa.Table, leaf: Leaf) -> bool:
     return bool(pc.all(pc.or_(actions[least].is_valid(), is_empty)).as_py())
 
 
-def _have(statistics: Iterable[dict[str, Any]], leaf: Leaf) -> bool:
+def _have(statistics: Iterable[dict[str, Any]], leaf: BoundedLeaf) -> bool:
     """The same, of files that are in no version."""
     return all(
         _value(each["minValues"], leaf.path) is not None

@@ -177,7 +177,7 @@ def _invalid(value: Mapping[str, Any], target: str, why: str) -> CorruptedStateE
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
+class TableBacklog:
     """What is left to read.
 
     Attributes:
@@ -202,7 +202,7 @@ class Backlog:
         return self.next_version <= self.newest
 
 
-def backlog(state: ObjectStore, target: str, table: ObjectStore | None = None) -> Backlog:
+def backlog(state: ObjectStore, target: str, table: ObjectStore | None = None) -> TableBacklog:
     """What a query has left to read.
 
     Args:
@@ -220,12 +220,12 @@ def backlog(state: ObjectStore, target: str, table: ObjectStore | None = None) -
         batch, is_planned = progress.committed, progress.planned > progress.committed
         found = _offset(state, batch) if batch >= 0 else None
     if found is None:
-        return Backlog(newest, batch, is_planned=is_planned)
+        return TableBacklog(newest, batch, is_planned=is_planned)
     is_whole = found.get("index") in {_BEGIN_WRITTEN, BEGIN}
     version = int(found["reservoirVersion"])
     if found.get("isStartingVersion"):
         is_whole = False
-    return Backlog(newest, batch, version, is_whole, is_planned)
+    return TableBacklog(newest, batch, version, is_whole, is_planned)
 
 
 def read_again(state: ObjectStore, batch: int) -> str | None:

@@ -38,7 +38,7 @@ from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS, Moment, now_us
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.event_log.log import EventLog, Look
-    from airflow_cloudfiles.engine.discovery.events.candidates import Found
+    from airflow_cloudfiles.engine.discovery.events.candidates import AnnouncedFile
     from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -145,7 +145,7 @@ class EventCollector:
             tidy(self._log, self._may_go_on)
         return report
 
-    def _append(self, found: Sequence[Found], appended: list[int]) -> int:
+    def _append(self, found: Sequence[AnnouncedFile], appended: list[int]) -> int:
         events = distinct([LoggedEvent.of(each) for each in found])
         appended.append(self._log.append(events))
         return len(events)

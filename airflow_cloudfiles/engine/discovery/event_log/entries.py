@@ -15,7 +15,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.events.base import EventKind
-    from airflow_cloudfiles.engine.discovery.events.candidates import Found
+    from airflow_cloudfiles.engine.discovery.events.candidates import AnnouncedFile
 
 _KINDS = frozenset({"created", "renamed"})
 _lines = msgspec.json.Decoder(tuple[str, str, int, int, str, str])
@@ -41,7 +41,7 @@ class LoggedEvent(NamedTuple):
     sequencer: str
 
     @classmethod
-    def of(cls, found: Found) -> LoggedEvent:
+    def of(cls, found: AnnouncedFile) -> LoggedEvent:
         """What a log holds of a file that a message announced."""
         event, file = found
         sequencer = "" if event.is_folder else event.sequencer

@@ -33,7 +33,7 @@ NAMED = 5
 """Files that are not there, of which a report has the names."""
 
 
-class Wanted(Protocol):
+class WantedFiles(Protocol):
     """Which files are wanted."""
 
     @property
@@ -44,7 +44,7 @@ class Wanted(Protocol):
         """Whether a file is."""
 
 
-class Found(NamedTuple):
+class AnnouncedFile(NamedTuple):
     """A wanted file, and the event that announced it, or the folder it is in."""
 
     event: FileEvent
@@ -73,7 +73,7 @@ class Candidates:
     def __init__(
         self,
         source: ObjectStore,
-        filter: Wanted,  # noqa: A002 - what it is
+        filter: WantedFiles,  # noqa: A002 - what it is
         options: DiscoveryOptions,
         *,
         looks: bool = True,
@@ -104,7 +104,7 @@ class Candidates:
         """Give the wanted files of `found`."""
         return (each.file for each in self.found(events, pool))
 
-    def found(self, events: Sequence[FileEvent], pool: Executor) -> Iterator[Found]:
+    def found(self, events: Sequence[FileEvent], pool: Executor) -> Iterator[AnnouncedFile]:
         """Give the wanted files that events announce; lazy, as a folder may hold millions.
 
         Args:
@@ -145,14 +145,14 @@ class Candidates:
 
     def _wanted(
         self, files: Iterable[tuple[FileEvent, FileEntry | None]], *, may_be_late: bool = False
-    ) -> Iterator[Found]:
+    ) -> Iterator[AnnouncedFile]:
         for event, file in files:
             if file is None:
                 self._miss(event)
                 if may_be_late and not event.doubtful:
                     self.late.append(event)
             elif self._filter.accepts(file):
-                yield Found(event, file)
+                yield AnnouncedFile(event, file)
             else:
                 self.rejected += 1
 

@@ -58,7 +58,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class DataFile:
+class ReportFile:
     """A data file, as the manifest names it.
 
     Attributes:
@@ -101,7 +101,7 @@ class Report:
     version: Literal["etag", "generation"] = "etag"
     key_prefix: str = ""
     is_prefix_known: bool = True
-    files: tuple[DataFile, ...]
+    files: tuple[ReportFile, ...]
     rows: int | None = None
 
     @property

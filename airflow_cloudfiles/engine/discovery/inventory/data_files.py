@@ -37,7 +37,7 @@ from airflow_cloudfiles.engine.storage.base import ObjectChangedError, ObjectNot
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.inventory.base import DataFile, Report
+    from airflow_cloudfiles.engine.discovery.inventory.base import Report, ReportFile
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 
@@ -337,7 +337,7 @@ class DataFiles:
         except OSError as failure:
             raise not_reached(self._store, failure) from failure
 
-    def _refused(self, file: DataFile, why: str) -> InventoryError:
+    def _refused(self, file: ReportFile, why: str) -> InventoryError:
         return refused(self._store.child_uri(file.key), why, _PARTIAL)
 
 

@@ -22,9 +22,9 @@ import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from airflow_cloudfiles.engine.discovery.inventory.base import (
-    DataFile,
     DataFormat,
     Report,
+    ReportFile,
     Source,
     not_reached,
     refused,
@@ -142,7 +142,7 @@ def _s3(value: dict[str, Any], uri: str, digest: str, source: Source) -> Report:
         is_encoded=is_csv,
         is_prefix_known=False,
         files=tuple(
-            DataFile(str(each["key"]), int(each["size"]), str(each["MD5checksum"]).lower())
+            ReportFile(str(each["key"]), int(each["size"]), str(each["MD5checksum"]).lower())
             for each in value["files"]
         ),
     )
@@ -171,7 +171,7 @@ def _azure(value: dict[str, Any], uri: str, digest: str, source: Source) -> Repo
         started_us=_time(value["inventoryStartTime"]),
         format=_format_of(uri, rule["format"]),
         key_prefix=source.bucket + "/",
-        files=tuple(DataFile(str(each["blob"]), int(each["size"])) for each in value["files"]),
+        files=tuple(ReportFile(str(each["blob"]), int(each["size"])) for each in value["files"]),
         rows=int(value["summary"]["objectCount"]),
     )
 
@@ -198,7 +198,7 @@ def _gcs(value: dict[str, Any], uri: str, digest: str, source: Source) -> Report
         columns=() if has_header else tuple(map(str, of_objects["metadata_fields"])),
         version="generation",
         delimiter=str((of_csv or {}).get("delimiter") or ","),
-        files=tuple(DataFile(f"{folder}/{each}" if folder else each) for each in names),
+        files=tuple(ReportFile(f"{folder}/{each}" if folder else each) for each in names),
         rows=int(value["records_processed"]),
     )
 

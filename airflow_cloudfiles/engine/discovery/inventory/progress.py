@@ -50,7 +50,7 @@ class FileRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReportProgress:
     """How far one report has been read.
 
     Attributes:
@@ -72,27 +72,27 @@ class Progress:
         """Whether a report is being read."""
         return bool(self.report) and not self.is_done
 
-    def after(self, number: int, read: FileRead) -> Progress:
+    def after(self, number: int, read: FileRead) -> ReportProgress:
         """The same, with one more data file."""
         return replace(self, read={**self.read, number: read})
 
 
-def load_progress(state: ObjectStore) -> Progress:
+def load_progress(state: ObjectStore) -> ReportProgress:
     """Read what is remembered; nothing, when there is no file or it cannot be understood."""
     try:
         with reaching_state(state):
             content = state.get(KEY)
     except ObjectNotFoundError:
-        return Progress()
+        return ReportProgress()
     name = printable_path(state.child_uri(KEY))
     try:
         return _decode(fields_of(unseal(content), name=name, understood=VERSION))
     except (IncompatibleStateError, ValueError, TypeError, KeyError, AttributeError) as failure:
         _log.warning("%s cannot be read (%s). The report is read from its start.", name, failure)
-        return Progress()
+        return ReportProgress()
 
 
-def save_progress(state: ObjectStore, progress: Progress) -> None:
+def save_progress(state: ObjectStore, progress: ReportProgress) -> None:
     """Write what is to be remembered.
 
     Raises:
@@ -102,11 +102,11 @@ def save_progress(state: ObjectStore, progress: Progress) -> None:
         state.put(KEY, seal({FIELD: VERSION, **asdict(progress)}))
 
 
-def _decode(value: dict[str, Any]) -> Progress:
+def _decode(value: dict[str, Any]) -> ReportProgress:
     found_by = value["found_by"]
     if found_by not in {"listing", "backfill"}:
         raise ValueError(f"found_by is {found_by!r}")
-    return Progress(
+    return ReportProgress(
         report=str(value["report"]),
         filter=str(value["filter"]),
         found_by=found_by,

@@ -33,7 +33,7 @@ from airflow_cloudfiles.engine.discovery.inventory.newest import bucket_of, newe
 from airflow_cloudfiles.engine.discovery.inventory.progress import (
     FileRead,
     FoundBy,
-    Progress,
+    ReportProgress,
     load_progress,
     save_progress,
 )
@@ -202,7 +202,7 @@ class InventoryDiscovery:
             oldest_us=int((now - given.options.inventory_max_age_seconds) * 1_000_000),
         )
         if (progress.report, progress.filter) != (report.id, given.filter.fingerprint):
-            progress = Progress(report.id, given.filter.fingerprint, found_by)
+            progress = ReportProgress(report.id, given.filter.fingerprint, found_by)
         elif progress.is_done:
             _log.info("%s has been read; there is no newer report", printable_path(report.uri))
             return None
@@ -211,7 +211,11 @@ class InventoryDiscovery:
         return run.go(listing, remembered, queue)
 
     def _due(
-        self, remembered: ListingState, progress: Progress, known: KnownKeys, queue: str | None
+        self,
+        remembered: ListingState,
+        progress: ReportProgress,
+        known: KnownKeys,
+        queue: str | None,
     ) -> FoundBy | None:
         """As what the files of a report are recorded now; `None` when none is to be read."""
         if progress.is_unfinished:
@@ -242,7 +246,7 @@ class _Run:
         given: _Given,
         report: Report,
         recorder: Recorder,
-        progress: Progress,
+        progress: ReportProgress,
         now: float,
     ) -> None:
         self._given = given

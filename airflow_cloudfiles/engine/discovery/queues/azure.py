@@ -54,7 +54,7 @@ from airflow_cloudfiles.engine.discovery.events.base import (
     time_us,
     unquoted,
 )
-from airflow_cloudfiles.engine.discovery.queues.base import Message, Waiting
+from airflow_cloudfiles.engine.discovery.queues.base import Message, WaitingMessages
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import AzureAccess, of_kind
 from airflow_cloudfiles.engine.storage.azure.client import (
@@ -259,14 +259,14 @@ class AzureQueue:
         count: int | None = properties.approximate_message_count
         return count
 
-    def look(self) -> Waiting:
+    def look(self) -> WaitingMessages:
         """Ask for the count, else peek: that changes no message."""
         size = self.approximate_size()
         if size is not None:
-            return Waiting(size)
+            return WaitingMessages(size)
         seen = self._call("peek into", lambda: self._client.peek_messages(max_messages=_MOST))
         sent = [_microseconds(each.inserted_on) or 0 for each in seen]
-        return Waiting(len(seen), max(sent, default=0))
+        return WaitingMessages(len(seen), max(sent, default=0))
 
     def parse(self, message: Message) -> Parsed:
         """Read an event of Event Grid."""

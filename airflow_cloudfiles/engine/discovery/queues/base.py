@@ -52,7 +52,7 @@ class Message:
     group: str = ""
 
 
-class Waiting(NamedTuple):
+class WaitingMessages(NamedTuple):
     """What waits in a queue.
 
     Attributes:
@@ -112,7 +112,7 @@ class MessageQueue(Protocol):
         `None` when the service does not report it, or not to us.
         """
 
-    def look(self) -> Waiting:
+    def look(self) -> WaitingMessages:
         """See what waits, and deliver none of it: a delivery counts towards a dead-letter policy.
 
         Raises:
@@ -123,7 +123,7 @@ class MessageQueue(Protocol):
         """Read a message as the service's events; never raises."""
 
 
-def waiting(queue: MessageQueue) -> Waiting:
+def waiting(queue: MessageQueue) -> WaitingMessages:
     """Give about how many messages wait; none of them is delivered.
 
     Raises:

@@ -26,7 +26,11 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.base import Recorder
 from airflow_cloudfiles.engine.discovery.events.base import FileEvent, Ignored, Poison, sample
-from airflow_cloudfiles.engine.discovery.events.candidates import Candidates, Found, Wanted
+from airflow_cloudfiles.engine.discovery.events.candidates import (
+    AnnouncedFile,
+    Candidates,
+    WantedFiles,
+)
 from airflow_cloudfiles.engine.discovery.queues.base import (
     Message,
     MessageQueue,
@@ -146,7 +150,7 @@ class NotificationDiscovery:
         self,
         queue: MessageQueue,
         source: ObjectStore,
-        filter: Wanted,  # noqa: A002 - what it is
+        filter: WantedFiles,  # noqa: A002 - what it is
         options: DiscoveryOptions,
         *,
         hidden_seconds: int = HIDDEN_SECONDS,
@@ -172,7 +176,7 @@ class NotificationDiscovery:
         )
 
     def drain(
-        self, keep: Callable[[Sequence[Found]], int], *, looks: bool = True
+        self, keep: Callable[[Sequence[AnnouncedFile]], int], *, looks: bool = True
     ) -> NotificationReport:
         """Drain the queue: keep what is announced, then delete the messages.
 
@@ -269,7 +273,7 @@ class _Work:
     """One draining: what is gathered and what was counted."""
 
     queue: MessageQueue
-    keep: Callable[[Sequence[Found]], int]
+    keep: Callable[[Sequence[AnnouncedFile]], int]
     candidates: Candidates
     heartbeat: Heartbeat
     messages: Drain
@@ -348,7 +352,7 @@ class _Work:
         self.heartbeat.release([*left.values()])
         return set(left)
 
-    def _inspected(self, events: list[FileEvent]) -> Iterator[Found]:
+    def _inspected(self, events: list[FileEvent]) -> Iterator[AnnouncedFile]:
         try:
             yield from self.candidates.found(events, self.pool)
         except OSError as failure:
@@ -387,6 +391,6 @@ class _Work:
             return messages
 
 
-def _chunks(found: Iterator[Found]) -> Iterator[list[Found]]:
+def _chunks(found: Iterator[AnnouncedFile]) -> Iterator[list[AnnouncedFile]]:
     while chunk := list(islice(found, RECORDED_FILES)):
         yield chunk

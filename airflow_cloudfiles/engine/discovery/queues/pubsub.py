@@ -55,7 +55,7 @@ from airflow_cloudfiles.engine.discovery.events.base import (
     known_kind,
     time_us,
 )
-from airflow_cloudfiles.engine.discovery.queues.base import Message, Waiting, as_queue_error
+from airflow_cloudfiles.engine.discovery.queues.base import Message, WaitingMessages, as_queue_error
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import GcpAccess, of_kind
 from airflow_cloudfiles.engine.storage.cloud_errors import DENIED
@@ -303,7 +303,7 @@ class PubSubQueue:
         """Not known to Pub/Sub itself."""
         return None
 
-    def look(self) -> Waiting:
+    def look(self) -> WaitingMessages:
         """Look at the next messages if nobody counts that; else ask Cloud Monitoring."""
         if self._counts_deliveries():
             if self._counter is None:
@@ -312,12 +312,12 @@ class PubSubQueue:
                     "may have one, without the right pubsub.subscriptions.get; and an emulator has "
                     "no Cloud Monitoring to ask instead. Remove the policy, or grant the right."
                 )
-            return Waiting(self._counter.count(self._subscription))
+            return WaitingMessages(self._counter.count(self._subscription))
         seen = self.receive(_GLANCE_SECONDS)
         if seen:
             self.hide(seen, 0)
         sent = (message.sent_us or 0 for message in seen)
-        return Waiting(min(1, len(seen)), max(sent, default=0))
+        return WaitingMessages(min(1, len(seen)), max(sent, default=0))
 
     def _counts_deliveries(self) -> bool:
         """Whether the subscription has a dead-letter policy; what may not be seen may have one."""

@@ -50,7 +50,7 @@ from airflow_cloudfiles.engine.discovery.events.base import (
     time_us,
     unquoted,
 )
-from airflow_cloudfiles.engine.discovery.queues.base import Message, Waiting
+from airflow_cloudfiles.engine.discovery.queues.base import Message, WaitingMessages
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import AwsAccess, of_kind
 from airflow_cloudfiles.engine.storage.aws.errors import (
@@ -314,12 +314,14 @@ class SqsQueue:
         except PermissionError:
             return None
 
-    def look(self) -> Waiting:
+    def look(self) -> WaitingMessages:
         """Ask for the attributes of the queue; SQS has no other look that is no delivery."""
         kinds = ("", "NotVisible", "Delayed")
         names = [f"ApproximateNumberOfMessages{kind}" for kind in kinds]
         answer = self._call("inspect", self._client.get_queue_attributes, AttributeNames=names)
-        return Waiting(sum(int(answer.get("Attributes", {}).get(name, 0)) for name in names))
+        return WaitingMessages(
+            sum(int(answer.get("Attributes", {}).get(name, 0)) for name in names)
+        )
 
     def parse(self, message: Message) -> Parsed:
         """Read an event of S3."""

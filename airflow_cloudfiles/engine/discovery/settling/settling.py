@@ -36,7 +36,7 @@ from airflow_cloudfiles.engine.discovery.filters import Passed
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.discovery.listing.ranges import order_of
 from airflow_cloudfiles.engine.discovery.settling.waiting import (
-    Waiting,
+    UnsettledFile,
     forget_notes,
     keep_waiting,
     load_waiting,
@@ -142,7 +142,7 @@ class Settling:
         self._notes = {} if age is None or state is None else load_waiting(state)
         every = sorted(chain.from_iterable(self._notes.values()), key=lambda each: each.seen_us)
         self._noted = {each.file.path: each for each in every}  # as it was seen last
-        self._young: dict[str, Waiting] = {}
+        self._young: dict[str, UnsettledFile] = {}
         self._unmarked: dict[str, None] = {}
         self._checked: set[FileEntry] = set()
         self._lock = threading.Lock()
@@ -159,7 +159,7 @@ class Settling:
             StateError: The state cannot be written.
         """
         self._filter.passed.take()
-        waiting: list[Waiting] = []
+        waiting: list[UnsettledFile] = []
         still: Iterator[FileEntry]
         if self._filter.marker is None:
             still = (file for file in files if self._is_still(file, waiting, "listing"))
@@ -184,14 +184,14 @@ class Settling:
             checked = self._checked.intersection(files)
             self._checked -= checked
         left = [file for file in files if file not in checked]
-        waiting: list[Waiting] = []
+        waiting: list[UnsettledFile] = []
         marked = self._with_markers(left, Passed())
         still = {file for file in marked if self._is_still(file, waiting, found_by)}
         self._keep(waiting)
         return [file for file in files if file in checked or file in still]
 
     def _marked_still(
-        self, files: Iterable[FileEntry], waiting: list[Waiting]
+        self, files: Iterable[FileEntry], waiting: list[UnsettledFile]
     ) -> Iterator[FileEntry]:
         """Those whose markers are there and that are still, some thousands at a time."""
         chunk: list[FileEntry] = []
@@ -202,33 +202,33 @@ class Settling:
                 chunk = []
         yield from self._whole(chunk, waiting)
 
-    def _whole(self, chunk: list[FileEntry], waiting: list[Waiting]) -> Iterator[FileEntry]:
+    def _whole(self, chunk: list[FileEntry], waiting: list[UnsettledFile]) -> Iterator[FileEntry]:
         marked = self._with_markers(chunk, self._filter.passed.take())
         return (file for file in marked if self._is_still(file, waiting, "listing"))
 
     # ── age ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _is_still(self, file: FileEntry, waiting: list[Waiting], found_by: FoundBy) -> bool:
+    def _is_still(self, file: FileEntry, waiting: list[UnsettledFile], found_by: FoundBy) -> bool:
         """Whether a file has been still for long enough; if not, it is put with those that wait."""
         if self._age_us is None or self._left_us(file) <= 0:
             return True
         noted = self._noted.get(file.path)
         if noted is None or noted.file != file:
             seen_us = self._now_us + round((time.monotonic() - self._began) * 1_000_000)
-            noted = Waiting(file, seen_us, found_by)
+            noted = UnsettledFile(file, seen_us, found_by)
             waiting.append(noted)
         with self._lock:
             self._young[file.path] = noted
         return False
 
-    def _left_us(self, file: FileEntry, noted: Waiting | None = None) -> int:
+    def _left_us(self, file: FileEntry, noted: UnsettledFile | None = None) -> int:
         """How long a file still has to wait; 0 or less: no longer."""
         since_us, noted = file.modification_time_us, noted or self._noted.get(file.path)
         if since_us > self._now_us and noted is not None and is_version(file, noted.file):
             since_us = noted.seen_us
         return (self._age_us or 0) - (self._now_us - since_us)
 
-    def _keep(self, waiting: Sequence[Waiting]) -> None:
+    def _keep(self, waiting: Sequence[UnsettledFile]) -> None:
         if waiting and self._state is not None:
             crash_point("before-waiting-note")
             keep_waiting(self._state, waiting)

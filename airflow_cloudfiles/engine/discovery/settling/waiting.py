@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class UnsettledFile:
     """A file that has to be looked at again.
 
     Attributes:
@@ -52,7 +52,7 @@ class Waiting:
     found_by: FoundBy
 
 
-def keep_waiting(state: ObjectStore, files: Iterable[Waiting]) -> None:
+def keep_waiting(state: ObjectStore, files: Iterable[UnsettledFile]) -> None:
     """Note files; when it returns, the notes are durable.
 
     Raises:
@@ -64,7 +64,7 @@ def keep_waiting(state: ObjectStore, files: Iterable[Waiting]) -> None:
             state.put(f"{PREFIX}/{uuid.uuid4().hex}.json", _encode(some))
 
 
-def load_waiting(state: ObjectStore) -> dict[str, list[Waiting]]:
+def load_waiting(state: ObjectStore) -> dict[str, list[UnsettledFile]]:
     """Read the notes: the files of each, by its key.
 
     One that is damaged is removed, after seeing to it that the next listing is a full one: that
@@ -74,7 +74,7 @@ def load_waiting(state: ObjectStore) -> dict[str, list[Waiting]]:
         StateError: The state cannot be read.
         IncompatibleStateError: A newer version of this package wrote one.
     """
-    found: dict[str, list[Waiting]] = {}
+    found: dict[str, list[UnsettledFile]] = {}
     with reaching_state(state):
         for note in list(state.list(PREFIX + "/")):
             try:
@@ -100,7 +100,7 @@ def forget_notes(state: ObjectStore, keys: Iterable[str]) -> None:
             state.delete(key)
 
 
-def _encode(files: Iterable[Waiting]) -> bytes:
+def _encode(files: Iterable[UnsettledFile]) -> bytes:
     """Write what `_decode` reads."""
     entries = [
         {
@@ -116,13 +116,13 @@ def _encode(files: Iterable[Waiting]) -> bytes:
     return seal({FIELD: NOTE_VERSION, "files": entries})
 
 
-def _decode(content: bytes, name: str) -> list[Waiting]:
+def _decode(content: bytes, name: str) -> list[UnsettledFile]:
     """Read what `_encode` wrote."""
     fields = fields_of(unseal(content), name=printable_path(name), understood=NOTE_VERSION)
     return [_waiting(each) for each in fields["files"]]
 
 
-def _waiting(given: Mapping[str, Any]) -> Waiting:
+def _waiting(given: Mapping[str, Any]) -> UnsettledFile:
     path, size, time = given["path"], given["size"], given["modification_time_us"]
     file = FileEntry(str(path), int(size), int(time), str(given["etag"]))
-    return Waiting(file, int(given["seen_us"]), cast("FoundBy", str(given["found_by"])))
+    return UnsettledFile(file, int(given["seen_us"]), cast("FoundBy", str(given["found_by"])))

@@ -77,7 +77,7 @@ class CsvInference(TableInference[pa.StringArray]):
     def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
         self._options = options
         self._own = cast("CsvOptions", options.format_options)
-        finder = TypeFinder(self._own) if options.infer_column_types else None
+        finder = StringTypeFinder(self._own) if options.infer_column_types else None
         super().__init__(options, known, finder)
         self._plain, self._tokens = PlainReader(self._own), Tokenizer(self._own)
 
@@ -173,7 +173,7 @@ _ARROW: Final[dict[type[DataType], pa.DataType]] = {
 }
 
 
-class TypeFinder:
+class StringTypeFinder:
     """Finds the types of strings.
 
     Args:

@@ -36,9 +36,9 @@ from airflow_cloudfiles.engine.formats.record_policy import (
 )
 from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast
 from airflow_cloudfiles.engine.formats.tables.reader import (
-    FileColumns,
-    Rescued,
+    RescuedCells,
     TableReader,
+    TabularColumns,
     safe_names,
 )
 from airflow_cloudfiles.engine.types import to_arrow
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile, Positions
-    from airflow_cloudfiles.engine.formats.tables.reader import FileColumns, RowRules
+    from airflow_cloudfiles.engine.formats.tables.reader import RowRules, TabularColumns
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
@@ -123,7 +123,7 @@ class CsvBlock:
         self,
         parsing: CsvParsing,
         outcomes: RecordOutcomes,
-        columns: FileColumns,
+        columns: TabularColumns,
         records: Records,
         file_uri: str,
     ) -> None:
@@ -147,7 +147,7 @@ class CsvBlock:
         self._tell_new_columns_early()
         rows = self._rows()
         self._raise_for_new_columns(rows)
-        rescued = Rescued()
+        rescued = RescuedCells()
         arrays = self._arrays(rows, rescued)
         self._resolve_corrupt(rows)
         self._rescue_odd(rows, rescued)
@@ -276,7 +276,7 @@ class CsvBlock:
 
     # 2. Values ----------------------------------------------------------------------------
 
-    def _arrays(self, rows: _Rows, rescued: Rescued) -> list[pa.Array]:
+    def _arrays(self, rows: _Rows, rescued: RescuedCells) -> list[pa.Array]:
         """The data columns but the corrupt record column; what is left goes to `rescued`."""
         found: dict[int, pa.Array] = {}
         self._misfits: set[int] = set()
@@ -317,7 +317,7 @@ class CsvBlock:
 
     # 3. What is left over -----------------------------------------------------------------
 
-    def _rescue_odd(self, rows: _Rows, rescued: Rescued) -> None:
+    def _rescue_odd(self, rows: _Rows, rescued: RescuedCells) -> None:
         """Rescue values that no column of the file has, and records that are not valid."""
         if not self._policy.rescues:
             return
@@ -336,7 +336,7 @@ class CsvBlock:
         found = pa.array([members[row] for row in order], pa.string())
         rescued.add_members(np.array(order, np.int64), found)
 
-    def _batch(self, rows: _Rows, arrays: list[pa.Array], rescued: Rescued) -> pa.RecordBatch:
+    def _batch(self, rows: _Rows, arrays: list[pa.Array], rescued: RescuedCells) -> pa.RecordBatch:
         count, column = len(rows.records), None
         if self._policy.rescues:
             column, found = rescued.column(count, self._file_uri)
@@ -413,7 +413,7 @@ class CsvReader(TableReader):
             FileUnreadableError: The header cannot be read.
         """
         parts = FileParts(file, self._own, has_header=has_header(self._options))
-        columns: FileColumns | None = None
+        columns: TabularColumns | None = None
         for records in parts.records(start, end):
             if not records_left(records):
                 continue
@@ -426,7 +426,7 @@ class CsvReader(TableReader):
             if self._counted(batch, outcomes).num_rows:
                 yield batch
 
-    def _columns(self, header: list[str | None] | None) -> FileColumns:
+    def _columns(self, header: list[str | None] | None) -> TabularColumns:
         if header is None:
             return self._matcher.without_header()
         names = safe_names(header, self._own.null_value, self._options.matcher)

@@ -69,7 +69,7 @@ class _Layout:
         return is_new
 
 
-class Layouts:
+class DateLayouts:
     """The layouts of patterns, any of which a text may have."""
 
     def __init__(self, patterns: tuple[str, ...], locale: Locale) -> None:

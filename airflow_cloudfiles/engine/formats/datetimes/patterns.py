@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.formats.datetimes.java import (
     moment_of,
     offset_of_text,
 )
-from airflow_cloudfiles.engine.formats.datetimes.layouts import Layouts
+from airflow_cloudfiles.engine.formats.datetimes.layouts import DateLayouts
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale, find_locale
 
 if TYPE_CHECKING:
@@ -92,16 +92,16 @@ class TimePatterns:
     # Made when they are needed: many readers meet no dates.
 
     @cached_property
-    def _date_layouts(self) -> Layouts:
-        return Layouts(self._of_dates, self.locale)
+    def _date_layouts(self) -> DateLayouts:
+        return DateLayouts(self._of_dates, self.locale)
 
     @cached_property
-    def _timestamp_layouts(self) -> Layouts:
-        return Layouts(self._of_timestamps, self.locale)
+    def _timestamp_layouts(self) -> DateLayouts:
+        return DateLayouts(self._of_timestamps, self.locale)
 
     @cached_property
-    def _local_layouts(self) -> Layouts:
-        return Layouts(self._of_local, ENGLISH)
+    def _local_layouts(self) -> DateLayouts:
+        return DateLayouts(self._of_local, ENGLISH)
 
     @classmethod
     def of(

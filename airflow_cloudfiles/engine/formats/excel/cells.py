@@ -42,7 +42,7 @@ _EPOCH_1900: Final = dt.date(1899, 12, 30)
 _EPOCH_1904: Final = dt.date(1904, 1, 1)
 
 
-class Kind(IntEnum):
+class CellKind(IntEnum):
     """What a cell holds."""
 
     TEXT = 0
@@ -83,7 +83,7 @@ class Cells:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def add(self, row: int, column: int, kind: Kind, text: str) -> None:
+    def add(self, row: int, column: int, kind: CellKind, text: str) -> None:
         """Add the next cell."""
         self.rows.append(row)
         self.columns.append(column)
@@ -102,13 +102,17 @@ class Cells:
         )
         return first, rest
 
-    def add_number(self, row: int, column: int, raw: str, shown: Kind, *, is_1904: bool) -> None:
+    def add_number(
+        self, row: int, column: int, raw: str, shown: CellKind, *, is_1904: bool
+    ) -> None:
         """Add a number that is a text in a workbook, as its format shows it."""
-        if shown is Kind.NUMBER:
+        if shown is CellKind.NUMBER:
             self.add(row, column, *plain_number(raw))
             return
         number = _number_of(raw)
-        found = (Kind.INVALID, raw) if number is None else moment(number, shown, is_1904=is_1904)
+        found = (
+            (CellKind.INVALID, raw) if number is None else moment(number, shown, is_1904=is_1904)
+        )
         self.add(row, column, *found)
 
 
@@ -121,18 +125,18 @@ def _number_of(raw: str) -> float | None:
     return number if math.isfinite(number) and "_" not in raw else None
 
 
-def plain_number(raw: str) -> tuple[Kind, str]:
+def plain_number(raw: str) -> tuple[CellKind, str]:
     """The kind and text of a number that is a text in a workbook."""
     if raw.isdecimal() and raw.isascii() and len(raw) < _PLAIN_DIGITS and raw[0] != "0":
-        return Kind.NUMBER, raw
+        return CellKind.NUMBER, raw
     number = _number_of(raw)
-    return (Kind.INVALID, raw) if number is None else (Kind.NUMBER, number_text(number))
+    return (CellKind.INVALID, raw) if number is None else (CellKind.NUMBER, number_text(number))
 
 
-def boolean(raw: str) -> tuple[Kind, str]:
+def boolean(raw: str) -> tuple[CellKind, str]:
     """The kind and text of a boolean, which programs write in any case."""
     value = {"1": "true", "true": "true", "0": "false", "false": "false"}.get(raw.strip().lower())
-    return (Kind.INVALID, raw) if value is None else (Kind.BOOLEAN, value)
+    return (CellKind.INVALID, raw) if value is None else (CellKind.BOOLEAN, value)
 
 
 def number_text(number: float) -> str:
@@ -146,7 +150,7 @@ def number_text(number: float) -> str:
     return f"{text.removesuffix('.0')}E{int(exponent)}" if exponent else text
 
 
-def moment(serial: float, shown: Kind, *, is_1904: bool) -> tuple[Kind, str]:
+def moment(serial: float, shown: CellKind, *, is_1904: bool) -> tuple[CellKind, str]:
     """A number that is shown as a date or a time.
 
     Args:
@@ -157,20 +161,20 @@ def moment(serial: float, shown: Kind, *, is_1904: bool) -> tuple[Kind, str]:
     Returns:
         Its kind and text; a number where Excel shows none, as for one below 0.
     """
-    if shown is Kind.DURATION:
-        return Kind.TIME, _duration(serial)
+    if shown is CellKind.DURATION:
+        return CellKind.TIME, _duration(serial)
     if not 0 <= serial < (_LAST_SERIAL - _BETWEEN_EPOCHS * is_1904):
-        return Kind.NUMBER, number_text(serial)
+        return CellKind.NUMBER, number_text(serial)
     days, ms = divmod(round(serial * _DAY_MS), _DAY_MS)
     clock = _clock(ms)
-    if shown is Kind.TIME and not days:
-        return Kind.TIME, clock
+    if shown is CellKind.TIME and not days:
+        return CellKind.TIME, clock
     if not days and not is_1904:  # 1900-01-00, with which Excel shows a time of day alone
-        return (Kind.TIME, clock) if ms else (Kind.DATE, "1900-01-00")
+        return (CellKind.TIME, clock) if ms else (CellKind.DATE, "1900-01-00")
     date = _date(days, is_1904=is_1904)
-    if shown is Kind.DATE and not ms:
-        return Kind.DATE, date
-    return Kind.TIMESTAMP, f"{date} {clock}"
+    if shown is CellKind.DATE and not ms:
+        return CellKind.DATE, date
+    return CellKind.TIMESTAMP, f"{date} {clock}"
 
 
 def _duration(serial: float) -> str:
@@ -198,11 +202,11 @@ def _date(days: int, *, is_1904: bool) -> str:
     return (_EPOCH_1900 + dt.timedelta(days + early)).isoformat()
 
 
-_BUILT_IN: Final[Mapping[int, Kind]] = {
-    **dict.fromkeys((14, 15, 16, 17, *range(27, 32), 36, *range(50, 59)), Kind.DATE),
-    **dict.fromkeys((18, 19, 20, 21, 45, 47, *range(32, 36)), Kind.TIME),
-    22: Kind.TIMESTAMP,
-    46: Kind.DURATION,
+_BUILT_IN: Final[Mapping[int, CellKind]] = {
+    **dict.fromkeys((14, 15, 16, 17, *range(27, 32), 36, *range(50, 59)), CellKind.DATE),
+    **dict.fromkeys((18, 19, 20, 21, 45, 47, *range(32, 36)), CellKind.TIME),
+    22: CellKind.TIMESTAMP,
+    46: CellKind.DURATION,
 }
 """Formats that have numbers alone (ECMA-376, 18.8.30), of all languages."""
 _DURATION: Final = re.compile(r"\[(?:h+|m+|s+)\]", re.IGNORECASE)
@@ -212,24 +216,24 @@ _TEXTS: Final = re.compile(r'"[^"]*"?|\\.')
 _AM_PM: Final = re.compile(r"am/pm|a/p", re.IGNORECASE)
 
 
-def built_in(number: int) -> Kind:
+def built_in(number: int) -> CellKind:
     """What a format shows that has a number alone."""
-    return _BUILT_IN.get(number, Kind.NUMBER)
+    return _BUILT_IN.get(number, CellKind.NUMBER)
 
 
 @lru_cache(maxsize=1024)
-def shown_by(code: str) -> Kind:
+def shown_by(code: str) -> CellKind:
     """What a format shows, by its code such as `yyyy-mm-dd`."""
     if code.strip().lower() == "general":
-        return Kind.NUMBER
+        return CellKind.NUMBER
     if _DURATION.search(_TEXTS.sub("", code)):
-        return Kind.DURATION
+        return CellKind.DURATION
     first, _, _ = _NO_CODE.sub("", code).partition(";")
     letters = set(_AM_PM.sub("h", first).lower())
     has_time = bool(letters & {"h", "s"})
     has_date = bool(letters & {"y", "d"}) or ("m" in letters and not has_time)
     if letters & {"#", "?"} or ("0" in letters and not has_time and not letters & {"y", "d"}):
-        return Kind.NUMBER
+        return CellKind.NUMBER
     if has_date:
-        return Kind.TIMESTAMP if has_time else Kind.DATE
-    return Kind.TIME if has_time else Kind.NUMBER
+        return CellKind.TIMESTAMP if has_time else CellKind.DATE
+    return CellKind.TIME if has_time else CellKind.NUMBER

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
-from airflow_cloudfiles.engine.formats.excel.cells import Kind
+from airflow_cloudfiles.engine.formats.excel.cells import CellKind
 from airflow_cloudfiles.engine.formats.record_policy import NumberRule
 from airflow_cloudfiles.engine.formats.scalars.string_casts import NONE, Cast
 from airflow_cloudfiles.engine.formats.scalars.strings import (
@@ -62,7 +62,7 @@ class CellCast:
     """
 
     kind: pa.DataType
-    casts: dict[Kind, Cast]
+    casts: dict[CellKind, Cast]
     exact: bool
 
     def __call__(self, texts: pa.StringArray, kinds: Bytes) -> tuple[pa.Array, Positions]:
@@ -76,25 +76,25 @@ class CellCast:
             return _without_errors(texts, kinds).cast(self.kind), _invalid(kinds)
         there = np.unique(kinds).tolist()
         if len(there) == 1:
-            return self._of_kind(texts, Kind(there[0]))
+            return self._of_kind(texts, CellKind(there[0]))
         arrays, lost, order = [], [], []
         for each in there:
             places = np.flatnonzero(kinds == each)
-            array, misfits = self._of_kind(texts.take(pa.array(places)), Kind(each))
+            array, misfits = self._of_kind(texts.take(pa.array(places)), CellKind(each))
             arrays.append(array)
             lost.append(places[misfits])
             order.append(places)
         back = np.argsort(np.concatenate(order))
         return pa.concat_arrays(arrays).take(pa.array(back)), np.sort(np.concatenate(lost))
 
-    def _of_kind(self, texts: pa.StringArray, kind: Kind) -> tuple[pa.Array, Positions]:
+    def _of_kind(self, texts: pa.StringArray, kind: CellKind) -> tuple[pa.Array, Positions]:
         cast = self.casts.get(kind)
         if cast is None:
-            all_lost = NONE if kind is Kind.ERROR else np.arange(len(texts))
+            all_lost = NONE if kind is CellKind.ERROR else np.arange(len(texts))
             return pa.nulls(len(texts), self.kind), all_lost
-        if kind is Kind.NUMBER and pa.types.is_decimal(self.kind):
+        if kind is CellKind.NUMBER and pa.types.is_decimal(self.kind):
             texts = kept_digits(texts)
-        if kind is not Kind.TEXT or not self.exact or pa.types.is_temporal(self.kind):
+        if kind is not CellKind.TEXT or not self.exact or pa.types.is_temporal(self.kind):
             return cast(texts)
         padded = pc.match_substring_regex(texts, _ZEROS)
         if not pc.any(padded).as_py():
@@ -131,16 +131,16 @@ class CellConverters:
         def cast(convert: Convert, times: TimePatterns = self._own) -> Cast:
             return Cast(arrow, convert, times, self._numbers)
 
-        casts: dict[Kind, Cast] = {}
+        casts: dict[CellKind, Cast] = {}
         text_time, own_time = to_time(kind, self.times), to_time(kind, self._own)
         if isinstance(kind, BooleanType):
-            casts = dict.fromkeys((Kind.BOOLEAN, Kind.TEXT), cast(to_boolean))
+            casts = dict.fromkeys((CellKind.BOOLEAN, CellKind.TEXT), cast(to_boolean))
         elif text_time is not None and own_time is not None:
-            casts = dict.fromkeys((Kind.DATE, Kind.TIMESTAMP), cast(own_time))
-            casts[Kind.TEXT] = cast(text_time, self.times)
+            casts = dict.fromkeys((CellKind.DATE, CellKind.TIMESTAMP), cast(own_time))
+            casts[CellKind.TEXT] = cast(text_time, self.times)
         elif (number := self._to_number(kind, ENGLISH)) is not None:
             text = self._to_number(kind, self.times.locale) or number
-            casts = {Kind.NUMBER: cast(number), Kind.TEXT: cast(text, self.times)}
+            casts = {CellKind.NUMBER: cast(number), CellKind.TEXT: cast(text, self.times)}
         elif not isinstance(kind, StringType | BinaryType):
             raise IncompatibleSchemaError(
                 f"Column {column} has type {short_type(kind)}, but a cell is one value. Give it an "
@@ -181,11 +181,11 @@ def _kept(text: str) -> str:
 
 
 def _without_errors(texts: pa.StringArray, kinds: Bytes) -> pa.StringArray:
-    errors = (kinds == Kind.ERROR) | (kinds == Kind.INVALID)
+    errors = (kinds == CellKind.ERROR) | (kinds == CellKind.INVALID)
     if not errors.any():
         return texts
     return pc.if_else(pa.array(errors), pa.scalar(None, pa.string()), texts)
 
 
 def _invalid(kinds: Bytes) -> Positions:
-    return np.flatnonzero(kinds == Kind.INVALID)
+    return np.flatnonzero(kinds == CellKind.INVALID)

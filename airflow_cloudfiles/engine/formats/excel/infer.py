@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.formats.excel.cells import Kind
+from airflow_cloudfiles.engine.formats.excel.cells import CellKind
 from airflow_cloudfiles.engine.formats.excel.converters import CellConverters, kept_digits
 from airflow_cloudfiles.engine.formats.excel.workbook import names_of, tables
 from airflow_cloudfiles.engine.formats.record_policy import SPARK
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile
-    from airflow_cloudfiles.engine.formats.excel.rows import Rows, Table
+    from airflow_cloudfiles.engine.formats.excel.rows import SheetRows, Table
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 
 __all__ = ["ExcelInference"]
 
 
-class ExcelInference(TableInference["Rows"]):
+class ExcelInference(TableInference["SheetRows"]):
     """Learns the schema of workbooks.
 
     Args:
@@ -65,7 +65,7 @@ class ExcelInference(TableInference["Rows"]):
 
     def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
         self._own = cast("ExcelOptions", options.format_options)
-        finder = TypeFinder(self._own) if options.infer_column_types else None
+        finder = CellTypeFinder(self._own) if options.infer_column_types else None
         super().__init__(options, known, finder)
 
     def add_file(self, file: OpenedFile) -> None:
@@ -103,26 +103,26 @@ class ExcelInference(TableInference["Rows"]):
             self._learn_names(f"_c{each + 1}" for each in columns)
             self._learn_types(rows, {each: self._matcher.key(f"_c{each + 1}") for each in columns})
 
-    def _learn_types(self, rows: Rows, keys: dict[int, str]) -> None:
+    def _learn_types(self, rows: SheetRows, keys: dict[int, str]) -> None:
         if self._finder is None:
             return
         for column, cells in rows.by_column():
             self._learn_type(keys.get(column), cells)
 
 
-_SIMPLE: Final[dict[Kind, DataType]] = {
-    Kind.BOOLEAN: BooleanType(),
-    Kind.DATE: DateType(),
-    Kind.TIMESTAMP: TimestampType(),
-    Kind.TIME: STRING,
-    Kind.ERROR: NullType(),
-    Kind.INVALID: NullType(),
+_SIMPLE: Final[dict[CellKind, DataType]] = {
+    CellKind.BOOLEAN: BooleanType(),
+    CellKind.DATE: DateType(),
+    CellKind.TIMESTAMP: TimestampType(),
+    CellKind.TIME: STRING,
+    CellKind.ERROR: NullType(),
+    CellKind.INVALID: NullType(),
 }
 _WHOLE: Final = r"^-?[0-9]+$"
 _LONG_DIGITS: Final = 18
 
 
-class TypeFinder:
+class CellTypeFinder:
     """Finds the types of cells.
 
     Args:
@@ -136,13 +136,13 @@ class TypeFinder:
         self._options = options
         self._times = CellConverters(options, SPARK, exact=True).times
 
-    def of(self, cells: Rows, known: DataType) -> DataType:
+    def of(self, cells: SheetRows, known: DataType) -> DataType:
         """The type that holds these cells and what is of a known type."""
         found = known
         for each in pc.unique(pa.array(cells.kinds)).to_pylist():
             if isinstance(found, StringType):
                 break
-            found = self.merge(found, self._of_kind(cells, Kind(each)))
+            found = self.merge(found, self._of_kind(cells, CellKind(each)))
         return found
 
     def merge(self, left: DataType, right: DataType) -> DataType:
@@ -155,11 +155,11 @@ class TypeFinder:
             return TimestampType()
         return merge_types(left, right)
 
-    def _of_kind(self, cells: Rows, kind: Kind) -> DataType:
+    def _of_kind(self, cells: SheetRows, kind: CellKind) -> DataType:
         if kind in _SIMPLE:
             return _SIMPLE[kind]
         texts = cells.texts.filter(pa.array(cells.kinds == kind))
-        return self._of_numbers(texts) if kind is Kind.NUMBER else self._of_texts(texts)
+        return self._of_numbers(texts) if kind is CellKind.NUMBER else self._of_texts(texts)
 
     def _of_numbers(self, texts: pa.StringArray) -> DataType:
         is_whole = pc.match_substring_regex(texts, _WHOLE)

@@ -18,8 +18,8 @@ from typing import IO, Final
 from xml.parsers import expat
 
 from airflow_cloudfiles.engine.formats.excel.cells import (
+    CellKind,
     DamagedWorkbookError,
-    Kind,
     built_in,
     shown_by,
 )
@@ -101,7 +101,7 @@ class Package:
         return bytes(found)
 
 
-class Tags(dict[str, str]):
+class PackageTags(dict[str, str]):
     """Names of elements without prefixes, by the names with them."""
 
     def __missing__(self, name: str) -> str:
@@ -154,7 +154,7 @@ def parse_whole(
     package: Package, name: str, start: Callable[[str, dict[str, str]], object]
 ) -> None:
     """Parse a small part of which only the beginnings of elements matter."""
-    tags = Tags()
+    tags = PackageTags()
     pieces = iter([package.whole(name)])
     for _ in parse(name, pieces, start=lambda tag, given: start(tags[tag], given), end=str):
         pass
@@ -300,8 +300,8 @@ class TextBudget:
         self.spend(_SHARED_TEXT_BYTES)
 
 
-def format_shows(number: str, code: str | None) -> Kind:
+def format_shows(number: str, code: str | None) -> CellKind:
     """What a format shows, by its number and the code that the workbook has for that."""
     if code is not None:
         return shown_by(code)
-    return built_in(int(number)) if number.isdecimal() else Kind.NUMBER
+    return built_in(int(number)) if number.isdecimal() else CellKind.NUMBER

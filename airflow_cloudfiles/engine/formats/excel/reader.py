@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from airflow_cloudfiles.engine.formats.base import UnknownFields
 from airflow_cloudfiles.engine.formats.columnar.reader import content_of
-from airflow_cloudfiles.engine.formats.excel.cells import Kind
+from airflow_cloudfiles.engine.formats.excel.cells import CellKind
 from airflow_cloudfiles.engine.formats.excel.converters import CellConverters
 from airflow_cloudfiles.engine.formats.excel.workbook import FORMAT, names_of, open_workbook, tables
 from airflow_cloudfiles.engine.formats.fixed_columns import SHEETS, FixedColumnsReader
@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.formats.record_policy import (
     NumberRule,
     RecordOutcomes,
 )
-from airflow_cloudfiles.engine.formats.tables.reader import Rescued, TableReader
+from airflow_cloudfiles.engine.formats.tables.reader import RescuedCells, TableReader
 from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile, Positions
     from airflow_cloudfiles.engine.formats.excel.converters import CellCast
-    from airflow_cloudfiles.engine.formats.excel.rows import Rows, Table
-    from airflow_cloudfiles.engine.formats.tables.reader import FileColumns, RowRules
+    from airflow_cloudfiles.engine.formats.excel.rows import SheetRows, Table
+    from airflow_cloudfiles.engine.formats.tables.reader import RowRules, TabularColumns
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 
@@ -79,16 +79,16 @@ class SheetBlock:
         self,
         parsing: SheetParsing,
         outcomes: RecordOutcomes,
-        columns: FileColumns,
+        columns: TabularColumns,
         first: int,
-        rows: Rows,
+        rows: SheetRows,
         file_uri: str,
     ) -> None:
         self._parsing, self._outcomes = parsing, outcomes
         self._rules, self._policy = parsing.rules, parsing.rules.policy
         self._columns, self._first, self._rows = columns, first, rows
         self._file_uri = file_uri
-        self._rescued = Rescued()
+        self._rescued = RescuedCells()
         self._misfits: set[int] = set()
 
     def read(self) -> pa.RecordBatch:
@@ -103,7 +103,7 @@ class SheetBlock:
         beside = self._rows_beside()
         self._resolve(beside)
         self._outcomes.counts.error_cells = int(
-            np.isin(self._rows.kinds, (Kind.ERROR, Kind.INVALID)).sum()
+            np.isin(self._rows.kinds, (CellKind.ERROR, CellKind.INVALID)).sum()
         )
         count, column = self._rows.count, None
         if self._policy.rescues:
@@ -145,7 +145,7 @@ class SheetBlock:
             place = column - self._first
             target = targets[place] if 0 <= place < len(targets) else None
             if target is None:
-                self._lose(column, cells, np.flatnonzero(cells.kinds != Kind.ERROR))
+                self._lose(column, cells, np.flatnonzero(cells.kinds != CellKind.ERROR))
                 continue
             array, lost = self._parsing.casts[target](cells.texts, cells.kinds)
             found[target] = _spread(array, cells.rows, self._rows.count)
@@ -157,7 +157,7 @@ class SheetBlock:
             for target, cast in enumerate(self._parsing.casts)
         ]
 
-    def _lose(self, column: int, cells: Rows, places: Positions) -> None:
+    def _lose(self, column: int, cells: SheetRows, places: Positions) -> None:
         if self._policy.rescues:
             self._rescued.add(
                 self._name(column), cells.rows[places], cells.texts.take(pa.array(places))
@@ -169,7 +169,7 @@ class SheetBlock:
             return []
         places = self._rows.columns - self._first
         beside = (places < 0) | (places >= len(self._columns.names))
-        beside &= self._rows.kinds != Kind.ERROR
+        beside &= self._rows.kinds != CellKind.ERROR
         found: list[int] = np.unique(self._rows.rows[beside]).tolist()
         return found
 
@@ -208,7 +208,7 @@ def _spread(array: pa.Array, rows: Positions, count: int) -> pa.Array:
     return array.take(pa.array(places, mask=missing))
 
 
-def _sample(rows: Rows, place: int | None) -> str | None:
+def _sample(rows: SheetRows, place: int | None) -> str | None:
     """A value for a message, cut off when it is long."""
     return None if place is None else cut_sample(rows.texts[place].as_py())
 
@@ -267,7 +267,7 @@ class ExcelReader(TableReader):
                 yield of_sheet(batch, sheet, self._options)
 
     def _batches(self, table: Table, uri: str) -> Iterator[pa.RecordBatch]:
-        columns: FileColumns | None = None
+        columns: TabularColumns | None = None
         for rows in table.rows():
             columns = columns or self._columns(table)
             outcomes = RecordOutcomes(self._policy)
@@ -275,7 +275,7 @@ class ExcelReader(TableReader):
             if self._counted(batch, outcomes).num_rows:
                 yield batch
 
-    def _columns(self, table: Table) -> FileColumns:
+    def _columns(self, table: Table) -> TabularColumns:
         if table.header is None:
             return self._matcher.without_header()
         return self._matcher.of_header(names_of(table, self._options.matcher))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.formats.excel.cells import MAX_COLUMNS, MAX_ROWS, Cells, Kind
+from airflow_cloudfiles.engine.formats.excel.cells import MAX_COLUMNS, MAX_ROWS, CellKind, Cells
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.base import Bytes, Positions
@@ -25,14 +25,14 @@ _MOST_ROWS: Final = 2**16
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SheetRows:
     """Some rows of a sheet.
 
     Attributes:
         count: How many.
         rows: Of each cell, the row, from 0 within these.
         columns: Of each cell, the column, from the first one that is counted.
-        kinds: Of each cell, what it holds (`Kind`).
+        kinds: Of each cell, what it holds (`CellKind`).
         texts: Of each cell, the value.
     """
 
@@ -42,9 +42,9 @@ class Rows:
     kinds: Bytes
     texts: pa.StringArray
 
-    def chosen(self, order: Positions) -> Rows:
+    def chosen(self, order: Positions) -> SheetRows:
         """Some of the cells, by their positions."""
-        return Rows(
+        return SheetRows(
             self.count,
             self.rows[order],
             self.columns[order],
@@ -52,7 +52,7 @@ class Rows:
             self.texts.take(pa.array(order)),
         )
 
-    def by_column(self) -> Iterator[tuple[int, Rows]]:
+    def by_column(self) -> Iterator[tuple[int, SheetRows]]:
         """The cells of each column that has any, in the order of columns and of rows."""
         order = np.argsort(self.columns, kind="stable")
         there, begins = np.unique(self.columns[order], return_index=True)
@@ -95,7 +95,7 @@ class Table:
         self.header: list[str | None] | None = None
         self.first = 0
 
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[SheetRows]:
         """The rows below the header, some at a time; nothing first, when the header is known."""
         at = self._address.top
         needs_header = self._has_header
@@ -119,19 +119,21 @@ class Table:
         bottom = self._address.bottom
         return bottom is not None and bool(cells.rows) and cells.rows[-1] > bottom
 
-    def _within(self, cells: Cells) -> Rows:
+    def _within(self, cells: Cells) -> SheetRows:
         """The cells in the range."""
         rows = np.array(cells.rows, np.int64)
         columns = np.array(cells.columns, np.int64)
         texts = pa.array(cells.texts, pa.string())
-        found = Rows(0, rows, columns - self._left, np.frombuffer(cells.kinds, np.uint8), texts)
+        found = SheetRows(
+            0, rows, columns - self._left, np.frombuffer(cells.kinds, np.uint8), texts
+        )
         bottom = MAX_ROWS if self._address.bottom is None else self._address.bottom
         inside = (rows >= (self._address.top or 0)) & (rows <= bottom)
         inside &= (columns >= self._left) & (columns <= self._right)
         return found if inside.all() else found.chosen(np.flatnonzero(inside))
 
-    def _take_header(self, found: Rows, row: int) -> None:
-        places = np.flatnonzero((found.rows == row) & (found.kinds != Kind.ERROR))
+    def _take_header(self, found: SheetRows, row: int) -> None:
+        places = np.flatnonzero((found.rows == row) & (found.kinds != CellKind.ERROR))
         columns = found.columns[places].tolist()
         names = dict(zip(columns, found.texts.take(pa.array(places)).to_pylist(), strict=True))
         if self._address.right is not None:
@@ -143,13 +145,13 @@ class Table:
         self.header = [names.get(each) for each in range(first, last + 1)]
 
 
-def _cut(found: Rows, at: int) -> Iterator[Rows]:
+def _cut(found: SheetRows, at: int) -> Iterator[SheetRows]:
     """Rows from one on, in pieces that are not too long."""
     last = int(found.rows[-1])
     while at <= last:
         end = min(at + _MOST_ROWS, last + 1)
         begin, stop = np.searchsorted(found.rows, [at, end])
-        yield Rows(
+        yield SheetRows(
             end - at,
             found.rows[begin:stop] - at,
             found.columns[begin:stop],

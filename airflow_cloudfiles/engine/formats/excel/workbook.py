@@ -19,9 +19,9 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.formats.columnar.reader import content_of, reading
 from airflow_cloudfiles.engine.formats.excel.cells import (
     BLOCK_CELLS,
+    CellKind,
     Cells,
     DamagedWorkbookError,
-    Kind,
     built_in,
     shown_by,
 )
@@ -193,7 +193,7 @@ class XlsWorkbook:
             )
         )
         self.sheets: list[str] = self._book.sheet_names()
-        self._shown: dict[int, Kind] = {}
+        self._shown: dict[int, CellKind] = {}
 
     def cells(self, sheet: str) -> Iterator[Cells]:
         """The cells of a sheet, whole rows at a time.
@@ -216,22 +216,22 @@ class XlsWorkbook:
         for column, (kind, value) in enumerate(pairs):
             if kind == _TEXT:
                 if value:
-                    found.add(row, column, Kind.TEXT, value)
+                    found.add(row, column, CellKind.TEXT, value)
             elif kind in {_NUMBER, _DATE}:
                 shown = self._shown_by(page.cell_xf_index(row, column))
                 is_1904 = bool(self._book.datemode)
                 found.add_number(row, column, repr(value), shown, is_1904=is_1904)
             elif kind == _BOOLEAN:
-                found.add(row, column, Kind.BOOLEAN, "true" if value else "false")
+                found.add(row, column, CellKind.BOOLEAN, "true" if value else "false")
             elif kind == _ERROR:
                 text = xlrd.error_text_from_code.get(value, "#ERROR")
-                found.add(row, column, Kind.ERROR, text)
+                found.add(row, column, CellKind.ERROR, text)
 
-    def _shown_by(self, style: int) -> Kind:
+    def _shown_by(self, style: int) -> CellKind:
         if style not in self._shown:
             number = self._book.xf_list[style].format_key
             found = built_in(number)
-            if found is Kind.NUMBER and number in self._book.format_map:
+            if found is CellKind.NUMBER and number in self._book.format_map:
                 found = shown_by(self._book.format_map[number].format_str)
             self._shown[style] = found
         return self._shown[style]

@@ -16,15 +16,15 @@ from airflow_cloudfiles.engine.formats.excel.cells import (
     BLOCK_CELLS,
     MAX_COLUMNS,
     MAX_ROWS,
+    CellKind,
     Cells,
     DamagedWorkbookError,
-    Kind,
     boolean,
 )
 from airflow_cloudfiles.engine.formats.excel.package import (
     OpenXmlParts,
     Package,
-    Tags,
+    PackageTags,
     TextBudget,
     format_shows,
     parse,
@@ -56,7 +56,7 @@ class XlsxWorkbook:
         self._parts = OpenXmlParts(package, "xl/workbook.xml")
         parse_whole(package, self._parts.book, self._book)
         self.sheets = [*self._parts.sheets]
-        self._styles: list[Kind] = []
+        self._styles: list[CellKind] = []
         self._shared: _SharedStrings | None = None
 
     def cells(self, sheet: str) -> Iterator[Cells]:
@@ -86,7 +86,7 @@ class XlsxWorkbook:
             identifier = next((each for name, each in given.items() if name.endswith(":id")), "")
             self._parts.add_sheet(given.get("name", ""), identifier)
 
-    def _read_styles(self) -> list[Kind]:
+    def _read_styles(self) -> list[CellKind]:
         path = self._parts.styles
         styles = _Styles()
         if path is not None and self._package.has(path):
@@ -115,7 +115,7 @@ class _Styles:
         elif tag == "xf" and self._in_cells:
             self._numbers.append(given.get("numFmtId", "0"))
 
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[CellKind]:
         """What each style shows."""
         return [format_shows(each, self._codes.get(each)) for each in self._numbers]
 
@@ -135,7 +135,7 @@ class _SharedStrings:
         if path is not None:
             pieces = package.pieces(path)
             self._more = parse(path, pieces, start=self._start, end=self._end, text=self._text)
-        self._tags = Tags()
+        self._tags = PackageTags()
         self._parts: list[str] = []
         self._takes = False
         self._phonetic = 0
@@ -190,9 +190,9 @@ class _SheetParser:
         complete: How many cells there are in rows that are complete.
     """
 
-    def __init__(self, shared: _SharedStrings, styles: list[Kind], *, is_1904: bool) -> None:
+    def __init__(self, shared: _SharedStrings, styles: list[CellKind], *, is_1904: bool) -> None:
         self._shared, self._styles, self._is_1904 = shared, styles, is_1904
-        self._tags = Tags()
+        self._tags = PackageTags()
         self._cells = Cells()
         self.complete = 0
         self._in_data = self._takes = self._has_text = False
@@ -268,14 +268,16 @@ class _SheetParser:
     def _end_cell(self, raw: str) -> None:
         row, column, kind = self._row, self._column, self._type
         if kind is None or kind == "n":
-            shown = self._styles[self._style] if self._style < len(self._styles) else Kind.NUMBER
+            shown = (
+                self._styles[self._style] if self._style < len(self._styles) else CellKind.NUMBER
+            )
             self._cells.add_number(row, column, raw, shown, is_1904=self._is_1904)
         elif kind == "s":
             self._add_text(self._shared_text(raw))
         elif kind == "b":
             self._cells.add(row, column, *boolean(raw))
         elif kind == "e":
-            self._cells.add(row, column, Kind.ERROR, raw)
+            self._cells.add(row, column, CellKind.ERROR, raw)
         elif kind == "d":
             self._cells.add(row, column, *_iso(raw))
         else:
@@ -291,7 +293,7 @@ class _SheetParser:
 
     def _add_text(self, text: str) -> None:
         if text:
-            self._cells.add(self._row, self._column, Kind.TEXT, text)
+            self._cells.add(self._row, self._column, CellKind.TEXT, text)
 
 
 @lru_cache(maxsize=2**15)
@@ -318,12 +320,12 @@ def _character(found: re.Match[str]) -> str:
     return found[0] if _FIRST_HALF <= code <= _LAST_HALF else chr(code)
 
 
-def _iso(raw: str) -> tuple[Kind, str]:
+def _iso(raw: str) -> tuple[CellKind, str]:
     """A date that is written as one (strict Open XML)."""
     try:
         found = dt.datetime.fromisoformat(raw)
     except ValueError:
-        return Kind.TEXT, raw
+        return CellKind.TEXT, raw
     if "T" in raw:
-        return Kind.TIMESTAMP, found.isoformat(" ")
-    return Kind.DATE, found.date().isoformat()
+        return CellKind.TIMESTAMP, found.isoformat(" ")
+    return CellKind.DATE, found.date().isoformat()

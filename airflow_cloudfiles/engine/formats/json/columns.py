@@ -43,7 +43,7 @@ class Finished:
     misfits: Positions
 
 
-class Column(Protocol):
+class ColumnBuilder(Protocol):
     """A column being collected."""
 
     def collect(self, values: Sequence[Any]) -> None:
@@ -59,7 +59,7 @@ class Column(Protocol):
         """Make the array."""
 
 
-def new_column(shape: JsonShape, kind: pa.DataType) -> Column:
+def new_column(shape: JsonShape, kind: pa.DataType) -> ColumnBuilder:
     """An empty column for values of a shape, to become an array of an Arrow type."""
     if isinstance(shape, JsonLeaf):
         return LeafColumn(shape, kind)
@@ -93,15 +93,15 @@ class LeafColumn:
         return self._strings
 
     def present(self) -> int:
-        """See `Column`."""
+        """See `ColumnBuilder`."""
         return self.strings.count - self.strings.empty
 
     def quotes(self) -> int:
-        """See `Column`."""
+        """See `ColumnBuilder`."""
         return int(np.count_nonzero(self.strings.bytes == ord('"')))
 
     def finish(self) -> Finished:
-        """See `Column`."""
+        """See `ColumnBuilder`."""
         array, misfits = json_casts.cast(self.strings, self.shape, self.kind)
         return Finished(array, misfits)
 
@@ -137,12 +137,12 @@ class StructColumn:
         self._kind = kind
         self._missing = shape.missing
         self._places = _Presence()
-        self.children: list[Column] = [
+        self.children: list[ColumnBuilder] = [
             new_column(child, kind.field(index).type) for index, child in enumerate(shape.children)
         ]
 
     def collect(self, values: Sequence[Any]) -> None:
-        """See `Column`."""
+        """See `ColumnBuilder`."""
         valid = self._places.add(values)
         if not all(valid):
             missing = self._missing
@@ -159,15 +159,15 @@ class StructColumn:
             child.collect(values)
 
     def present(self) -> int:
-        """See `Column`."""
+        """See `ColumnBuilder`."""
         return self._places.count - self._places.missing
 
     def quotes(self) -> int:
-        """See `Column`; two for each key."""
+        """See `ColumnBuilder`; two for each key."""
         return sum(2 * child.present() + child.quotes() for child in self.children)
 
     def finish(self) -> Finished:
-        """See `Column`."""
+        """See `ColumnBuilder`."""
         finished = [child.finish() for child in self.children]
         array = pa.Array.from_buffers(
             self._kind,
@@ -196,7 +196,7 @@ class _Repeated:
         return there
 
     def present(self) -> int:
-        """See `Column`."""
+        """See `ColumnBuilder`."""
         return self._places.count - self._places.missing
 
     @cached_property
@@ -218,20 +218,20 @@ class _Repeated:
 class ListColumn(_Repeated):
     """Arrays."""
 
-    def __init__(self, kind: pa.DataType, element: Column) -> None:
+    def __init__(self, kind: pa.DataType, element: ColumnBuilder) -> None:
         super().__init__(kind)
         self._element = element
 
     def collect(self, values: Sequence[Any]) -> None:
-        """See `Column`."""
+        """See `ColumnBuilder`."""
         self._element.collect(list(chain.from_iterable(self._add(values))))
 
     def quotes(self) -> int:
-        """See `Column`."""
+        """See `ColumnBuilder`."""
         return self._element.quotes()
 
     def finish(self) -> Finished:
-        """See `Column`."""
+        """See `ColumnBuilder`."""
         element = self._element.finish()
         return Finished(self._array(element.array), self._rows(element.misfits))
 
@@ -239,23 +239,23 @@ class ListColumn(_Repeated):
 class MapColumn(_Repeated):
     """Objects read as maps."""
 
-    def __init__(self, kind: pa.DataType, value: Column) -> None:
+    def __init__(self, kind: pa.DataType, value: ColumnBuilder) -> None:
         super().__init__(kind)
         self._value = value
         self._keys: list[str] = []
 
     def collect(self, values: Sequence[Any]) -> None:
-        """See `Column`."""
+        """See `ColumnBuilder`."""
         there = self._add(values)
         self._keys.extend(chain.from_iterable(there))
         self._value.collect(list(chain.from_iterable(each.values() for each in there)))
 
     def quotes(self) -> int:
-        """See `Column`."""
+        """See `ColumnBuilder`."""
         return sum(2 + key.count('"') for key in self._keys) + self._value.quotes()
 
     def finish(self) -> Finished:
-        """See `Column`."""
+        """See `ColumnBuilder`."""
         value = self._value.finish()
         entries = pa.struct([self._kind.key_field, self._kind.item_field])
         children = [pa.array(self._keys, pa.string()), value.array]

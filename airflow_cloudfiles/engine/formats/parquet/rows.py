@@ -47,7 +47,7 @@ class RecordTooLargeError(ValueError):
 
 
 def rows_at_once(
-    leaves: Sequence[Leaf],
+    leaves: Sequence[LeafColumn],
     rows: int,
     wanted: int,
     limit: int,
@@ -88,7 +88,7 @@ def rows_at_once(
     return _measured(places([each.path for each in named], wanted), wanted, limit)
 
 
-def _most(named: Sequence[Leaf], rows: int) -> int:
+def _most(named: Sequence[LeafColumn], rows: int) -> int:
     """The most bytes that strings of dictionaries take in so many rows."""
     return sum(each.repeatable * (each.values if each.is_repeated else rows) for each in named)
 
@@ -111,7 +111,7 @@ def _longest(batch: pa.RecordBatch) -> Iterator[int]:
             waiting.append(array.values)
 
 
-def _check(leaves: Sequence[Leaf], limit: int) -> None:
+def _check(leaves: Sequence[LeafColumn], limit: int) -> None:
     """Refuse what no number of rows makes small."""
     at_once = sum(each.largest for each in leaves)
     if at_once > limit:
@@ -129,7 +129,7 @@ def _too_large(found: int, limit: int) -> RecordTooLargeError:
     )
 
 
-def _values_of_row(leaf: Leaf, rows: int) -> float:
+def _values_of_row(leaf: LeafColumn, rows: int) -> float:
     return leaf.values / max(1, rows) if leaf.is_repeated else 1.0
 
 
@@ -200,7 +200,7 @@ _PADDING: Final = 100
 
 
 @dataclass(slots=True)
-class Leaf:
+class LeafColumn:
     """The pages of a column without fields, in one row group.
 
     Attributes:
@@ -237,7 +237,9 @@ def range_of(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
     return begin, begin + max(1, int(column.total_compressed_size)) + _PADDING
 
 
-def leaf_of(content: IO[bytes], column: pq.ColumnChunkMetaData, schema: pq.ColumnSchema) -> Leaf:
+def leaf_of(
+    content: IO[bytes], column: pq.ColumnChunkMetaData, schema: pq.ColumnSchema
+) -> LeafColumn:
     """Read the headers of the pages of a column of a row group, as the library will.
 
     Raises:
@@ -247,7 +249,7 @@ def leaf_of(content: IO[bytes], column: pq.ColumnChunkMetaData, schema: pq.Colum
     width = _WIDTHS.get(column.physical_type, _WIDEST)
     if column.physical_type == "FIXED_LEN_BYTE_ARRAY":
         width = int(schema.length)
-    leaf = Leaf(
+    leaf = LeafColumn(
         column.path_in_schema,
         width,
         is_repeated=schema.max_repetition_level > 0,
@@ -271,7 +273,7 @@ def leaf_of(content: IO[bytes], column: pq.ColumnChunkMetaData, schema: pq.Colum
     return leaf
 
 
-def _add(leaf: Leaf, header: Fields, unpacked: int, *, is_text: bool) -> None:
+def _add(leaf: LeafColumn, header: Fields, unpacked: int, *, is_text: bool) -> None:
     """Count a page of data."""
     about = header.get(_DATA, header.get(_DATA_2))
     if not isinstance(about, dict):

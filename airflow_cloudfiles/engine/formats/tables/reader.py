@@ -85,7 +85,7 @@ _POSITIONAL: Final = re.compile(r"_c(0|[1-9][0-9]{0,5})")
 
 
 @dataclass(frozen=True, slots=True)
-class FileColumns:
+class TabularColumns:
     """The columns of one file.
 
     Attributes:
@@ -104,7 +104,7 @@ class FileColumns:
     is_open: bool = False
     usual_width: int = 0
 
-    def with_width(self, width: int) -> FileColumns:
+    def with_width(self, width: int) -> TabularColumns:
         """The same for records of so many values, in a file that tells nothing about its columns.
 
         Columns only grow: what a wider record has besides is known by its position.
@@ -112,7 +112,7 @@ class FileColumns:
         if not self.is_open or not width:
             return self
         more = range(len(self.names), width)
-        return FileColumns(
+        return TabularColumns(
             (*self.names, *(f"_c{place}" for place in more)),
             (*self.targets, *(None for _ in more)),
             (*self.new, *more),
@@ -179,7 +179,7 @@ class ColumnMatcher:
         self._by_position = by_position
         self._reserved = matcher.keys(reserved)
 
-    def of_header(self, names: Sequence[str]) -> FileColumns:
+    def of_header(self, names: Sequence[str]) -> TabularColumns:
         """The columns of a file with a header."""
         targets: list[int | None] = []
         taken: set[int] = set()
@@ -194,13 +194,13 @@ class ColumnMatcher:
             for place, name in enumerate(names)
             if targets[place] is None and self._may_be_new(name)
         )
-        return FileColumns(tuple(names), tuple(targets), new, usual_width=len(names))
+        return TabularColumns(tuple(names), tuple(targets), new, usual_width=len(names))
 
-    def without_header(self) -> FileColumns:
+    def without_header(self) -> TabularColumns:
         """The columns of a file without a header."""
         if self._by_position:
             width = len(self._names)
-            return FileColumns(tuple(self._names), tuple(range(width)), usual_width=width)
+            return TabularColumns(tuple(self._names), tuple(range(width)), usual_width=width)
         positions = {
             int(found[1]) - self._first: place
             for place, name in enumerate(self._names)
@@ -210,7 +210,7 @@ class ColumnMatcher:
         names = tuple(f"_c{place + self._first}" for place in range(width))
         targets = tuple(positions.get(place) for place in range(width))
         new = tuple(place for place, target in enumerate(targets) if target is None)
-        return FileColumns(names, targets, new, is_exact=False, is_open=True, usual_width=width)
+        return TabularColumns(names, targets, new, is_exact=False, is_open=True, usual_width=width)
 
     def _may_be_new(self, name: str) -> bool:
         return (
@@ -224,7 +224,7 @@ _SPECIAL: Final = bytes(range(0x20)) + b'"\\'
 
 
 @dataclass(slots=True)
-class Rescued:
+class RescuedCells:
     """What is rescued of the rows of a batch, column by column."""
 
     _rows: list[Positions] = field(default_factory=list)

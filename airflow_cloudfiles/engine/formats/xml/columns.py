@@ -16,8 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.formats.base import Bools, Positions, validity
-from airflow_cloudfiles.engine.formats.xml.found import Found, NodeValues
-from airflow_cloudfiles.engine.formats.xml.layouts import MOST_PIECES, Layout, LayoutRows, Layouts
+from airflow_cloudfiles.engine.formats.xml.found import ElementPlaces, NodeValues
+from airflow_cloudfiles.engine.formats.xml.layouts import (
+    MOST_PIECES,
+    Layout,
+    LayoutRows,
+    MarkupLayouts,
+)
 from airflow_cloudfiles.engine.formats.xml.pieces import (
     MarkupPieces,
     PieceTable,
@@ -31,7 +36,7 @@ from airflow_cloudfiles.engine.formats.xml.values import Values
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
-    from airflow_cloudfiles.engine.formats.xml.rows import Rows
+    from airflow_cloudfiles.engine.formats.xml.rows import XmlRows
     from airflow_cloudfiles.engine.formats.xml.shape import XmlLeaf, XmlStruct
     from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 
@@ -88,9 +93,9 @@ class Columns:
         self._rescues = rescues
         self._rescues_unknown = rescues_unknown
         self._table = PieceTable()
-        self._layouts = Layouts(self._learn, options)
+        self._layouts = MarkupLayouts(self._learn, options)
 
-    def read(self, rows: Rows) -> list[Taken]:
+    def read(self, rows: XmlRows) -> list[Taken]:
         """Read those rows that can be, in groups."""
         texts = rows.texts
         if not len(texts):
@@ -112,7 +117,7 @@ class Columns:
                 parts.append(Taken(left[taken.rows], taken.arrays))
         return parts
 
-    def _taken(self, found: Found | LayoutRows, values: Values) -> Taken:
+    def _taken(self, found: ElementPlaces | LayoutRows, values: Values) -> Taken:
         return _Reading(self._places, self._casts, found, values).taken()
 
     def _learn(self, row: bytes) -> Layout | None:
@@ -145,7 +150,7 @@ class Columns:
 
     def _find(
         self, pieces: MarkupPieces, *, rescues_unknown: bool = False
-    ) -> tuple[Found | None, Values]:
+    ) -> tuple[ElementPlaces | None, Values]:
         """The places of what is in some rows; `None` when none of them can be taken."""
         values = Values(
             pieces.text, pieces.ends, np.append(pieces.begins[1:], len(pieces.text)), self._options
@@ -155,7 +160,7 @@ class Columns:
         too_many = self._places.size() * (len(names) + len(attributes)) > _MOST_PLACES
         if not elements.count or too_many:
             return None, values
-        found = Found(
+        found = ElementPlaces(
             elements,
             self._places,
             elements_at=self._places.table(names, self._fields.name),
@@ -173,7 +178,11 @@ class _Reading:
     """One pass over some rows."""
 
     def __init__(
-        self, places: SchemaNodes, casts: TextCasts, found: Found | LayoutRows, values: Values
+        self,
+        places: SchemaNodes,
+        casts: TextCasts,
+        found: ElementPlaces | LayoutRows,
+        values: Values,
     ) -> None:
         self._places = places
         self._casts = casts

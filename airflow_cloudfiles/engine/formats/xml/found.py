@@ -40,7 +40,7 @@ class NodeValues:
     are_attributes: bool = False
 
 
-class Found:
+class ElementPlaces:
     """The places of the elements of some rows.
 
     Args:

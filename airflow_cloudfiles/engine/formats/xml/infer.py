@@ -36,7 +36,7 @@ from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.new_fields import MAX_COLUMN_DEPTH
 from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT, decimal_text, exact_decimal
 from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
-from airflow_cloudfiles.engine.formats.xml.rows import Rows, RowScanner
+from airflow_cloudfiles.engine.formats.xml.rows import RowScanner, XmlRows
 from airflow_cloudfiles.engine.formats.xml.tree import (
     SPACE,
     Fields,
@@ -149,7 +149,7 @@ class XmlInference:
         """Learn what another process learned from the files after those of this one."""
         _add(self._root, worker_messages.decode(evidence))
 
-    def _sample(self, rows: Rows) -> Iterator[bytes]:
+    def _sample(self, rows: XmlRows) -> Iterator[bytes]:
         for position, text in enumerate(rows.texts):
             if position in rows.broken:
                 continue

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from airflow_cloudfiles.engine.formats.base import Bools, Positions
-    from airflow_cloudfiles.engine.formats.xml.found import Found
+    from airflow_cloudfiles.engine.formats.xml.found import ElementPlaces
     from airflow_cloudfiles.engine.formats.xml.rows import CutRows
     from airflow_cloudfiles.engine.formats.xml.shape import SchemaNodes
     from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
@@ -62,7 +62,7 @@ class Layout:
     def __init__(
         self,
         pieces: list[bytes],
-        found: Found,
+        found: ElementPlaces,
         places: SchemaNodes,
         *,
         unknown: dict[str, int],
@@ -153,7 +153,7 @@ class Layout:
 
 
 class LayoutRows:
-    """Rows of one layout; tells where values come from, as `Found` does for rows of any markup.
+    """Rows of one layout; says where values come from, as `ElementPlaces` does for any markup.
 
     Args:
         layout: Their layout.
@@ -261,7 +261,7 @@ class Block:
         return are_blank(self._characters, begins, ends)
 
 
-class Layouts:
+class MarkupLayouts:
     """The layouts of a file's rows; learns as it meets them.
 
     Args:

@@ -40,7 +40,7 @@ from airflow_cloudfiles.engine.formats.xml.explain import (
     VariantExplainer,
     XmlExplainer,
 )
-from airflow_cloudfiles.engine.formats.xml.rows import Rows, RowScanner
+from airflow_cloudfiles.engine.formats.xml.rows import RowScanner, XmlRows
 from airflow_cloudfiles.engine.formats.xml.shape import compile_struct
 from airflow_cloudfiles.engine.formats.xml.source import printable
 from airflow_cloudfiles.engine.formats.xml.tree import Fields, NotXmlError, parse
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_cloudfiles.engine.formats.base import Positions
-    from airflow_cloudfiles.engine.formats.xml.rows import Rows
+    from airflow_cloudfiles.engine.formats.xml.rows import XmlRows
     from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 
 
@@ -71,7 +71,7 @@ class XmlBlock:
         outcomes: RecordOutcomes,
         columns: Columns | None,
         explainer: XmlExplainer | VariantExplainer,
-        rows: Rows,
+        rows: XmlRows,
         file_uri: str,
     ) -> None:
         self._outcomes = outcomes
@@ -237,7 +237,7 @@ class XmlReader(RecordReader):
             for part in rows.parts(_LARGEST_BATCH):
                 yield self._read(part, file.uri)
 
-    def _read(self, rows: Rows, file_uri: str) -> pa.RecordBatch:
+    def _read(self, rows: XmlRows, file_uri: str) -> pa.RecordBatch:
         explainer = self._explainer()
         outcomes = RecordOutcomes(self._policy)
         return self._counted(

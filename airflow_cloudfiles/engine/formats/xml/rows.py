@@ -56,7 +56,7 @@ _DOCUMENT_TYPE: Final = (
 )
 
 
-class Tags:
+class RowTags:
     """The tags in a text.
 
     Args:
@@ -113,7 +113,7 @@ class CutRows(Sequence[bytes]):
     """
 
     def __init__(
-        self, text: bytes, begins: Positions, ends: Positions, tags: Tags | None = None
+        self, text: bytes, begins: Positions, ends: Positions, tags: RowTags | None = None
     ) -> None:
         self.text = text
         self.begins = begins
@@ -140,10 +140,10 @@ class CutRows(Sequence[bytes]):
         return self.text[int(begins) : int(ends)]
 
     @property
-    def tags(self) -> Tags:
+    def tags(self) -> RowTags:
         """The tags of the text."""
         if self._tags is None:
-            self._tags = Tags(self.text)
+            self._tags = RowTags(self.text)
         return self._tags
 
     def some(self, positions: Positions) -> CutRows:
@@ -156,7 +156,7 @@ def _no_rows() -> CutRows:
 
 
 @dataclass(slots=True)
-class Rows:
+class XmlRows:
     """Consecutive rows of a file.
 
     Attributes:
@@ -169,14 +169,14 @@ class Rows:
     broken: dict[int, str] = field(default_factory=dict)
     namespaces: list[bytes] = field(default_factory=list)
 
-    def parts(self, size: int) -> Iterator[Rows]:
+    def parts(self, size: int) -> Iterator[XmlRows]:
         """The same rows, at most so many at a time."""
         for begin in range(0, len(self.texts), size):
             end = begin + size
             broken = {
                 row - begin: reason for row, reason in self.broken.items() if begin <= row < end
             }
-            yield Rows(self.texts[begin:end], broken, self.namespaces)
+            yield XmlRows(self.texts[begin:end], broken, self.namespaces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ class RowScanner:
         )
         self._document = re.compile(_DOCUMENT_TYPE, re.DOTALL)
 
-    def rows(self, file: OpenedFile, encoding: str | None) -> Iterator[Rows]:
+    def rows(self, file: OpenedFile, encoding: str | None) -> Iterator[XmlRows]:
         """All rows of a file, some at a time, now and then none.
 
         Raises:
@@ -242,7 +242,7 @@ class RowScanner:
         found.namespaces = namespaces
         yield found
 
-    def _scan(self, text: bytes, *, final: bool) -> tuple[Rows, int]:
+    def _scan(self, text: bytes, *, final: bool) -> tuple[XmlRows, int]:
         """Rows of a text, and how much of it is done with."""
         if not _has(text, b"!") and not _has(text, b"?"):
             plain = self._scan_plain(text)
@@ -251,7 +251,7 @@ class RowScanner:
         tags = list(self._tags(text, final=final))
         return _match(text, tags, cut_before=len(text) if final else 0)
 
-    def _scan_plain(self, text: bytes) -> tuple[Rows, int] | None:
+    def _scan_plain(self, text: bytes) -> tuple[XmlRows, int] | None:
         """The usual case: rows one after the other, none in another, none without content."""
         any_prefix = self._prefixed is not None and self._prefixed in text
         found = self._find_prefixed(text) if any_prefix else self._find_tags(text)
@@ -265,12 +265,12 @@ class RowScanner:
         ).all()
         if not in_turn:
             return None
-        return Rows(CutRows(text, begins[: len(stops)], stops, tags)), int(stops[-1])
+        return XmlRows(CutRows(text, begins[: len(stops)], stops, tags)), int(stops[-1])
 
-    def _find_tags(self, text: bytes) -> tuple[Positions, Positions, Tags] | None:
+    def _find_tags(self, text: bytes) -> tuple[Positions, Positions, RowTags] | None:
         """Where start tags of rows begin, end tags end, and all tags are; `None`: unusual ones."""
         characters = np.frombuffer(text, np.uint8)
-        tags = Tags(text)
+        tags = RowTags(text)
         starts, behind = _named(self._name, characters, tags)
         starts, behind = starts[_ENDS_NAME[behind]], behind[_ENDS_NAME[behind]]
         # In a start tag with attributes the slash of an empty element is far from the name.
@@ -319,11 +319,11 @@ class RowScanner:
         end = text.find(_PART_ENDS[part], position)
         return end if end < 0 else end + len(_PART_ENDS[part])
 
-    def _give_up(self, text: bytes, uri: str) -> tuple[Rows, int]:
+    def _give_up(self, text: bytes, uri: str) -> tuple[XmlRows, int]:
         """Decide about rows whose end is not in sight."""
         tags = list(self._tags(text, final=False))
         if not tags:
-            return Rows(), text.rindex(b"<") if self._start.search(text) is None else 0
+            return XmlRows(), text.rindex(b"<") if self._start.search(text) is None else 0
         found, used = _match(text, tags, cut_before=len(text) - MAX_ROW_BYTES // 2)
         if not used:
             raise FileUnreadableError(
@@ -333,7 +333,7 @@ class RowScanner:
         return found, used
 
 
-def _named(name: bytes, characters: Bytes, tags: Tags) -> tuple[Positions, Bytes]:
+def _named(name: bytes, characters: Bytes, tags: RowTags) -> tuple[Positions, Bytes]:
     """The tags that a name follows, if not as a whole, and the character behind it."""
     found = tags.named(name)
     found = found[: np.searchsorted(found, len(characters) - len(name) - 1)]
@@ -353,7 +353,7 @@ def _kind(tag: bytes) -> int:
     return _WHOLE if tag.endswith(b"/>") else _STARTS
 
 
-def _match(text: bytes, tags: list[_Tag], *, cut_before: int) -> tuple[Rows, int]:
+def _match(text: bytes, tags: list[_Tag], *, cut_before: int) -> tuple[XmlRows, int]:
     """Pair the tags of rows.
 
     Args:
@@ -409,10 +409,10 @@ class _Spans:
             self._broken[len(self._begins)] = reason
             self.add(begin, end)
 
-    def rows(self) -> Rows:
+    def rows(self) -> XmlRows:
         """All that was added."""
         begins, ends = np.array(self._begins, np.int64), np.array(self._ends, np.int64)
-        return Rows(CutRows(self._text, begins, ends), self._broken)
+        return XmlRows(CutRows(self._text, begins, ends), self._broken)
 
 
 def _partners(tags: list[_Tag]) -> dict[int, int]:
@@ -427,7 +427,7 @@ def _partners(tags: list[_Tag]) -> dict[int, int]:
     return partners
 
 
-def _without_garbage(text: bytes) -> tuple[bytes, Rows]:
+def _without_garbage(text: bytes) -> tuple[bytes, XmlRows]:
     """Take off what stands before the first tag of a file, which is nothing if it is XML.
 
     The XML declaration goes, too: most files have no other processing instruction.

@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.formats.xml.rows import Rows
+from airflow_cloudfiles.engine.formats.xml.rows import XmlRows
 
 _NAME: Final = re.compile(rb"\s(xmlns(?::[^\s=<>/]+)?)\s*=")
 _START: Final = re.compile(rb"<[^\s/>]+")
@@ -42,7 +42,7 @@ class RowValidator:
         )
         self._schema = self._load(path)
 
-    def check(self, rows: Rows) -> None:
+    def check(self, rows: XmlRows) -> None:
         """Mark the rows that are not valid as broken."""
         for position, text in enumerate(rows.texts):
             if position not in rows.broken:

@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
     SinkError,
 )
-from airflow_cloudfiles.engine.intake.file_operations import Asked, Operated, operate
+from airflow_cloudfiles.engine.intake.file_operations import Operated, OperationRequest, operate
 from airflow_cloudfiles.engine.intake.opening import root_of
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.target import lacks_batch
@@ -102,7 +102,7 @@ def operate_on_files(  # noqa: PLR0913 - what can be asked of a stream's files
         FileMissingError: A file that is to be ingested is gone from the source.
         SinkError: Former rows cannot be replaced in the table.
     """
-    asked = Asked(
+    asked = OperationRequest(
         action=action,
         paths=(paths,) if isinstance(paths, str) else tuple(paths),
         reason=reason,

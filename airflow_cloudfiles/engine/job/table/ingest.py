@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.batches.table_source import TableBatches, TableRa
 from airflow_cloudfiles.engine.delta.merge.commit import MERGED
 from airflow_cloudfiles.engine.delta.optimize import COMPACTED
 from airflow_cloudfiles.engine.delta.sink_state import application
-from airflow_cloudfiles.engine.delta.stream.offsets import NOWHERE, Backlog, backlog
+from airflow_cloudfiles.engine.delta.stream.offsets import NOWHERE, TableBacklog, backlog
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, StateConflictError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.counts import carry_out
@@ -113,7 +113,7 @@ def _carry(
     carry_out(spec, spark, source, durations, schema=source.schema, stream=stream)
 
 
-def _summary(spec: JobSpec, before: Backlog, read: Sequence[TableRange]) -> dict[str, Any]:
+def _summary(spec: JobSpec, before: TableBacklog, read: Sequence[TableRange]) -> dict[str, Any]:
     """What the run did.
 
     Args:

@@ -25,7 +25,7 @@ STATE = "cloudFiles.internal.state"
 """Option of the sink: where the stream's state is, if Spark's checkpoint is somewhere else."""
 
 
-class Message(WriterCommitMessage):
+class WriterMessage(WriterCommitMessage):
     """What a task has written, on its way to the process that commits."""
 
     def __init__(self, written: TaskWritten) -> None:
@@ -43,20 +43,20 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, writer: TableWriter) -> None:
         self._writer = writer
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterMessage:
         """Write this task's rows to data files nobody sees yet."""
         log_to_stderr()
-        return Message(self._writer.write_rows(iterator))
+        return WriterMessage(self._writer.write_rows(iterator))
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         """Commit a micro-batch; a batch the table has is recognised and dropped."""
         log_to_stderr()
-        written = [each.written for each in messages if isinstance(each, Message)]
+        written = [each.written for each in messages if isinstance(each, WriterMessage)]
         self._writer.commit(written, batchId)
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         """Remove the data files of a batch of which a task failed (`TableWriter.abort`)."""
-        written = [each.written if isinstance(each, Message) else None for each in messages]
+        written = [each.written if isinstance(each, WriterMessage) else None for each in messages]
         self._writer.abort(written, batchId)
 
 

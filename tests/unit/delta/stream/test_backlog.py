@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.delta.stream.offsets import CHANGE, Backlog, TableOffset, backlog
+from airflow_cloudfiles.engine.delta.stream.offsets import (
+    CHANGE,
+    TableBacklog,
+    TableOffset,
+    backlog,
+)
 from airflow_cloudfiles.engine.errors import TargetNotDeltaError
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.table_streams import GrowingTable
@@ -21,7 +26,7 @@ def table(tmp_path: Path) -> GrowingTable:
     return found
 
 
-def after(table: GrowingTable, state: Path, *offsets: TableOffset, committed: int) -> Backlog:
+def after(table: GrowingTable, state: Path, *offsets: TableOffset, committed: int) -> TableBacklog:
     """What is left with a checkpoint of these micro-batches."""
     for name in ("offsets", "commits"):
         (state / name).mkdir(parents=True, exist_ok=True)
@@ -36,7 +41,7 @@ def after(table: GrowingTable, state: Path, *offsets: TableOffset, committed: in
 def test_a_new_checkpoint_has_all_before_it(table: GrowingTable, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     found = backlog(open_store(str(tmp_path / "state")), str(table.folder))
-    assert found == Backlog(newest=1)
+    assert found == TableBacklog(newest=1)
     assert found.has_work
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import NullType
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError, OptionError
-from airflow_cloudfiles.engine.formats.csv.infer import TypeFinder
+from airflow_cloudfiles.engine.formats.csv.infer import StringTypeFinder
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 from tests.support.formats.csv_files import inferred, written
 
@@ -120,7 +120,7 @@ def test_dates_can_be_timestamps_or_follow_a_pattern(tmp_path: Path) -> None:
 @pytest.mark.law
 @given(st.lists(st.sampled_from(TEXTS), max_size=250), st.randoms())
 def test_the_type_does_not_depend_on_the_order_or_the_pieces(texts, generator) -> None:
-    finder = TypeFinder(CsvOptions())
+    finder = StringTypeFinder(CsvOptions())
     one_by_one = NullType()
     for text in filter(None, texts):
         one_by_one = finder.merge(one_by_one, finder.of_one(text))

@@ -13,7 +13,7 @@ import xlsxwriter
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError, FileUnreadableError, OptionError
 from airflow_cloudfiles.engine.formats.base import UnknownFields
-from airflow_cloudfiles.engine.formats.excel.cells import Kind, moment, number_text, shown_by
+from airflow_cloudfiles.engine.formats.excel.cells import CellKind, moment, number_text, shown_by
 from airflow_cloudfiles.engine.formats.excel.reader import ExcelReader
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
 from tests.support.formats.csv_files import written
@@ -92,40 +92,43 @@ def test_computed_numbers_fit_decimals_with_the_digits_that_excel_keeps(tmp_path
     ],
 )
 def test_days_are_counted_as_excel_counts_them(serial: int, is_1904: bool, text: str) -> None:
-    assert moment(serial, Kind.DATE, is_1904=is_1904) == (Kind.DATE, text)
+    assert moment(serial, CellKind.DATE, is_1904=is_1904) == (CellKind.DATE, text)
 
 
 def test_a_date_with_a_time_of_day_is_a_timestamp_and_midnight_stays_one() -> None:
-    assert moment(45000.5, Kind.DATE, is_1904=False) == (Kind.TIMESTAMP, "2023-03-15 12:00:00")
-    assert moment(45000.0, Kind.TIMESTAMP, is_1904=False)[1] == "2023-03-15 00:00:00"
-    assert moment(0.0, Kind.TIME, is_1904=False) == (Kind.TIME, "00:00:00")
-    assert moment(1.5, Kind.DURATION, is_1904=False) == (Kind.TIME, "36:00:00")
-    assert moment(-1.0, Kind.DATE, is_1904=False) == (Kind.NUMBER, "-1")
-    assert moment(0.123456789, Kind.TIME, is_1904=False) == (Kind.TIME, "02:57:46.667")
+    assert moment(45000.5, CellKind.DATE, is_1904=False) == (
+        CellKind.TIMESTAMP,
+        "2023-03-15 12:00:00",
+    )
+    assert moment(45000.0, CellKind.TIMESTAMP, is_1904=False)[1] == "2023-03-15 00:00:00"
+    assert moment(0.0, CellKind.TIME, is_1904=False) == (CellKind.TIME, "00:00:00")
+    assert moment(1.5, CellKind.DURATION, is_1904=False) == (CellKind.TIME, "36:00:00")
+    assert moment(-1.0, CellKind.DATE, is_1904=False) == (CellKind.NUMBER, "-1")
+    assert moment(0.123456789, CellKind.TIME, is_1904=False) == (CellKind.TIME, "02:57:46.667")
 
 
 @pytest.mark.parametrize(
     ("code", "shown"),
     [
-        ("General", Kind.NUMBER),
-        ("0.00E+00", Kind.NUMBER),
-        ('#,##0 "days"', Kind.NUMBER),
-        ("[Red]0.00;[Blue]-0.00", Kind.NUMBER),
-        ("0\\d", Kind.NUMBER),
-        ("@", Kind.NUMBER),
-        ("dd/mm/yyyy", Kind.DATE),
-        ("mmm-yy", Kind.DATE),
-        ("[$-409]d-mmm-yy;@", Kind.DATE),
-        ('yyyy"年"m"月"', Kind.DATE),
-        ("m/d/yy h:mm", Kind.TIMESTAMP),
-        ("yyyy-mm-dd hh:mm:ss.000", Kind.TIMESTAMP),
-        ("h:mm AM/PM", Kind.TIME),
-        ("mm:ss.0", Kind.TIME),
-        ("[h]:mm:ss", Kind.DURATION),
-        ("[mm]:ss", Kind.DURATION),
+        ("General", CellKind.NUMBER),
+        ("0.00E+00", CellKind.NUMBER),
+        ('#,##0 "days"', CellKind.NUMBER),
+        ("[Red]0.00;[Blue]-0.00", CellKind.NUMBER),
+        ("0\\d", CellKind.NUMBER),
+        ("@", CellKind.NUMBER),
+        ("dd/mm/yyyy", CellKind.DATE),
+        ("mmm-yy", CellKind.DATE),
+        ("[$-409]d-mmm-yy;@", CellKind.DATE),
+        ('yyyy"年"m"月"', CellKind.DATE),
+        ("m/d/yy h:mm", CellKind.TIMESTAMP),
+        ("yyyy-mm-dd hh:mm:ss.000", CellKind.TIMESTAMP),
+        ("h:mm AM/PM", CellKind.TIME),
+        ("mm:ss.0", CellKind.TIME),
+        ("[h]:mm:ss", CellKind.DURATION),
+        ("[mm]:ss", CellKind.DURATION),
     ],
 )
-def test_the_number_format_says_what_a_number_is(code: str, shown: Kind) -> None:
+def test_the_number_format_says_what_a_number_is(code: str, shown: CellKind) -> None:
     assert shown_by(code) is shown
 
 
