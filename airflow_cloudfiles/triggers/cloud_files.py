@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Hashable
     from typing import Unpack
 
-    from airflow_cloudfiles.engine.intake.results import Arrivals
     from airflow_cloudfiles.hooks.keywords import StreamFields
 
 

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -59,7 +59,7 @@ class ConnectTasks(FrameTasks):
         session.conf.set(_PARTITIONS, str(len(splits)))
         parts = [pickle.dumps(split) for split in splits]
         work = partial(_work, partial(_checked, task, __version__))
-        if numbers(session.version) < _WITH_LOCAL_RELATIONS:
+        if not self._takes_rows:
             # Each task is sent them all, and takes its own.
             frame = session.range(0, len(parts), 1, len(parts))
             work = partial(_numbered, work, parts)
@@ -69,6 +69,11 @@ class ConnectTasks(FrameTasks):
         frame = frame.mapInArrow(partial(marked_call, work), WRITTEN)
         with _said(session, len(splits)):
             return collected(partial(self._results, frame))
+
+    @cached_property
+    def _takes_rows(self) -> bool:
+        """Whether the server takes the rows of this client."""
+        return numbers(self._session().version) >= _WITH_LOCAL_RELATIONS
 
     def _results(self, frame: DataFrame) -> Generator[bytes]:
         """What tasks give back, in their order; the job ends with whoever asks for it."""

@@ -49,7 +49,6 @@ from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.cleaning.others import VerifyState
-    from airflow_cloudfiles.engine.cleaning.record import Cleaned
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.intake.opening import SourcePath
     from airflow_cloudfiles.engine.options.discovery import CleaningOptions

@@ -50,7 +50,7 @@ from airflow_cloudfiles.engine.types import missing_fields, short_type, to_arrow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions, ParseMode
+    from airflow_cloudfiles.engine.options.cloud_files import ParseMode
 
 
 MISFIT_REASON: Final = "a value does not fit its column"

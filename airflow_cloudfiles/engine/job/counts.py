@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.intake.opening import Opened
     from airflow_cloudfiles.engine.job.session import SparkStart
-    from airflow_cloudfiles.engine.job.spec import JobSpec
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 

@@ -23,7 +23,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 import pyarrow as pa
 
@@ -59,10 +59,6 @@ from airflow_cloudfiles.engine.state import refused
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.local_disk import make_private
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.reading.splits import Split
-
 
 MOST_NAMES = 20
 

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.names import NameMatcher
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.schema.log import SchemaVersion
 

@@ -57,8 +57,6 @@ from airflow_cloudfiles.engine.storage.uri import refuse_source_only
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_cloudfiles.engine.storage import ObjectStore
-
 
 MOST_REPORTS = 100
 _IN_USE = (

@@ -30,7 +30,6 @@ from airflow_cloudfiles.engine.versions import FIELD, fields_of, require_version
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.storage import ObjectStore
 
 
 RUNS_PREFIX = "_runs"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.providers.common.compat.sdk import conf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 
 COUNTERS: Final = ("files", "bytes", "rows", "rescued_rows", "corrupt_records")

@@ -3,7 +3,7 @@
 The actions of the Delta protocol that a reader needs, as one line of the log holds them. Fields and
 actions of which a reader has no use are skipped, as the protocol asks for.
 
-A checkpoint says the same in Parquet.
+A checkpoint says the same, in Parquet as a rule.
 
 A checkpoint has one row for each file of the table, and a few rows for everything else. Opening a
 table needs those few only, so the rows of files stay columns until somebody asks for the files.

@@ -40,7 +40,6 @@ from airflow_cloudfiles.engine.storage.fetched_ahead import aside
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import FoundBy, KnownKeys
     from airflow_cloudfiles.engine.discovery.listing.ranges import Readers
-    from airflow_cloudfiles.engine.discovery.listing.state import IncrementalPlan, ListingState
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.storage import ObjectStore
 

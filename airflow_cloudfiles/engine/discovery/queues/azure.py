@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from airflow_cloudfiles.engine.discovery.events.base import Parsed
     from airflow_cloudfiles.engine.storage.access import Access
 
 

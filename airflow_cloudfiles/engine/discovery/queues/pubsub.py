@@ -70,7 +70,6 @@ from airflow_cloudfiles.engine.storage.gcp.client import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_cloudfiles.engine.discovery.events.base import Parsed
     from airflow_cloudfiles.engine.storage.access import Access
 
 

@@ -65,7 +65,6 @@ from airflow_cloudfiles.engine.storage.aws.session import aws_client
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_cloudfiles.engine.discovery.events.base import Parsed
     from airflow_cloudfiles.engine.storage.access import Access
 
 

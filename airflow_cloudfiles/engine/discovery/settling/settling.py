@@ -47,12 +47,9 @@ from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.storage.base import is_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from airflow_cloudfiles.engine.discovery.base import FoundBy, Recorder
     from airflow_cloudfiles.engine.discovery.filters import FileFilter
     from airflow_cloudfiles.engine.discovery.listing.edges import KeyOrder
-    from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.storage import ObjectStore
 

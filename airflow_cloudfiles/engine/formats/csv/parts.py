@@ -36,10 +36,7 @@ from airflow_cloudfiles.engine.formats.recognize import refuse_header
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from airflow_cloudfiles.engine.formats.base import Bytes, Positions
-    from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
 
 BLOCK_BYTES: Final = 16 * 2**20

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile, Positions
-    from airflow_cloudfiles.engine.formats.tables.reader import RowRules, TabularColumns
+    from airflow_cloudfiles.engine.formats.tables.reader import RowRules
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 

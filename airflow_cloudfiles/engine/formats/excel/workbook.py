@@ -33,6 +33,8 @@ from airflow_cloudfiles.engine.formats.tables.reader import safe_names
 from airflow_cloudfiles.engine.messages import cut, more
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_cloudfiles.engine.formats.base import OpenedFile
     from airflow_cloudfiles.engine.names import NameMatcher
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
@@ -152,8 +154,6 @@ except ImportError as error:
         "pip install 'airflow-provider-cloudfiles[excel]'."
     ) from error
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _ENCRYPTED: Final = "EncryptedPackage".encode("utf-16-le")
 """Names of Open XML workbooks with a password are in such a container, too."""

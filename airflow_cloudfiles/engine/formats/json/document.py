@@ -46,11 +46,9 @@ from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from airflow_cloudfiles.engine.types import VARIANT, to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql.types import StructType
-
-    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 
 _Encoded = tuple[bytes, bytes]

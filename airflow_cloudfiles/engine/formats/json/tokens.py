@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.formats import base
 from airflow_cloudfiles.engine.formats.base import is_utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 
 MAX_DEPTH: Final = 1000

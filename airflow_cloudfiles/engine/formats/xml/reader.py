@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_cloudfiles.engine.formats.base import Positions
-    from airflow_cloudfiles.engine.formats.xml.rows import XmlRows
     from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
 from airflow_cloudfiles.engine.batches.error_marks import marking_errors

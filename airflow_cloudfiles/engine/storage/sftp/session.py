@@ -22,7 +22,7 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import asyncssh
 from asyncssh.public_key import (
@@ -33,10 +33,6 @@ from asyncssh.public_key import (
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.sftp.errors import BROKEN_OFF, ServerNotKnownError
 from airflow_cloudfiles.engine.storage.sftp.login import Login
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.storage.sftp.login import Login
-
 
 _UNKNOWN = "is not known here"
 _OTHER = "is not the one that is known here: the server was renewed, or another one poses as it"
