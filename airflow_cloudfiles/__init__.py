@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
-    from airflow_cloudfiles.engine.intake.cloud_files_state import cloud_files_state
+    from airflow_cloudfiles.engine.intake.file_state_columns import cloud_files_state
     from airflow_cloudfiles.engine.intake.stream_logs import cloud_files_metrics
-    from airflow_cloudfiles.engine.job.files.operate import operate_on_files
+    from airflow_cloudfiles.engine.job.files import operate_on_files
     from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
     from airflow_cloudfiles.engine.schema.history import SchemaHistory
     from airflow_cloudfiles.engine.spark.register import register
@@ -89,13 +89,13 @@ _HOMES = {
     "SchemaProposals": "airflow_cloudfiles.engine.schema.decisions",
     "UnknownFieldException": "airflow_cloudfiles.engine.errors",
     "cloud_files_metrics": "airflow_cloudfiles.engine.intake.stream_logs",
-    "cloud_files_state": "airflow_cloudfiles.engine.intake.cloud_files_state",
+    "cloud_files_state": "airflow_cloudfiles.engine.intake.file_state_columns",
     "dags_from_file": "airflow_cloudfiles.task_groups.streams",
     "export_state": "airflow_cloudfiles.engine.transfer.archived",
     "import_state": "airflow_cloudfiles.engine.transfer.archived",
     "merge_into": "airflow_cloudfiles.engine.spark.tables.merge_into",
     "move_state": "airflow_cloudfiles.engine.transfer.move",
-    "operate_on_files": "airflow_cloudfiles.engine.job.files.operate",
+    "operate_on_files": "airflow_cloudfiles.engine.job.files",
     "register": "airflow_cloudfiles.engine.spark.register",
     "relocate_source": "airflow_cloudfiles.engine.transfer.relocate",
     "streams_from_file": "airflow_cloudfiles.task_groups.streams",

@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.discovery.event_log import collector as collectin
 from airflow_cloudfiles.engine.discovery.event_log.collector import EventCollector
 from airflow_cloudfiles.engine.discovery.event_log.description import create_log
 from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
-from airflow_cloudfiles.engine.discovery.events.base import FileEvent, Parsed
+from airflow_cloudfiles.engine.discovery.events import FileEvent, Parsed
 from airflow_cloudfiles.engine.discovery.queues.base import Message
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions

@@ -15,11 +15,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from airflow_cloudfiles.engine.options import refusals
+from airflow_cloudfiles.engine.options import values
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS
 from airflow_cloudfiles.engine.options.declared import Option, OptionGroup, options_of
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS
-from airflow_cloudfiles.engine.options.refusals import Refused
+from airflow_cloudfiles.engine.options.values import Refused
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOptions
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
 from airflow_cloudfiles.engine.options.values import GIB, size
@@ -153,11 +153,11 @@ _TABLE: Final = "| key | type | default | meaning |\n| --- | --- | --- | --- |\n
 def page() -> str:
     """Make the whole page."""
     refused = _REFUSED.format(
-        credentials=_listed(refusals.CREDENTIALS),
-        in_connection=_listed(refusals.IN_CONNECTION),
-        in_set_up=_listed(refusals.IN_SET_UP),
-        platform=_listed(refusals.PLATFORM),
-        not_read="\n".join(f"- `{one.name}`: {one.reason}" for one in refusals.NOT_READ),
+        credentials=_listed(values.CREDENTIALS),
+        in_connection=_listed(values.IN_CONNECTION),
+        in_set_up=_listed(values.IN_SET_UP),
+        platform=_listed(values.PLATFORM),
+        not_read="\n".join(f"- `{one.name}`: {one.reason}" for one in values.NOT_READ),
         start="".join(f"| `{key}` | {meaning} |\n" for key, meaning in MEANINGS.items()),
     )
     of_source = sorted((row for group in GROUPS for row in _rows(group)), key=_in_order)

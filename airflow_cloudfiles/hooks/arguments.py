@@ -20,9 +20,9 @@ from airflow_cloudfiles.engine.options.declared import values_of
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.metadata_columns import NAME as METADATA_COLUMNS
 from airflow_cloudfiles.engine.options.metadata_columns import metadata_option
-from airflow_cloudfiles.engine.options.refusals import CREDENTIALS
 from airflow_cloudfiles.engine.options.sink import OF_SINK, TaskSinkOptions
 from airflow_cloudfiles.engine.options.table_stream import check_names, is_table
+from airflow_cloudfiles.engine.options.values import CREDENTIALS
 from airflow_cloudfiles.engine.schema.ddl_grammar import check_hints
 from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.versions import FIELD, require_version

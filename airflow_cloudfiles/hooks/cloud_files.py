@@ -12,14 +12,14 @@ from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_cloudfiles.engine.cluster.submitted_run import submit
 from airflow_cloudfiles.engine.discovery import services
-from airflow_cloudfiles.engine.discovery.event_log import services as event_logs
-from airflow_cloudfiles.engine.discovery.event_log.watching import LogCheck, check_log
+from airflow_cloudfiles.engine.discovery.event_log import description as event_logs
+from airflow_cloudfiles.engine.discovery.event_log.collector import LogCheck, check_log
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, from_record
 from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.results import Arrivals, Backlog
 from airflow_cloudfiles.engine.intake.stream_logs import oldest
-from airflow_cloudfiles.engine.job.connect.left_runs import read_run
+from airflow_cloudfiles.engine.job.connect.left_query import read_run
 from airflow_cloudfiles.engine.job.launch import (
     JobSpec,
     LocalPython,
@@ -309,7 +309,7 @@ class CloudFilesHook(BaseHook):
 
     def _new_versions(self, located: StreamArguments) -> dict[str, object] | None:
         """Say which versions of a table are still to be ingested."""
-        from airflow_cloudfiles.engine.delta.stream.offsets import backlog  # noqa: PLC0415
+        from airflow_cloudfiles.engine.delta.stream.commits import backlog  # noqa: PLC0415
 
         state = open_store(located.checkpoint_location, self.access)
         found = backlog(state, located.source, open_store(located.source, self.access))

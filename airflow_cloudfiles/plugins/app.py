@@ -22,7 +22,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from airflow_cloudfiles.engine.intake.file_query import STATUSES
+from airflow_cloudfiles.engine.intake.file_states import STATUSES
 from airflow_cloudfiles.engine.messages import counted, plural, printable
 from airflow_cloudfiles.plugins import views
 from airflow_cloudfiles.plugins.tasks import TaskKey, newest_of_each_task, stream_of

@@ -17,11 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
-from airflow_cloudfiles.engine.intake.file_query import STATUSES, FileQuery
+from airflow_cloudfiles.engine.intake.file_states import STATUSES, FileQuery
 from airflow_cloudfiles.engine.options.table_stream import is_table
-from airflow_cloudfiles.engine.overview.newest_files import newest_files
-from airflow_cloudfiles.engine.overview.runs import Runs, RunSummary, newest_runs
-from airflow_cloudfiles.engine.overview.stream import StreamOverview, stream_overview
+from airflow_cloudfiles.engine.overview.runs import (
+    Runs,
+    RunSummary,
+    StreamOverview,
+    newest_files,
+    newest_runs,
+    stream_overview,
+)
 from airflow_cloudfiles.engine.schema.decisions import Proposal, SchemaProposals
 from airflow_cloudfiles.engine.schema.diff import in_words
 from airflow_cloudfiles.engine.schema.history import ColumnOrigin, SchemaEntry, SchemaHistory

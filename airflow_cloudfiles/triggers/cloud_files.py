@@ -245,7 +245,7 @@ class CloudFilesTrigger(BaseEventTrigger):
             return
         try:
             await store.aset(MEMORY, memory or {})
-        except Exception as failure:  # noqa: BLE001 - as above
+        except Exception as failure:  # noqa: BLE001 - a store that fails costs one more event
             _log.warning(
                 "The state of the watcher cannot be stored; it may fire again after a restart: %s",
                 failure,
@@ -274,7 +274,7 @@ async def _checks(
         try:
             seen: Arrivals | None = await asyncio.to_thread(CloudFilesHook(conn_id).check, stream)
             pause = _pause(seen, poke_interval)
-        except Exception as failure:  # noqa: BLE001 - whatever it is, the trigger has to stay
+        except Exception as failure:  # noqa: BLE001 - a store that fails costs one more event
             seen = None
             pause = max(poke_interval, min(2 * max(pause, 1.0), LONGEST_PAUSE_SECONDS))
             _log.warning(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_cloudfiles.engine.discovery.event_log.watching import LogCheck
+from airflow_cloudfiles.engine.discovery.event_log.collector import LogCheck
 from airflow_cloudfiles.hooks.arguments import as_text
 from airflow_cloudfiles.hooks.assets import location_of
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
@@ -163,7 +163,7 @@ class CloudFilesEventsTrigger(BaseEventTrigger):
             return
         try:
             await store.aset(MEMORY, memory)
-        except Exception as failure:  # noqa: BLE001 - as above
+        except Exception as failure:  # noqa: BLE001 - a store that fails costs one more event
             _log.warning("How far the watcher has read cannot be stored: %s", failure)
 
     def _store(self) -> Any:
@@ -189,7 +189,7 @@ async def _checks(
             check: LogCheck = await asyncio.to_thread(
                 CloudFilesHook(conn_id).check_events, events_location, start
             )
-        except Exception as failure:  # noqa: BLE001 - whatever it is, the trigger has to stay
+        except Exception as failure:  # noqa: BLE001 - a store that fails costs one more event
             pause = max(poke_interval, min(2 * max(pause, 1.0), LONGEST_PAUSE_SECONDS))
             _log.warning(
                 "Checking the event log in %s failed; the next check is in %.0f s: %s",

@@ -16,7 +16,7 @@ from airflow_cloudfiles.engine.errors import (
     StateLockedError,
     UnknownFieldException,
 )
-from airflow_cloudfiles.engine.job.connect import left_query, left_runs
+from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery, QueryState
 from airflow_cloudfiles.engine.job.connect.server import SparkConnect
 from tests.support.connect_server import (
@@ -312,7 +312,7 @@ def test_a_query_that_was_stopped_is_finished_and_each_run_counts_its_own(server
     assert again.query["run_id"] != trigger.query["run_id"]
     assert timedelta(minutes=50) < deferred.timeout < timedelta(hours=1)
 
-    left_runs.forget_query(stream.store())  # so that the next run takes the query over
+    left_query.forget_query(stream.store())  # so that the next run takes the query over
     taken = in_one_go(stream).run(server.remote)
     report = task.come_back(again)
     assert report["rows"] >= 3 * done

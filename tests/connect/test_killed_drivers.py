@@ -6,7 +6,7 @@ import pytest
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT, QUERY_POINTS
 from airflow_cloudfiles.engine.errors import RunFailedError
-from airflow_cloudfiles.engine.job.connect import left_query, left_runs
+from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.left_query import QueryState
 from airflow_cloudfiles.engine.job.connect.server import SparkConnect
 from airflow_cloudfiles.engine.job.launch import launch
@@ -28,7 +28,7 @@ def test_the_next_try_finds_the_query_of_a_killed_driver_and_each_row_is_there_o
         with pytest.raises(RunFailedError, match="137"):
             launch(spec, how, on_log=stream.log.append).wait()
 
-    noted = left_runs.newest_query(stream.store())
+    noted = left_query.newest_query(stream.store())
     assert noted.run_id == spec.run_id
     found = left_query.started(how, noted.query)
     assert (found is None) == (point == "before-query-start")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_cloudfiles.engine.intake.file_query import STATUSES
 from airflow_cloudfiles.engine.intake.file_state_columns import COLUMNS
+from airflow_cloudfiles.engine.intake.file_states import STATUSES
 from tests.docs.pages import ROOT, table_rows
 
 PAGE = ROOT / "docs/reference/cloud-files-state.md"

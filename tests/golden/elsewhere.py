@@ -13,10 +13,10 @@ from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, batch_note
 from airflow_cloudfiles.engine.delta.read.actions import Metadata, Protocol
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
-from airflow_cloudfiles.engine.delta.stream.offsets import AFTER_CHANGE, TableOffset
+from airflow_cloudfiles.engine.delta.stream.commits import AFTER_CHANGE, TableOffset
 from airflow_cloudfiles.engine.delta.stream.tracking import TrackedSchema, TrackingLog
 from airflow_cloudfiles.engine.iceberg.lineage import Noted, SnapshotLineage, lineage
-from airflow_cloudfiles.engine.job.jvm_archive import ClassArchive
+from airflow_cloudfiles.engine.job.jvm import ClassArchive
 from airflow_cloudfiles.engine.ledger.index_format import IndexMark, decode_mark, encode_mark
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.hooks.arguments import check_batch

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from airflow_cloudfiles.engine.cleaning.record import Cleaned, Due, encode_cleaned, read_cleaned
-from airflow_cloudfiles.engine.discovery.inventory.progress import (
+from airflow_cloudfiles.engine.cleaning.one_file import Cleaned, Due, encode_cleaned, read_cleaned
+from airflow_cloudfiles.engine.discovery.inventory.base import (
     FileRead,
     ReportProgress,
     load_progress,
@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.discovery.listing.state import (
     load_state,
     save_state,
 )
-from airflow_cloudfiles.engine.discovery.settling.waiting import (
+from airflow_cloudfiles.engine.discovery.settling import (
     UnsettledFile,
     keep_waiting,
     load_waiting,
@@ -34,8 +34,8 @@ from airflow_cloudfiles.engine.discovery.settling.waiting import (
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateLockedError
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, ReadLimit
 from airflow_cloudfiles.engine.intake import silence
-from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
-from airflow_cloudfiles.engine.job.connect.left_runs import (
+from airflow_cloudfiles.engine.job.connect.left_query import (
+    LeftQuery,
     LeftRun,
     newest_query,
     read_run,
@@ -47,15 +47,16 @@ from airflow_cloudfiles.engine.ledger.changed import (
     Change,
     claim_change,
     note_change,
+    note_overwritten,
     note_read,
     notices,
+    overwritten,
     path_hash,
     read_change,
     was_read,
 )
 from airflow_cloudfiles.engine.ledger.index_format import version_hash
 from airflow_cloudfiles.engine.ledger.opening import check_whole, mark_head
-from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten, overwritten
 from airflow_cloudfiles.engine.ledger.snapshots import IndexSnapshot, SnapshotFile
 from airflow_cloudfiles.engine.locks.lease import Lease
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.discovery.event_log import description, position
+from airflow_cloudfiles.engine.discovery.event_log import description, reading
 from airflow_cloudfiles.engine.discovery.event_log.description import (
     EventLogDescription,
     create_log,
     read_description,
 )
-from airflow_cloudfiles.engine.discovery.event_log.entries import LoggedEvent
-from airflow_cloudfiles.engine.discovery.event_log.log import COLLECTED, EventLog
-from airflow_cloudfiles.engine.discovery.event_log.position import (
+from airflow_cloudfiles.engine.discovery.event_log.log import COLLECTED, EventLog, LoggedEvent
+from airflow_cloudfiles.engine.discovery.event_log.reading import (
     EventPosition,
     load_position,
     save_position,
@@ -75,9 +74,9 @@ OF_STREAM = [
         name="event_position",
         keys=r"_source/events\.json",
         write=lambda: written(
-            position.KEY, lambda store: save_position(store, EventPosition(ID, 7))
+            reading.KEY, lambda store: save_position(store, EventPosition(ID, 7))
         ),
-        read=in_store(position.KEY, lambda store: load_position(store, FileLog(store), ID)),
+        read=in_store(reading.KEY, lambda store: load_position(store, FileLog(store), ID)),
         expected=7,
         newer="passed over",
     ),

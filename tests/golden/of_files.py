@@ -14,7 +14,7 @@ from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED
 from airflow_cloudfiles.engine.ledger.packed_changes import PackedNote, encode_notes, read_packed
 from airflow_cloudfiles.engine.schema.names import KEY as SOURCES
 from airflow_cloudfiles.engine.schema.names import add_name, names_of
-from airflow_cloudfiles.engine.state.archived import (
+from airflow_cloudfiles.engine.state.batch_states import (
     CleanedFiles,
     CleaningHistory,
     read_archived,
@@ -32,8 +32,8 @@ from airflow_cloudfiles.engine.state.metadata_format import (
 )
 from airflow_cloudfiles.engine.state.operations import Action, Operation, announce, announced
 from airflow_cloudfiles.engine.storage import ObjectStore
-from airflow_cloudfiles.engine.transfer.archive import MANIFEST, write_archive
-from airflow_cloudfiles.engine.transfer.fences import fence
+from airflow_cloudfiles.engine.transfer.archived import MANIFEST, write_archive
+from airflow_cloudfiles.engine.transfer.contents import fence
 from tests.golden.kinds import CREATED, ID, Format, in_store, new_store, stamped, written
 
 FIRST, SECOND = f"_source/files/{0:020}", f"_source/files/{1:020}"
@@ -146,7 +146,7 @@ def _manifest() -> bytes:
 
 
 def _objects(content: bytes) -> object:
-    from airflow_cloudfiles.engine.transfer.archive import StateArchive
+    from airflow_cloudfiles.engine.transfer.archived import StateArchive
 
     metadata = encode_metadata(METADATA)
     made = io.BytesIO()

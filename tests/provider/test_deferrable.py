@@ -11,8 +11,8 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
-from airflow_cloudfiles.engine.job.connect.left_runs import (
+from airflow_cloudfiles.engine.job.connect.left_query import (
+    LeftQuery,
     LeftRun,
     delete_run,
     newest_query,

@@ -13,7 +13,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.stream.offsets import TableOffset
+from airflow_cloudfiles.engine.delta.stream.commits import TableOffset
 from airflow_cloudfiles.engine.errors import (
     OptionError,
     StateLockedError,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.triggers.base import BaseEventTrigger
 
-from airflow_cloudfiles.engine.discovery.settling.settling import WaitingReport
+from airflow_cloudfiles.engine.discovery.settling import WaitingReport
 from airflow_cloudfiles.engine.errors import UnknownOptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.results import Arrivals

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
-from airflow_cloudfiles.engine.job import jvm_archive
+from airflow_cloudfiles.engine.job import jvm
 from airflow_cloudfiles.engine.job.jvm import FOLDER
 from airflow_cloudfiles.engine.job.launch import LocalSpark, Run, launch
 from airflow_cloudfiles.engine.job.spark_command import JOB_MODULE
@@ -135,7 +135,7 @@ def _makers(folder: Path) -> list[psutil.Process]:
     for each in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             command = each.cmdline()
-            if jvm_archive.__name__ in command and str(folder) in command:
+            if jvm.__name__ in command and str(folder) in command:
                 found.append(each)
     return found
 

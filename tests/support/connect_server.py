@@ -18,8 +18,7 @@ import psutil
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.job.java import find_java
-from airflow_cloudfiles.engine.job.jvm import command_line
-from airflow_cloudfiles.engine.job.jvm_archive import ClassArchive
+from airflow_cloudfiles.engine.job.jvm import ClassArchive, command_line
 from airflow_cloudfiles.engine.job.launch import JobSpec, Run, SparkConnect, launch
 from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, DAEMON_MODULE, spark_home
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store

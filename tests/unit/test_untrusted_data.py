@@ -25,8 +25,7 @@ _OURS = "a name that the program itself has written down"
 _FUNCTION = "the function that whoever starts a run gives it; never from a state or a file of data"
 ALLOWED = {
     ("engine/batches/connect_tasks.py", "imports pickle"): _TASKS,
-    ("engine/batches/frame_tasks.py", "imports pickle"): _TASKS,
-    ("engine/batches/task_results.py", "imports pickle"): _TASKS,
+    ("engine/batches/run.py", "imports pickle"): _TASKS,
     ("engine/worker_messages.py", "imports pickle"): "own workers only, own classes only",
     ("engine/worker_messages.py", "imports by name"): "own classes and Spark's types only",
     ("__init__.py", "imports by name"): _OURS,

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, pair
 from airflow_cloudfiles.commands.tables.ingest import add_stream, ingestion
 from airflow_cloudfiles.engine.cluster.kubernetes import Kubernetes
-from airflow_cloudfiles.engine.cluster.standalone import Standalone
-from airflow_cloudfiles.engine.cluster.submission import SCRIPT, Resources
-from airflow_cloudfiles.engine.cluster.yarn import Yarn
+from airflow_cloudfiles.engine.cluster.submission import SCRIPT, Resources, Standalone, Yarn
 from airflow_cloudfiles.engine.job.spark_command import IMAGE_PYTHON
 
 if TYPE_CHECKING:

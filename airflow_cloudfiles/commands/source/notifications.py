@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, pair
-from airflow_cloudfiles.engine.discovery.event_log.description import KEEP_SECONDS
-from airflow_cloudfiles.engine.discovery.event_log.services import (
+from airflow_cloudfiles.engine.discovery.event_log.description import (
+    KEEP_SECONDS,
     list_event_log,
     set_up_event_log,
     tear_down_event_log,

@@ -14,9 +14,8 @@ from airflow_cloudfiles.commands.running.outcome import (
     as_text,
 )
 from airflow_cloudfiles.commands.state.files import file_lines
-from airflow_cloudfiles.engine.intake.file_query import FileQuery
 from airflow_cloudfiles.engine.intake.file_state_columns import rows
-from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot
+from airflow_cloudfiles.engine.intake.file_states import FileQuery, FileStates, StateSnapshot
 from airflow_cloudfiles.engine.job.table.run import TableRun
 
 if TYPE_CHECKING:

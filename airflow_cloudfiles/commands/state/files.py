@@ -9,9 +9,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.commands.running.outcome import Outcome, Toned, add_command
-from airflow_cloudfiles.engine.intake.file_query import STATUSES, FileQuery
 from airflow_cloudfiles.engine.intake.file_state_columns import rows
-from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot
+from airflow_cloudfiles.engine.intake.file_states import (
+    STATUSES,
+    FileQuery,
+    FileStates,
+    StateSnapshot,
+)
 from airflow_cloudfiles.engine.messages import counted, printable
 
 if TYPE_CHECKING:

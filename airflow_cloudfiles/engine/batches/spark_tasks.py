@@ -18,8 +18,14 @@ from pyspark.accumulators import AccumulatorParam
 
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.batches.error_marks import marking
-from airflow_cloudfiles.engine.batches.run import PROGRESS_SECONDS, Task, TaskFailed
-from airflow_cloudfiles.engine.batches.task_results import collected, result_of, unpacked
+from airflow_cloudfiles.engine.batches.run import (
+    PROGRESS_SECONDS,
+    Task,
+    TaskFailed,
+    collected,
+    result_of,
+    unpacked,
+)
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.messages import counted
 

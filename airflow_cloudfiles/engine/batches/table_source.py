@@ -16,13 +16,13 @@ from airflow_cloudfiles.engine.batches.run import Planned, Task
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.read.files import TablePart, shared_out
+from airflow_cloudfiles.engine.delta.stream.commits import TableOffset
 from airflow_cloudfiles.engine.delta.stream.evolution import QueryPlace
-from airflow_cloudfiles.engine.delta.stream.offsets import TableOffset
 from airflow_cloudfiles.engine.delta.stream.table_stream import TableStream
 from airflow_cloudfiles.engine.delta.stream.tracking import define
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.reading.splits import OPEN_COST_BYTES, split_bytes
-from airflow_cloudfiles.engine.state.query_checkpoint import QueryCheckpoint
+from airflow_cloudfiles.engine.state.spark_checkpoint import QueryCheckpoint
 from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:

@@ -25,21 +25,25 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_cloudfiles.engine.cleaning.one_file import FileCleaner
-from airflow_cloudfiles.engine.cleaning.others import OtherStreams
-from airflow_cloudfiles.engine.cleaning.record import (
+from airflow_cloudfiles.engine.cleaning.one_file import (
     MAX_TRIED_AGAIN,
     Cleaned,
     Due,
+    FileCleaner,
     read_cleaned,
     write_cleaned,
 )
+from airflow_cloudfiles.engine.cleaning.others import OtherStreams
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.files import START, Offset
-from airflow_cloudfiles.engine.intake.file_query import FileQuery
-from airflow_cloudfiles.engine.intake.file_states import FileGroup, FileStates, StateSnapshot
+from airflow_cloudfiles.engine.intake.file_states import (
+    FileGroup,
+    FileQuery,
+    FileStates,
+    StateSnapshot,
+)
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.state.archived import (
+from airflow_cloudfiles.engine.state.batch_states import (
     CleanedFiles,
     CleaningHistory,
     known_from,

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 from airflow_cloudfiles.engine.discovery.globs import SourcePattern, split_pattern
 from airflow_cloudfiles.engine.errors import OptionError, StateError
 from airflow_cloudfiles.engine.files import FileEntry, Offset, printable_path
-from airflow_cloudfiles.engine.intake.file_query import FileQuery
-from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot
+from airflow_cloudfiles.engine.intake.file_states import FileQuery, FileStates, StateSnapshot
 from airflow_cloudfiles.engine.ledger.opening import open_ledger
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata

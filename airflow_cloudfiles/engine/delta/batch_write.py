@@ -35,7 +35,6 @@ from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.lineage import BLIND_APPEND, COMMIT_NOTE, transaction_version
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
-from airflow_cloudfiles.engine.delta.merge.found_again import sync_data_files
 from airflow_cloudfiles.engine.delta.merge.misread import (
     names_in,
     refuse_change,
@@ -53,6 +52,7 @@ from airflow_cloudfiles.engine.delta.read.columns import (
     schema_of,
 )
 from airflow_cloudfiles.engine.delta.read.table_state import TableState, require_library
+from airflow_cloudfiles.engine.delta.sink_state import sync_data_files
 from airflow_cloudfiles.engine.delta.write.creation import NewTable, create_table
 from airflow_cloudfiles.engine.delta.write.evolve import (
     Evolution,
@@ -61,9 +61,8 @@ from airflow_cloudfiles.engine.delta.write.evolve import (
     widening_rule,
 )
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
-from airflow_cloudfiles.engine.delta.write.log_commit import refreshed, retried
+from airflow_cloudfiles.engine.delta.write.log_commit import refreshed, retried, write_unescaped
 from airflow_cloudfiles.engine.delta.write.rows import TableWrite, require_texts
-from airflow_cloudfiles.engine.delta.write.unescaped import write_unescaped
 from airflow_cloudfiles.engine.errors import CloudFilesError, SinkError, TargetConflictError
 from airflow_cloudfiles.engine.types import to_arrow
 

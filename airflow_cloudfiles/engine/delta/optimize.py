@@ -38,13 +38,12 @@ from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_existing
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
 from airflow_cloudfiles.engine.delta.rewrite import TableFile, TableSnapshot
-from airflow_cloudfiles.engine.delta.write.log_commit import refreshed
+from airflow_cloudfiles.engine.delta.write.log_commit import refreshed, write_unescaped
 from airflow_cloudfiles.engine.delta.write.partitioned import (
     PartitionedSnapshot,
     replace_partitioned,
 )
 from airflow_cloudfiles.engine.delta.write.rows import folder_name
-from airflow_cloudfiles.engine.delta.write.unescaped import write_unescaped
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
 from airflow_cloudfiles.engine.messages import counted, few, plural
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE

@@ -9,6 +9,8 @@ Three protocols, each with one implementation a format (`registry.py` knows whic
 What they are given is an `OpenedFile`: bytes that the stream fetches when they are asked for.
 
 Rescued data is one JSON object a row: members by the names in the file, the path of the file last.
+
+How are new fields reported: with which samples, and how deep?
 """
 
 from __future__ import annotations
@@ -30,6 +32,28 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+
+MAX_COLUMN_DEPTH: Final = 100
+"""A field that is nested deeper is never a column."""
+SAMPLE_CHARACTERS: Final = 1000
+"""A message shows no longer value."""
+
+
+def cut_sample(text: str) -> str:
+    """A value for a message, cut off when it is long."""
+    return text if len(text) <= SAMPLE_CHARACTERS else text[:SAMPLE_CHARACTERS] + "…"
+
+
+def merge_samples(into: dict[str, object], sample: object) -> None:
+    """Add what is new in a nested sample."""
+    if not isinstance(sample, dict):
+        return
+    for name, value in sample.items():
+        known = into.get(name)
+        if name not in into:
+            into[name] = value
+        elif isinstance(known, dict) and isinstance(value, dict):
+            merge_samples(known, value)
 
 
 @dataclass(frozen=True, slots=True)

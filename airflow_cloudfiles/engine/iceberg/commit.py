@@ -32,7 +32,7 @@ from airflow_cloudfiles.engine.errors import (
     SinkError,
     TargetChangedError,
 )
-from airflow_cloudfiles.engine.iceberg import data_files, partitions
+from airflow_cloudfiles.engine.iceberg import data_files
 from airflow_cloudfiles.engine.iceberg.catalog import FORMAT_VERSION, IcebergTarget, without_retries
 from airflow_cloudfiles.engine.iceberg.data_files import IcebergDataFile
 from airflow_cloudfiles.engine.iceberg.lineage import (
@@ -44,7 +44,14 @@ from airflow_cloudfiles.engine.iceberg.lineage import (
     check_has,
     lineage,
 )
-from airflow_cloudfiles.engine.iceberg.schema import TablePlan, new_schema, plan_of
+from airflow_cloudfiles.engine.iceberg.schema import (
+    Partitioner,
+    TablePlan,
+    check_spec,
+    new_schema,
+    new_spec,
+    plan_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +72,7 @@ class TableRules:
     Attributes:
         merge_schema: Whether columns it lacks are added.
         widens: Whether columns are widened, as far as Iceberg allows it.
-        partition_by: How it is partitioned when it is created (`partitions.parse`).
+        partition_by: How it is partitioned when it is created (`schema.parse`).
     """
 
     merge_schema: bool = False
@@ -167,7 +174,7 @@ def check_table(target: str, columns: pa.Schema, rules: TableRules) -> str | Non
     table = place.load()
     if table is None:
         schema = new_schema(columns, target)
-        partitions.new_spec(rules.partition_by, schema, target)
+        new_spec(rules.partition_by, schema, target)
         return None
     _checked(place, table, columns, rules)
     return table.location()
@@ -359,8 +366,8 @@ def _checked(
     target: IcebergTarget, table: Table, columns: pa.Schema, rules: TableRules
 ) -> TablePlan:
     """What a table must become, if it may."""
-    partitions.check_spec(rules.partition_by, table.spec(), table.schema(), target.uri)
-    partitions.Partitioner(table.spec(), table.schema(), target.uri)
+    check_spec(rules.partition_by, table.spec(), table.schema(), target.uri)
+    Partitioner(table.spec(), table.schema(), target.uri)
     plan = plan_of(table.schema(), columns, target.uri)
     plan.check(target.uri, merge_schema=rules.merge_schema, widens=rules.widens)
     return plan
@@ -385,7 +392,7 @@ def _change(target: IcebergTarget, table: Table, plan: TablePlan) -> None:
 def _create(target: IcebergTarget, columns: pa.Schema, rules: TableRules) -> Table:
     """Create an empty table."""
     schema = new_schema(columns, target.uri)
-    spec = partitions.new_spec(rules.partition_by, schema, target.uri)
+    spec = new_spec(rules.partition_by, schema, target.uri)
     with target.translate_errors("cannot be created"):
         table = target.open_catalog().create_table(
             target.identifier,

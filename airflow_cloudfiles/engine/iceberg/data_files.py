@@ -35,7 +35,7 @@ from pyiceberg.utils.properties import property_as_int
 from airflow_cloudfiles.engine.delta.statistics import dictionary_columns
 from airflow_cloudfiles.engine.errors import DataFileLostError, SchemaMismatchError
 from airflow_cloudfiles.engine.iceberg.catalog import IcebergTarget
-from airflow_cloudfiles.engine.iceberg.partitions import Partitioner
+from airflow_cloudfiles.engine.iceberg.schema import Partitioner
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionKey

@@ -60,7 +60,7 @@ from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.types import simple_ddl
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.settling.settling import WaitingReport
+    from airflow_cloudfiles.engine.discovery.settling import WaitingReport
 
 _INSIDES = {"element": "elementType", "key": "keyType", "value": "valueType"}
 
@@ -465,7 +465,7 @@ def infer_source(
     if not options.discovery.waits:
         files = _noticed(DirectoryListing(store, wanted).discover(), on_found)
         return infer_files(store, files, options, workers=workers)
-    from airflow_cloudfiles.engine.discovery.settling.settling import (  # noqa: PLC0415 - few wait
+    from airflow_cloudfiles.engine.discovery.settling import (  # noqa: PLC0415 - few wait
         WholeFiles,
     )
 

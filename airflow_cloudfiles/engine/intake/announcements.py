@@ -17,13 +17,14 @@ from airflow_cloudfiles.engine.discovery.event_log.collector import (
     collect_unless_fresh,
 )
 from airflow_cloudfiles.engine.discovery.event_log.log import EventLog, EventsGoneError
-from airflow_cloudfiles.engine.discovery.event_log.position import (
+from airflow_cloudfiles.engine.discovery.event_log.reading import (
+    EventLogReport,
     EventPosition,
+    EventReader,
     load_position,
     save_position,
 )
-from airflow_cloudfiles.engine.discovery.event_log.reach import Reach, reach_of
-from airflow_cloudfiles.engine.discovery.event_log.reading import EventLogReport, EventReader
+from airflow_cloudfiles.engine.discovery.event_log.retention import Reach, reach_of
 from airflow_cloudfiles.engine.discovery.listing.state import load_state
 from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue, open_queue, waiting
 from airflow_cloudfiles.engine.discovery.queues.notifications import (

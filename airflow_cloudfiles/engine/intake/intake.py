@@ -28,15 +28,14 @@ from airflow_cloudfiles.engine.discovery.listing.state import (
 )
 from airflow_cloudfiles.engine.errors import LedgerError
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.intake.baseline import Baseline
 from airflow_cloudfiles.engine.intake.contents import Contents
 from airflow_cloudfiles.engine.intake.opening import locate, name_of
-from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
+from airflow_cloudfiles.engine.intake.recorder import Baseline, LedgerRecorder, record_overwritten
 from airflow_cloudfiles.engine.intake.results import Arrivals, Discovered
 from airflow_cloudfiles.engine.intake.stream_logs import SourceMetrics, StreamLogs, source_metrics
 from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up, catch_up_whole, forget_old
+from airflow_cloudfiles.engine.ledger.changed import has_overwritten
 from airflow_cloudfiles.engine.ledger.opening import mark_head, open_ledger
-from airflow_cloudfiles.engine.ledger.overwritten import has_overwritten
 from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.values import check_ends
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
         InventoryDiscovery,
         InventoryReport,
     )
-    from airflow_cloudfiles.engine.discovery.settling.settling import Settling
+    from airflow_cloudfiles.engine.discovery.settling import Settling
     from airflow_cloudfiles.engine.intake.announcements import Announcements, Stream
     from airflow_cloudfiles.engine.intake.changes import Changes
 
@@ -369,7 +368,7 @@ class Intake(StreamLogs):
         """What lets files wait; `None` where none has to."""
         if not self._discovery.waits:
             return None
-        from airflow_cloudfiles.engine.discovery.settling.settling import (  # noqa: PLC0415
+        from airflow_cloudfiles.engine.discovery.settling import (  # noqa: PLC0415
             Settling,
         )
 

@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.batches.run import (
 )
 from airflow_cloudfiles.engine.delta.merge.commit import MERGED
 from airflow_cloudfiles.engine.delta.optimize import COMPACTED
-from airflow_cloudfiles.engine.discovery.events.candidates import NO_FILE
+from airflow_cloudfiles.engine.discovery.events import NO_FILE
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.stream_logs import oldest, source_metrics

@@ -26,10 +26,10 @@ from airflow_cloudfiles.engine.inference.workers import local_workers
 from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.opening import Opened, locate, opened_under, own_locations
-from airflow_cloudfiles.engine.job.cleaning.after_run import clean_after_run
-from airflow_cloudfiles.engine.job.connect import left_runs
+from airflow_cloudfiles.engine.job.cleaning import clean_after_run
+from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.coming_back import Leaving, come_back, has_to_wait
-from airflow_cloudfiles.engine.job.connect.left_runs import LeftRun
+from airflow_cloudfiles.engine.job.connect.left_query import LeftRun
 from airflow_cloudfiles.engine.job.counts import add_counts, carry_out, files_of, written_schema
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -125,7 +125,7 @@ def ingest(
                 return is_due
     finally:
         if earlier is not None and "query" not in report:
-            left_runs.delete_run(state, spec.run_id)
+            left_query.delete_run(state, spec.run_id)
     return False
 
 

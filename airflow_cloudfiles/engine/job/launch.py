@@ -34,8 +34,7 @@ from airflow_cloudfiles.engine.job.spark_command import (
     SparkSubmit,
 )
 from airflow_cloudfiles.engine.job.spec import BESIDE, REPORT, SPEC, TRANSFORMS, JobSpec
-from airflow_cloudfiles.engine.job.transform.argument import as_argument
-from airflow_cloudfiles.engine.job.transform.function import python_path
+from airflow_cloudfiles.engine.job.transform.function import as_argument, python_path
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.storage import (

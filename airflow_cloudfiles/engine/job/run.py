@@ -149,7 +149,7 @@ def _carry_out(
 
         report |= replay(spec)
     elif spec.kind == "clean":
-        from airflow_cloudfiles.engine.job.cleaning.command import clean_source  # noqa: PLC0415
+        from airflow_cloudfiles.engine.job.cleaning import clean_source  # noqa: PLC0415
 
         report |= clean_source(spec)
     elif is_table(spec.format):
@@ -209,9 +209,7 @@ def _put_aside(spec: JobSpec, failure: CloudFilesError) -> CloudFilesError:
     """What a run fails with when it has quarantined the files that its error names, if any."""
     if not getattr(failure, "blamed", ""):
         return failure
-    from airflow_cloudfiles.engine.job.files.put_aside import (  # noqa: PLC0415 - few runs need it
-        put_aside,
-    )
+    from airflow_cloudfiles.engine.job.files import put_aside  # noqa: PLC0415 - few do
 
     return put_aside(spec, failure)
 

@@ -41,10 +41,10 @@ from airflow_cloudfiles.engine.options.metadata_columns import (
     metadata_columns,
     of_files,
 )
-from airflow_cloudfiles.engine.options.refusals import REFUSED, refused
 from airflow_cloudfiles.engine.options.sink import OF_SINK
 from airflow_cloudfiles.engine.options.values import (
     GIB,
+    REFUSED,
     Kind,
     at_least_zero,
     boolean,
@@ -54,6 +54,7 @@ from airflow_cloudfiles.engine.options.values import (
     names,
     place,
     positive,
+    refused,
     size,
     text,
 )

@@ -18,9 +18,15 @@ from airflow_cloudfiles.engine.errors import (
     UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
-from airflow_cloudfiles.engine.options.refusals import CREDENTIALS
 from airflow_cloudfiles.engine.options.sink import EXPECT, OF_SINK
-from airflow_cloudfiles.engine.options.values import boolean, place, positive, size, text
+from airflow_cloudfiles.engine.options.values import (
+    CREDENTIALS,
+    boolean,
+    place,
+    positive,
+    size,
+    text,
+)
 
 TRACKING: Final = "_schema_tracking"
 """Folder of the schema tracking log of a run, below its checkpoint location."""

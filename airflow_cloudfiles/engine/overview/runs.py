@@ -2,6 +2,16 @@
 
 From their reports, of which a state keeps thousands: one listing, and a request for each report
 that is shown.
+
+Give the files that came last, and what became of them.
+
+Entries of the file log are read from the newest backwards until there are enough files, so that
+a page costs the same in a stream of a million files.
+
+Where is a stream, and what waits for it?
+
+For people who look at it: nothing is locked, written or discovered. What it costs does not grow
+with the files of the stream, nor with its runs.
 """
 
 from __future__ import annotations
@@ -14,12 +24,131 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.error_sections import section_of
 from airflow_cloudfiles.engine.errors import IncompatibleStateError
+from airflow_cloudfiles.engine.files import Offset, printable_path
+from airflow_cloudfiles.engine.intake.file_state_columns import rows
+from airflow_cloudfiles.engine.intake.file_states import FileQuery, FileStates, StateSnapshot
+from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes, oldest
+from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, decode_report
+from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
+    from airflow_cloudfiles.engine.storage.access import Access
+
+_MOST_OUTSTANDING: Final = 500
+"""The outstanding files of so many entries are counted; each may cost a request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOverview:
+    """A stream of files, as its state shows it.
+
+    Attributes:
+        source: URI of the source, printable.
+        format: Of its files.
+        stream_id: Its id.
+        last_batch: The last micro-batch that is committed; -1 before the first.
+        entries: How many entries the file log has.
+        newest_found: When the newest file was found: ISO 8601, UTC; `None` before the first.
+        outstanding_files: Files that are found and not committed.
+        outstanding_bytes: Their size.
+        oldest_outstanding: When the oldest of them was found; `None` where there is none.
+        is_counted: Whether all of them were counted.
+    """
+
+    source: str
+    format: str
+    stream_id: str
+    last_batch: int
+    entries: int
+    newest_found: str | None
+    outstanding_files: int
+    outstanding_bytes: int
+    oldest_outstanding: str | None
+    is_counted: bool
+
+
+def stream_overview(state: ObjectStore) -> StreamOverview:
+    """Look at a stream.
+
+    Args:
+        state: The checkpoint location.
+
+    Raises:
+        StateError: There is no state of files, or it cannot be read.
+        CorruptedStateError: It is damaged.
+    """
+    metadata = existing_metadata(state)
+    log = FileLog(state)
+    committed = position(state)
+    head = log.head()
+    last = min(head, Offset(committed.end.entry + _MOST_OUTSTANDING, 0))
+    files, size = files_and_bytes(log, committed.end, last)
+    return StreamOverview(
+        source=printable_path(metadata.source),
+        format=metadata.format,
+        stream_id=metadata.stream_id,
+        last_batch=committed.batch,
+        entries=head.entry,
+        newest_found=log.summary(head.entry - 1).created if head.entry else None,
+        outstanding_files=files,
+        outstanding_bytes=size,
+        oldest_outstanding=oldest(log, committed.end, last) if files else None,
+        is_counted=last == head,
+    )
+
+
+MOST_FILES: Final = 100
+"""How many files are shown at once."""
+MOST_ENTRIES: Final = 200
+"""So many entries are looked through for files that a query wants."""
+MOST_LOOKED_AT: Final = 200_000
+"""So many files, or those of one entry more: each is compared with a pattern."""
+
+
+def newest_files(
+    checkpoint_location: str,
+    query: FileQuery | None = None,
+    access: Access | None = None,
+    *,
+    most: int = MOST_FILES,
+) -> tuple[list[Mapping[str, Any]], bool]:
+    """Give the newest files of a stream that a query wants.
+
+    Args:
+        checkpoint_location: Path or URI of the state.
+        query: Which files are wanted; `None` for all.
+        access: How its cloud is reached.
+        most: How many at most.
+
+    Returns:
+        Rows of `cloud_files_state`, the newest first; and whether the whole log was looked through,
+        so that there are no others.
+
+    Raises:
+        OptionError: The query names a path that cannot be in the source.
+        StateError: There is no state of files, or no such batch.
+        CorruptedStateError: It is damaged.
+    """
+    snapshot = StateSnapshot.take(checkpoint_location, access)
+    states = FileStates(snapshot, query, access)
+    found: list[Mapping[str, Any]] = []
+    oldest = max(0, snapshot.entries - MOST_ENTRIES)
+    looked_at = 0
+    for number in range(snapshot.entries - 1, oldest - 1, -1):
+        of_entry = list(rows(states.groups(range(number, number + 1))))
+        found += reversed(of_entry)
+        if len(found) >= most:
+            return found[:most], number == 0 and len(found) == most
+        looked_at += states.files_of(number)
+        if looked_at >= MOST_LOOKED_AT:
+            return found, number == 0
+    return found, oldest == 0
+
 
 MOST_RUNS: Final = 60
 """How many runs are shown at once."""

@@ -26,8 +26,7 @@ from airflow_cloudfiles.engine.delta.opening import open_existing
 from airflow_cloudfiles.engine.delta.rewrite import TableFile, TableSnapshot, names_of, replace
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.promotion.batches import Promoter, PromotionCounts
-from airflow_cloudfiles.engine.promotion.columns import path_text
+from airflow_cloudfiles.engine.promotion.batches import Promoter, PromotionCounts, path_text
 
 PROMOTION_NOTE = "cloudfilesPromotion"
 """Key of what was promoted in a commit's own metadata."""

@@ -54,14 +54,12 @@ from airflow_cloudfiles.engine.promotion.batches import (
     PromotedField,
     Promoter,
     PromotionCounts,
-    values_of,
-)
-from airflow_cloudfiles.engine.promotion.columns import (
     RequestedField,
     kind_at,
     parse_fields,
     path_text,
     resolved_kind,
+    values_of,
     with_column,
     write_version,
 )

@@ -48,7 +48,7 @@ from airflow_cloudfiles.engine.formats.json.infer import JsonInference
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece
 from airflow_cloudfiles.engine.formats.json.tokens import DEFAULT as TOKENS
 from airflow_cloudfiles.engine.formats.record_policy import NumberRule
-from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
+from airflow_cloudfiles.engine.formats.scalars import MISFIT
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 from airflow_cloudfiles.engine.options.formats.xml import XmlOptions

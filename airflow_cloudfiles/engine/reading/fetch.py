@@ -40,8 +40,7 @@ from airflow_cloudfiles.engine.reading import opened
 from airflow_cloudfiles.engine.reading.splits import FileRange, pack
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.base import ObjectChangedError
-from airflow_cloudfiles.engine.storage.cloud_errors import ArchivedObjectError
-from airflow_cloudfiles.engine.storage.outage import is_transient
+from airflow_cloudfiles.engine.storage.outage import ArchivedObjectError, is_transient
 
 _log = logging.getLogger(__name__)
 

@@ -4,34 +4,191 @@ The partition columns of a stream come from every path. With a given schema and 
 `cloudFiles.partitionColumns`, a column of it is a partition column for those files whose path has
 a key of its name, as in Spark's file sources; in other files it is a field of the records (decision
 50). So files of one split may need different readers, which are made once each.
+
+The conversion of the text of a partition value to the type of its column.
+
+What Spark makes of the text after `key=` in a path (`PartitioningUtils.castPartValueToDesiredType`,
+Spark 4.3): dates and timestamps as its CAST takes them, decimals rounded half up, numbers as Java
+parses them. A value that Spark would turn into another one (an overflow that wraps round in a
+`TINYINT`, or is NULL in a `DECIMAL`) does not fit.
+
+What does the reader know of the file that a row came from?
+
+The values of Spark's `_metadata`, for the version of the file that was read, which is not always
+the one that was discovered. They differ from Spark's in two things: a path has the scheme under
+which the stream knows its source (`s3`, where Spark may say `s3a`), and times have
+the microseconds that the store has.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.base import BadRecord, BlockReader, FileReader, ReadCounts
-from airflow_cloudfiles.engine.formats.record_policy import NumberRule
+from airflow_cloudfiles.engine.formats.datetimes import default_format
+from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
+from airflow_cloudfiles.engine.formats.record_policy import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.registry import open_reader
-from airflow_cloudfiles.engine.formats.scalars.partition_values import PartitionConverters
+from airflow_cloudfiles.engine.formats.scalars import (
+    MISFIT,
+    Convert,
+    or_misfit,
+    to_boolean,
+    to_decimal,
+    to_floating,
+    to_integer,
+)
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME
-from airflow_cloudfiles.engine.reading.file_metadata import metadata_arrays
+from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME, STRUCT
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange
 from airflow_cloudfiles.engine.schema.log import full_schema, in_order
 from airflow_cloudfiles.engine.schema.source_columns import (
+    FIELDS,
+    SHEET_FIELDS,
     partition_values,
     path_partitions,
     with_metadata,
 )
 from airflow_cloudfiles.engine.spark_types import VariantType
 from airflow_cloudfiles.engine.types import to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from airflow_cloudfiles.engine.options.metadata_columns import MetadataColumn
+
+_FIELDS: Final = to_arrow(FIELDS)
+_SHEET_FIELDS: Final = to_arrow(SHEET_FIELDS)
+_QUOTED: Final = re.compile(
+    # What `java.net.URI` quotes in a path: all of ASCII that no path may have, control characters,
+    # and spaces of any kind; here also bytes that are no UTF-8.
+    "[^A-Za-z0-9\\-_.!~*'():@&=+$,;/\u00a1-\U0010ffff]"
+    "|[\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ud800-\udfff]"
+)
+
+
+def metadata_arrays(
+    columns: Sequence[MetadataColumn],
+    source_uri: str,
+    part: FileRange,
+    rows: int,
+    sheet: str | None = None,
+) -> dict[str, pa.Array]:
+    """Make the columns of rows of one part of a file.
+
+    Args:
+        columns: Which, and of which names.
+        source_uri: What the path of the file is relative to.
+        part: The part, of the version that was read.
+        rows: How many rows.
+        sheet: The sheet that they are from, where files have sheets.
+    """
+    values = {**metadata_values(source_uri, part), SHEET_NAME: sheet}
+    wanted = {each.field for each in columns}
+    arrays = {
+        field.name: pa.repeat(pa.scalar(values[field.name], field.type), rows)
+        for field in _SHEET_FIELDS
+        if STRUCT in wanted or field.name in wanted
+    }
+    found = {}
+    for each in columns:
+        if each.field == STRUCT:
+            fields = list(_SHEET_FIELDS if each.has_sheet else _FIELDS)
+            found[each.name] = pa.StructArray.from_arrays(
+                [arrays[field.name] for field in fields], fields=fields
+            )
+        else:
+            found[each.name] = arrays[each.field]
+    return found
+
+
+def metadata_values(source_uri: str, part: FileRange) -> Mapping[str, str | int]:
+    """The values for one part of a file; the time in microseconds since 1970."""
+    path = file_path(source_uri, part.file.path)
+    return {
+        "file_path": path,
+        "file_name": path.rpartition("/")[2],
+        "file_size": part.file.size,
+        "file_block_start": part.start,
+        "file_block_length": part.size,
+        "file_modification_time": part.file.modification_time_us,
+    }
+
+
+def file_path(source_uri: str, path: str) -> str:
+    """The URI of a file as Spark's file sources write it."""
+    scheme, _, rest = source_uri.partition("://")
+    authority, _, folder = rest.partition("/")
+    below = f"{folder.rstrip('/')}/{path}" if folder else path
+    place = f"{scheme}://{authority}" if authority else f"{scheme}:"
+    return f"{place}/{_QUOTED.sub(_quoted, below)}"
+
+
+def _quoted(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogateescape"))
+
+
+class PartitionConverters:
+    """The conversions of the values of paths.
+
+    Args:
+        time_zone: `timeZone`: of timestamps that name none; `None` is UTC.
+        numbers: Which numbers doubles and floats hold.
+        exact: Whether a text of which Spark would drop something does not fit.
+
+    Raises:
+        OptionError: There is no such time zone.
+    """
+
+    def __init__(
+        self, time_zone: str | None = None, numbers: NumberRule = SPARK, *, exact: bool = False
+    ) -> None:
+        self._numbers, self._exact = numbers, exact
+        self._times = TimePatterns(time_zone=time_zone, exact=exact)
+
+    def scalar(self, text: str, kind: pa.DataType) -> pa.Scalar | None:
+        """Give the value of a text in the type of a column; `None` where it does not fit."""
+        found = self._to(kind)(text)
+        return None if found is MISFIT else pa.array([found], kind)[0]
+
+    def _to(self, kind: pa.DataType) -> Convert:
+        if pa.types.is_integer(kind):
+            return to_integer(kind.bit_width)
+        if pa.types.is_decimal(kind):
+            return to_decimal(DecimalType(kind.precision, kind.scale), exact=self._exact)
+        if pa.types.is_floating(kind):
+            return to_floating(self._numbers, is_float=kind == pa.float32(), exact=self._exact)
+        if pa.types.is_date(kind):
+            return or_misfit(self._times.date_days)
+        if pa.types.is_timestamp(kind):
+            return or_misfit(self._moment(kind))
+        return _OTHERS.get(kind, _to_nothing)
+
+    def _moment(self, kind: pa.DataType) -> Callable[[str], int | None]:
+        if kind.tz is not None:
+            return self._times.timestamp_micros
+        # Spark's CAST passes over a zone here.
+        exact = self._exact
+        return lambda text: default_format.local_micros(text, exact=exact, drops_zone=not exact)
+
+
+def _to_nothing(_text: str) -> object:
+    return MISFIT
+
+
+_OTHERS: Final[dict[pa.DataType, Convert]] = {
+    pa.bool_(): to_boolean,
+    pa.binary(): str.encode,
+    pa.string(): str,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ own reader and writer that Spark's Python data sources cannot do by themselves:
    the location, it gets a local one that is mirrored there (see `checkpoint_mirror`). A checkpoint
    that a power failure has damaged is rebuilt first (see `checkpoint_healing`), and one that jobs
    have gone past is brought to where they are (see `checkpoint_after_jobs`).
-4. For the Delta source, see `tables.queries`.
+4. For the Delta source, see `tables.source`.
 5. `awaitTermination()` raises `UnknownFieldException` (which is then also a
    `StreamingQueryException`) instead of a text that contains the word.
 
@@ -44,10 +44,9 @@ from airflow_cloudfiles.engine.spark import (
     connect,
     handoff,
 )
-from airflow_cloudfiles.engine.spark.checkpoint_after_jobs import go_on_after_jobs
+from airflow_cloudfiles.engine.spark.checkpoint_healing import go_on_after_jobs
 from airflow_cloudfiles.engine.spark.given_schema import completed, parsed
 from airflow_cloudfiles.engine.spark.preload import FORKED_DAEMON, is_on
-from airflow_cloudfiles.engine.spark.progress_metrics import show_metrics
 from airflow_cloudfiles.engine.spark.python_processes import fork_server
 from airflow_cloudfiles.engine.spark.query.calls import (
     as_typed,
@@ -58,26 +57,32 @@ from airflow_cloudfiles.engine.spark.query.calls import (
     query_options,
     sink_of,
 )
-from airflow_cloudfiles.engine.spark.query.direct_start import DirectQueries
 from airflow_cloudfiles.engine.spark.query.direct_write import DirectDataSource
-from airflow_cloudfiles.engine.spark.query.one_line import warn_of_no_replacement
+from airflow_cloudfiles.engine.spark.query.one_line import (
+    as_query_exception,
+    show_metrics,
+    warn,
+    warn_of_no_replacement,
+)
 from airflow_cloudfiles.engine.spark.query.plan import (
     STATE_HANDOFF,
+    DirectQueries,
     streaming_leaves,
     streaming_options,
     tokens_of,
 )
-from airflow_cloudfiles.engine.spark.query.warnings import warn
-from airflow_cloudfiles.engine.spark.query_errors import as_query_exception
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import zone_warning
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource
 from airflow_cloudfiles.engine.spark.state_source import CloudFilesStateDataSource
-from airflow_cloudfiles.engine.spark.tables import queries
-from airflow_cloudfiles.engine.spark.tables.iceberg_sink import IcebergDataSource
+from airflow_cloudfiles.engine.spark.tables import source as tables
 from airflow_cloudfiles.engine.spark.tables.save import wrap_save
-from airflow_cloudfiles.engine.spark.tables.sink import DeltaDataSource, DeltaLakeDataSource
-from airflow_cloudfiles.engine.spark.tables.stream_writer import STATE as SINK_STATE
+from airflow_cloudfiles.engine.spark.tables.sink import STATE as SINK_STATE
+from airflow_cloudfiles.engine.spark.tables.sink import (
+    DeltaDataSource,
+    DeltaLakeDataSource,
+    IcebergDataSource,
+)
 from airflow_cloudfiles.engine.spark_versions import require_for_queries
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
@@ -237,7 +242,7 @@ def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs
     call = dict(zip(_LOAD, args, strict=False)) | kwargs
     source = call.get("format") or last_argument(self, "format")
     if isinstance(source, str) and source.lower() in _OUR_SINKS:
-        return queries.load_stream(original, self, call)
+        return tables.load_stream(original, self, call)
     if not isinstance(source, str) or source.lower() != "cloudfiles":
         return original(self, *args, **kwargs)
     options = _completed(self, call)
@@ -282,7 +287,7 @@ def _load_batch(original: Callable[..., Any], _name: str, self: Any, args: Any, 
     call = dict(zip(_LOAD, args, strict=False)) | kwargs
     source = call.get("format") or last_argument(self, "format")
     if isinstance(source, str) and source.lower() in _OUR_SINKS:
-        return queries.load_batch(original, self, args, kwargs)
+        return tables.load_batch(original, self, args, kwargs)
     if not isinstance(source, str) or source.lower() != "cloudfiles":
         return original(self, *args, **kwargs)
     if not isinstance(call.get("path") or "", str):
@@ -345,7 +350,7 @@ def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs
         return _start_query(original, name, self, args, given)
 
     leaves = streaming_options(self._df)
-    return queries.started(
+    return tables.started(
         start, self._spark, leaves, None if checkpoint is None else str(checkpoint)
     )
 

@@ -291,11 +291,11 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def _check_start(self, start: dict[str, int]) -> None:
         """Refuse to read once more what jobs have read; once a query."""
         if self._may_be_behind:
-            from airflow_cloudfiles.engine.spark import checkpoint_after_jobs  # noqa: PLC0415
+            from airflow_cloudfiles.engine.spark import checkpoint_healing  # noqa: PLC0415
 
             intake = self._opened()
             offset = Offset.from_json(start)
-            checkpoint_after_jobs.refuse_behind_jobs(intake.state, intake.plans, offset)
+            checkpoint_healing.refuse_behind_jobs(intake.state, intake.plans, offset)
             self._may_be_behind = False
 
     def _publish(self) -> None:

@@ -30,12 +30,6 @@ from airflow_cloudfiles.engine.storage.base import (
     read_nothing,
     refuse_version,
 )
-from airflow_cloudfiles.engine.storage.cloud_errors import (
-    BrokenOffError,
-    Call,
-    IncompleteError,
-    broken_off,
-)
 from airflow_cloudfiles.engine.storage.flat import (
     UNKNOWN,
     UTF8,
@@ -47,6 +41,12 @@ from airflow_cloudfiles.engine.storage.flat import (
     is_utf8,
     key_below,
     list_flat,
+)
+from airflow_cloudfiles.engine.storage.outage import (
+    BrokenOffError,
+    Call,
+    IncompleteError,
+    broken_off,
 )
 from airflow_cloudfiles.engine.storage.uri import bucket_and_path, normalize_uri
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
-from airflow_cloudfiles.engine.discovery.settling.settling import WholeFiles
+from airflow_cloudfiles.engine.discovery.settling import WholeFiles
 from airflow_cloudfiles.engine.errors import UnknownFieldException
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.formats.base import UnknownFields

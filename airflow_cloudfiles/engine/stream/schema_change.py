@@ -45,15 +45,13 @@ from airflow_cloudfiles.engine.reading.split_reader import SplitCounts, SplitRea
 from airflow_cloudfiles.engine.reading.splits import BatchContext
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.schema.log_entry import author
-from airflow_cloudfiles.engine.schema.widening import can_widen, widen
-from airflow_cloudfiles.engine.schema.wider_types import FILE_KEY, WiderTypes
+from airflow_cloudfiles.engine.schema.widening import FILE_KEY, WiderTypes, can_widen, widen
 from airflow_cloudfiles.engine.state import refused
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import approval
-from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, batch_context
-from airflow_cloudfiles.engine.stream.new_fields import (
+from airflow_cloudfiles.engine.stream.approval import (
     TYPED,
     WIDENING_MODE,
     NewFields,
@@ -61,6 +59,7 @@ from airflow_cloudfiles.engine.stream.new_fields import (
     detect_new_fields,
     types_of,
 )
+from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, batch_context
 
 if TYPE_CHECKING:
     from collections import Counter

@@ -2,6 +2,13 @@
 
 Not its locks, nor what is only a cache or a hint: copies of the index, what listings have shown,
 how long the file log was. What else lies there, say a table, is not part of it.
+
+How does a file log end for those who have opened its state before?
+
+Discoverers need no lock, so one that has opened the state may append at any moment. The log ends
+for it with an entry that holds no file, found by `moved`: its number is taken, so nobody appends it
+or learns of a later one without meeting it, or the mark beside the log that was put there before.
+Who opens the state afterwards knows by the metadata which entry it was, and passes over it.
 """
 
 from __future__ import annotations
@@ -11,8 +18,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
-from airflow_cloudfiles.engine.discovery.event_log.position import KEY as EVENTS
-from airflow_cloudfiles.engine.discovery.inventory.progress import KEY as INVENTORY
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.discovery.event_log.reading import KEY as EVENTS
+from airflow_cloudfiles.engine.discovery.inventory.base import KEY as INVENTORY
 from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
 from airflow_cloudfiles.engine.errors import StateError, StateLockedError
 from airflow_cloudfiles.engine.files import printable_path
@@ -21,11 +29,46 @@ from airflow_cloudfiles.engine.ledger.snapshots import PREFIX as SNAPSHOTS
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.locks.run_lock import KEY as RUN_KEY
 from airflow_cloudfiles.engine.state import file_log, metadata
-from airflow_cloudfiles.engine.state.numbered_log import FENCE
+from airflow_cloudfiles.engine.state.numbered_log import FENCE, NumberedLog
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.state.metadata_format import StreamMetadata
     from airflow_cloudfiles.engine.storage import ObjectStore
+
+
+def fence(state: ObjectStore, metadata: StreamMetadata, place: str) -> int:
+    """End the file log, unless its last entry does.
+
+    The state is not in use: nobody opens it meanwhile.
+
+    Args:
+        state: The checkpoint location.
+        metadata: Whose it is.
+        place: Where state or source are now, for people.
+
+    Returns:
+        The number of the entry that ends it.
+    """
+    log = NumberedLog(
+        state,
+        file_log.PREFIX,
+        format_version=file_log.FORMAT_VERSION,
+        has_all=True,
+        is_packed=True,
+    )
+    while True:
+        latest = log.latest()
+        if latest > metadata.fence and log.header(latest).get("found_by") == "moved":
+            return latest
+        number = latest + 1
+        state.put(f"{file_log.PREFIX}/{FENCE}{number:020}", place.encode("ascii", "replace"))
+        crash_point("after-fence-mark")
+        header = {"files": 0, "bytes": 0, "found_by": "moved", "position": place}
+        if log.append(number, header):
+            crash_point("after-fence")
+            return number
+
 
 _FOLDERS: Final = (
     "_reports",

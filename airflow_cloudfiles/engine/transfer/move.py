@@ -32,8 +32,7 @@ from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same, require_conditional_put
-from airflow_cloudfiles.engine.transfer.contents import locked, parts_of, require_empty
-from airflow_cloudfiles.engine.transfer.fences import fence
+from airflow_cloudfiles.engine.transfer.contents import fence, locked, parts_of, require_empty
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -46,8 +46,7 @@ from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
-from airflow_cloudfiles.engine.transfer.contents import locked
-from airflow_cloudfiles.engine.transfer.fences import fence
+from airflow_cloudfiles.engine.transfer.contents import fence, locked
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry

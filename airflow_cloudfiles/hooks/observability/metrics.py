@@ -73,7 +73,7 @@ def emit_gauges(ti: Any, location: str, values: Mapping[str, float]) -> None:
         return
     try:
         _Emitter(ti, location).emit_gauges(values)
-    except Exception:  # noqa: BLE001 - as above
+    except Exception:  # noqa: BLE001 - whatever a receiver does, the rows are in the table
         _log.warning("The metrics of the task could not be emitted.", exc_info=True)
 
 

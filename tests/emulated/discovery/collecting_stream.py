@@ -9,7 +9,7 @@ import sys
 from contextlib import closing
 
 from airflow_cloudfiles.engine.discovery.event_log import collector
-from airflow_cloudfiles.engine.discovery.queues import heartbeat, notifications
+from airflow_cloudfiles.engine.discovery.queues import draining, notifications
 from airflow_cloudfiles.engine.discovery.queues.pubsub import PubSubQueue
 from airflow_cloudfiles.engine.discovery.queues.sqs import SqsQueue
 from airflow_cloudfiles.engine.intake.intake import Intake
@@ -25,7 +25,7 @@ def main(source: str, state: str, log: str, hidden_seconds: str) -> None:
         hidden_seconds
     )
     notifications.NotificationDiscovery.__init__.__kwdefaults__["renewal_seconds"] = (
-        int(hidden_seconds) / 4 or heartbeat.RENEWAL_SECONDS
+        int(hidden_seconds) / 4 or draining.RENEWAL_SECONDS
     )
     options = DiscoveryOptions(use_managed_file_events=True, file_events_location=log)
     opened = Intake.open(source=source, format="json", checkpoint_location=state, discovery=options)

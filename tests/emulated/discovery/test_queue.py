@@ -10,11 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_cloudfiles.engine.discovery.events.base import FileEvent
-from airflow_cloudfiles.engine.discovery.events.candidates import Candidates
+from airflow_cloudfiles.engine.discovery.events import Candidates, FileEvent
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.queues.base import Message, as_queue_error, open_queue
-from airflow_cloudfiles.engine.discovery.queues.heartbeat import Heartbeat
+from airflow_cloudfiles.engine.discovery.queues.draining import Heartbeat
 from airflow_cloudfiles.engine.errors import (
     OptionError,
     QueueAccessError,

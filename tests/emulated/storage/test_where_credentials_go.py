@@ -13,8 +13,7 @@ import pytest
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_table
-from airflow_cloudfiles.engine.discovery.events.base import FileEvent
-from airflow_cloudfiles.engine.discovery.events.candidates import Candidates
+from airflow_cloudfiles.engine.discovery.events import Candidates, FileEvent
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.queues import azure as events_azure
 from airflow_cloudfiles.engine.discovery.queues.azure import open_azure_queue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from airflow_cloudfiles.engine.formats.csv.tokens import Tokenizer
+from airflow_cloudfiles.engine.formats.csv.lines import Tokenizer
 from tests.support.formats.csv_files import columns, inferred, opened, options, reader, rows_of
 from tests.support.formats.numbers_law import OPTION
 

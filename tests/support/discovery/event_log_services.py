@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_cloudfiles.engine.discovery.event_log.collector import EventCollector
-from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
-from airflow_cloudfiles.engine.discovery.event_log.services import (
+from airflow_cloudfiles.engine.discovery.event_log.description import (
     list_event_log,
     set_up_event_log,
     tear_down_event_log,
 )
+from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
 from airflow_cloudfiles.engine.errors import OptionError
 
 if TYPE_CHECKING:

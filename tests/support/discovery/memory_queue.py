@@ -7,13 +7,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.discovery.events.base import FileEvent, Ignored, Poison
+from airflow_cloudfiles.engine.discovery.events import FileEvent, Ignored, Poison
 from airflow_cloudfiles.engine.discovery.queues.base import Message, WaitingMessages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_cloudfiles.engine.discovery.events.base import Parsed
+    from airflow_cloudfiles.engine.discovery.events import Parsed
 
 _MOST = 10
 

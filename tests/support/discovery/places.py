@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
-from airflow_cloudfiles.engine.discovery.queues.heartbeat import batched
+from airflow_cloudfiles.engine.discovery.queues.draining import batched
 from airflow_cloudfiles.engine.discovery.queues.notifications import (
     NotificationDiscovery,
     NotificationReport,

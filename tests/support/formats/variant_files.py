@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.formats.variant.encode import encode
+from airflow_cloudfiles.engine.formats.variant import encode
 from tests.support.formats.columnar_files import MemoryFile, parquet
 
 NOTHING = b"\x01\x00\x00"

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
+from airflow_cloudfiles.engine.formats.scalars import MISFIT
 from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml.infer import XmlInference
 from airflow_cloudfiles.engine.formats.xml.reader import XmlReader

@@ -19,7 +19,7 @@ import pytest
 
 from airflow_cloudfiles.engine.batches.run import Planned
 from airflow_cloudfiles.engine.batches.table_source import TableBatches, TableRange
-from airflow_cloudfiles.engine.delta.stream.offsets import backlog
+from airflow_cloudfiles.engine.delta.stream.commits import backlog
 from airflow_cloudfiles.engine.errors import (
     BlockedSchemaChangeError,
     CorruptedStateError,

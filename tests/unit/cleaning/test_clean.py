@@ -11,9 +11,14 @@ import pytest
 
 from airflow_cloudfiles.engine.cleaning import clean as clean_module
 from airflow_cloudfiles.engine.cleaning.clean import CleaningReport, clean
-from airflow_cloudfiles.engine.cleaning.one_file import FileCleaner, own_name
-from airflow_cloudfiles.engine.cleaning.record import KEY, encode_cleaned, read_cleaned
-from airflow_cloudfiles.engine.cleaning.record import Cleaned as Record
+from airflow_cloudfiles.engine.cleaning.one_file import (
+    KEY,
+    FileCleaner,
+    encode_cleaned,
+    own_name,
+    read_cleaned,
+)
+from airflow_cloudfiles.engine.cleaning.one_file import Cleaned as Record
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
 from airflow_cloudfiles.engine.files import FileEntry, Offset
 from airflow_cloudfiles.engine.state.packs import encode_entry

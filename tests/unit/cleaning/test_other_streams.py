@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.cleaning.record import read_cleaned
+from airflow_cloudfiles.engine.cleaning.one_file import read_cleaned
 from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
     LostBatchesError,

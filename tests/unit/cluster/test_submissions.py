@@ -15,9 +15,7 @@ import pytest
 import yaml
 
 from airflow_cloudfiles.engine.cluster.kubernetes import Kubernetes, to_yaml
-from airflow_cloudfiles.engine.cluster.standalone import Standalone
-from airflow_cloudfiles.engine.cluster.submission import SCRIPT, Submission
-from airflow_cloudfiles.engine.cluster.yarn import Yarn
+from airflow_cloudfiles.engine.cluster.submission import SCRIPT, Standalone, Submission, Yarn
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.launch import JobSpec, SparkSubmit
 from airflow_cloudfiles.engine.job.spark_command import spark_home

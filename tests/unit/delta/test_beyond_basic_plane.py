@@ -12,8 +12,7 @@ from deltalake import DeltaTable, QueryBuilder
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.optimize import optimize
 from airflow_cloudfiles.engine.delta.write.alter import add_column, rename_column
-from airflow_cloudfiles.engine.delta.write.log_commit import write_version
-from airflow_cloudfiles.engine.delta.write.unescaped import write_unescaped
+from airflow_cloudfiles.engine.delta.write.log_commit import write_unescaped, write_version
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from tests.support.delta_tables import (
     HandMadeTable,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_cloudfiles.engine.discovery.events.base import (
+from airflow_cloudfiles.engine.discovery.events import (
     MAX_BODY_BYTES,
     FileEvent,
     Ignored,

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_cloudfiles.engine.discovery.inventory import data_files, progress, reading
-from airflow_cloudfiles.engine.discovery.inventory.progress import load_progress
+from airflow_cloudfiles.engine.discovery.inventory import base, data_files, reading
+from airflow_cloudfiles.engine.discovery.inventory.base import load_progress
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.discovery.listing.state import load_state, save_state
 from airflow_cloudfiles.engine.errors import InventoryError, ListingError, OptionError
@@ -541,7 +541,7 @@ def test_other_filters_read_the_report_from_its_start(place, monkeypatch):
 def test_damaged_progress_is_passed_over(place, caplog):
     place.put("a.json")
     place.report()
-    place.state.put(progress.KEY, b"{}")
+    place.state.put(base.KEY, b"{}")
     place.discover()
     assert place.recorded() == ["a.json"]
     assert "cannot be read" in caplog.text

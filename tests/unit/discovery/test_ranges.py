@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.listing import ranges as ranges_module
-from airflow_cloudfiles.engine.discovery.listing.cutting import above, behind, midpoint
-from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange
+from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange, above, behind, midpoint
 from airflow_cloudfiles.engine.discovery.listing.ranges import Readers
 from airflow_cloudfiles.engine.errors import ListingError
 from airflow_cloudfiles.engine.files import START

@@ -26,8 +26,7 @@ from airflow_cloudfiles.engine.iceberg.commit import (
     ready_table,
 )
 from airflow_cloudfiles.engine.iceberg.data_files import IcebergFileWriter
-from airflow_cloudfiles.engine.iceberg.partitions import Partitioner, new_spec, parse
-from airflow_cloudfiles.engine.iceberg.schema import new_schema
+from airflow_cloudfiles.engine.iceberg.schema import Partitioner, new_schema, new_spec, parse
 from tests.support.iceberg_tables import LocalCatalog, read_with_duckdb
 from tests.support.laws import examples
 

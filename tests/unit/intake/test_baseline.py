@@ -12,8 +12,8 @@ import pytest
 
 from airflow_cloudfiles.engine.errors import ListingError
 from airflow_cloudfiles.engine.files import START, FileEntry
-from airflow_cloudfiles.engine.intake.baseline import MARGIN_SECONDS, Baseline
 from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.intake.recorder import MARGIN_SECONDS, Baseline
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata

@@ -16,26 +16,31 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.cleaning.record import Cleaned, Due, read_cleaned, write_cleaned
-from airflow_cloudfiles.engine.discovery.event_log.position import EventPosition, save_position
+from airflow_cloudfiles.engine.cleaning.one_file import Cleaned, Due, read_cleaned, write_cleaned
+from airflow_cloudfiles.engine.discovery.event_log.reading import EventPosition, save_position
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
-from airflow_cloudfiles.engine.discovery.inventory.progress import ReportProgress, save_progress
+from airflow_cloudfiles.engine.discovery.inventory.base import ReportProgress, save_progress
 from airflow_cloudfiles.engine.discovery.listing import state as listing
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange
 from airflow_cloudfiles.engine.discovery.listing.state import HYPOTHESES, TrackRecord
-from airflow_cloudfiles.engine.discovery.settling.waiting import UnsettledFile, keep_waiting
+from airflow_cloudfiles.engine.discovery.settling import UnsettledFile, keep_waiting
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.files import FileEntry, Offset, ReadLimit
-from airflow_cloudfiles.engine.intake.cloud_files_state import cloud_files_state
+from airflow_cloudfiles.engine.intake.file_state_columns import cloud_files_state
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
 from airflow_cloudfiles.engine.intake.silence import LastArrival, note_notified, was_notified
-from airflow_cloudfiles.engine.job.connect import left_runs
+from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.ledger.changed import Change, claim_change, note_change, note_read
+from airflow_cloudfiles.engine.ledger.changed import (
+    Change,
+    claim_change,
+    note_change,
+    note_overwritten,
+    note_read,
+)
 from airflow_cloudfiles.engine.ledger.opening import mark_head
-from airflow_cloudfiles.engine.ledger.overwritten import note_overwritten
 from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED_CHANGES
 from airflow_cloudfiles.engine.ledger.packed_changes import PackedNote, encode_notes
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
@@ -49,7 +54,7 @@ from airflow_cloudfiles.engine.schema.proposals import (
     waiting_proposal,
 )
 from airflow_cloudfiles.engine.state import run_history
-from airflow_cloudfiles.engine.state.archived import (
+from airflow_cloudfiles.engine.state.batch_states import (
     CleanedFiles,
     CleaningHistory,
     read_archived,
@@ -212,8 +217,8 @@ def _note_runs(state: MemoryStore, source: Source) -> None:
     state.put(spec.spec_key, spec.sealed())
     state.put(spec.report_key, seal({"outcome": "succeeded", "files": 1}))
     query = LeftQuery(user_id="u", session_id="s", server_session_id="e", query_id="q", run_id="r")
-    run = left_runs.LeftRun(run_id="r", before=0, last_entry=1, started="2026-01-01", query=query)
-    left_runs.write_run(state, run)
+    run = left_query.LeftRun(run_id="r", before=0, last_entry=1, started="2026-01-01", query=query)
+    left_query.write_run(state, run)
     state.put("_source/run.lock", b'{"pid": 1, "host": "h", "since": "2026"}\n')
 
 
@@ -267,8 +272,8 @@ def ask(state: MemoryStore, source: Source, options: DiscoveryOptions) -> dict[s
         "table": [(row["path"], row["status"], row["batch_id"]) for row in table],
         "spec": run_history.newest_ingest(state),
         "report": run_history.read_report(state, "r"),
-        "left run": left_runs.read_run(state, "r"),
-        "left query": left_runs.newest_query(state),
+        "left run": left_query.read_run(state, "r"),
+        "left query": left_query.newest_query(state),
         "runs": [row["run_id"] for row in table],
     }
 

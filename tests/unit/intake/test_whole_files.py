@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import airflow_cloudfiles
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT, WAITING_POINTS
-from airflow_cloudfiles.engine.discovery.settling.waiting import PREFIX, load_waiting
+from airflow_cloudfiles.engine.discovery.settling import PREFIX, load_waiting
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import START, FileEntry
 from airflow_cloudfiles.engine.intake.intake import Intake

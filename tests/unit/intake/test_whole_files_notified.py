@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from airflow_cloudfiles.engine.discovery.events.base import FileEvent
+from airflow_cloudfiles.engine.discovery import settling
+from airflow_cloudfiles.engine.discovery.events import FileEvent
 from airflow_cloudfiles.engine.discovery.queues.base import Message, WaitingMessages
-from airflow_cloudfiles.engine.discovery.settling import settling
-from airflow_cloudfiles.engine.discovery.settling.waiting import PREFIX
+from airflow_cloudfiles.engine.discovery.settling import PREFIX
 from airflow_cloudfiles.engine.errors import StateUnreachableError
 from airflow_cloudfiles.engine.intake.intake import Intake
 from tests.unit.intake.test_whole_files import MINUTE, Stream

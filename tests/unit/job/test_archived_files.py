@@ -12,9 +12,9 @@ import pytest
 
 from airflow_cloudfiles import cloud_files_state
 from airflow_cloudfiles.engine.files import FileEntry, Offset
-from airflow_cloudfiles.engine.job.cleaning.command import clean_source
-from airflow_cloudfiles.engine.state import archived
-from airflow_cloudfiles.engine.state.archived import (
+from airflow_cloudfiles.engine.job.cleaning import clean_source
+from airflow_cloudfiles.engine.state import batch_states
+from airflow_cloudfiles.engine.state.batch_states import (
     KEY,
     NOTHING,
     CleanedFiles,
@@ -134,8 +134,8 @@ def test_a_file_that_had_to_wait_is_archived_when_it_is_cleaned() -> None:
 
 
 def test_it_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archived, "MAX_MARKS", 8)
-    monkeypatch.setattr(archived, "MAX_NAMED", 3)
+    monkeypatch.setattr(batch_states, "MAX_MARKS", 8)
+    monkeypatch.setattr(batch_states, "MAX_NAMED", 3)
     found: CleaningHistory = NOTHING
     for number in range(1, 100):
         found = found.after(mark(number, mode="DELETE" if number < 50 else "MOVE"), {}, [])

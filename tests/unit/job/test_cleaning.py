@@ -19,10 +19,9 @@ from airflow_cloudfiles.engine.errors import (
     StateError,
     StateLockedError,
 )
+from airflow_cloudfiles.engine.job import cleaning
 from airflow_cloudfiles.engine.job import run as job
-from airflow_cloudfiles.engine.job.cleaning import after_run
-from airflow_cloudfiles.engine.job.cleaning.after_run import clean_after_run, task_of
-from airflow_cloudfiles.engine.job.cleaning.command import clean_source
+from airflow_cloudfiles.engine.job.cleaning import clean_after_run, clean_source, task_of
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -214,7 +213,7 @@ def test_a_run_is_not_failed_by_its_cleaning(
     def failing(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(after_run, "clean", failing)
+    monkeypatch.setattr(cleaning, "clean", failing)
     report = stream.clean_after_run()
     assert report["warnings"][1] == f"The source was not cleaned to the end: {error}"
     assert report["cleaning"]["is_complete"] is False

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_cloudfiles.engine.errors import OptionError, UnknownFieldException
 from airflow_cloudfiles.engine.promotion.promote import Promotion, promote
-from airflow_cloudfiles.engine.reading.file_metadata import file_path
+from airflow_cloudfiles.engine.reading.file_columns import file_path
 from tests.support.ingested import Ingested
 
 COLUMNS = "cloudFiles.metadataColumns"

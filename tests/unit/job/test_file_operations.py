@@ -16,7 +16,7 @@ import pytest
 
 from airflow_cloudfiles import cloud_files_state, operate_on_files
 from airflow_cloudfiles.engine.cleaning.clean import Clock, due_files
-from airflow_cloudfiles.engine.cleaning.record import Cleaned
+from airflow_cloudfiles.engine.cleaning.one_file import Cleaned
 from airflow_cloudfiles.engine.crashpoints import (
     CRASH_AT,
     FILE_OPERATION_POINTS,
@@ -51,9 +51,7 @@ from tests.support.laws import some
 from tests.support.operated import ODD, asked, started, told
 
 _FORKED = multiprocessing.get_context("forkserver")
-_FORKED.set_forkserver_preload(
-    ["tests.support.ingested", "airflow_cloudfiles.engine.job.files.operate"]
-)
+_FORKED.set_forkserver_preload(["tests.support.ingested", "airflow_cloudfiles.engine.job.files"])
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from airflow_cloudfiles.engine.job import jvm, jvm_archive
-from airflow_cloudfiles.engine.job.jvm_archive import ClassArchive
+from airflow_cloudfiles.engine.job import jvm
+from airflow_cloudfiles.engine.job.jvm import ClassArchive
 from tests.support.waiting import until
 
 COMMAND = ["/usr/bin/java", "-cp", "jars/*", "Main"]
@@ -174,7 +174,7 @@ def test_a_jvm_that_no_run_has_used_leaves_the_archive_to_the_next(tmp_path: Pat
 def test_an_archive_that_is_too_large_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jvm_archive, "MAX_BYTES", 99)
+    monkeypatch.setattr(jvm, "MAX_BYTES", 99)
     for _ in range(4):
         assert not _uses(_run(tmp_path))
     assert list(tmp_path.glob("*.jsa")) == []

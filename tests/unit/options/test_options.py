@@ -10,8 +10,7 @@ from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError, Un
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS
-from airflow_cloudfiles.engine.options.refusals import REFUSED
-from airflow_cloudfiles.engine.options.values import parse_interval, parse_size, parse_time
+from airflow_cloudfiles.engine.options.values import REFUSED, parse_interval, parse_size, parse_time
 
 JSON = {"cloudFiles.format": "json", "path": "/in"}
 

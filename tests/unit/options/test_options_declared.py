@@ -15,9 +15,8 @@ from airflow_cloudfiles.engine.options.cloud_files import (
 )
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS
-from airflow_cloudfiles.engine.options.refusals import REFUSED
 from airflow_cloudfiles.engine.options.sink import OF_SINK, SinkOptions
-from airflow_cloudfiles.engine.options.values import boolean, positive, text
+from airflow_cloudfiles.engine.options.values import REFUSED, boolean, positive, text
 
 CLASSES = (*GROUPS, *FORMATS.values(), SinkOptions)
 

@@ -14,17 +14,20 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_cloudfiles.engine.errors import StateError, TargetNotDeltaError
-from airflow_cloudfiles.engine.intake.file_query import FileQuery
-from airflow_cloudfiles.engine.overview import newest_files as newest_files_module
-from airflow_cloudfiles.engine.overview.newest_files import MOST_ENTRIES, newest_files
+from airflow_cloudfiles.engine.intake.file_states import FileQuery
+from airflow_cloudfiles.engine.overview import runs as newest_files_module
 from airflow_cloudfiles.engine.overview.rescued import (
     MOST_BYTES,
     MOST_ROWS,
     RESCUED_DATA,
     rescued_fields,
 )
-from airflow_cloudfiles.engine.overview.runs import newest_runs
-from airflow_cloudfiles.engine.overview.stream import stream_overview
+from airflow_cloudfiles.engine.overview.runs import (
+    MOST_ENTRIES,
+    newest_files,
+    newest_runs,
+    stream_overview,
+)
 from airflow_cloudfiles.engine.state.run_history import encode_report
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.local import LocalStore

@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.errors import (
     StateError,
     TargetNotDeltaError,
 )
-from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
+from airflow_cloudfiles.engine.formats.scalars import MISFIT
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.promotion.promote import promote
 from airflow_cloudfiles.engine.promotion.values import Converter, _converters, reading_options

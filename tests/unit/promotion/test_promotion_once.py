@@ -24,8 +24,7 @@ from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.promotion import backfill
 from airflow_cloudfiles.engine.promotion import promote as promotion
-from airflow_cloudfiles.engine.promotion.batches import PromotedField, Promoter
-from airflow_cloudfiles.engine.promotion.columns import with_column
+from airflow_cloudfiles.engine.promotion.batches import PromotedField, Promoter, with_column
 from airflow_cloudfiles.engine.promotion.values import reading_options
 from airflow_cloudfiles.engine.schema.ddl import parse_columns, parse_schema
 from airflow_cloudfiles.engine.types import to_arrow

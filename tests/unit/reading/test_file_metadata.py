@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.reading import splits
-from airflow_cloudfiles.engine.reading.file_metadata import file_path, metadata_values
+from airflow_cloudfiles.engine.reading.file_columns import file_path, metadata_values
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.log import SchemaLog

@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.errors import FileChangedError, FileMissingError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
-from airflow_cloudfiles.engine.ledger.overwritten import PREFIX, note_overwritten
+from airflow_cloudfiles.engine.ledger.changed import OVERWRITTEN, note_overwritten
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange
@@ -79,7 +79,8 @@ class Overwritten(Stream):
 
     def notes(self) -> list[str]:
         return [
-            each.path for each in open_store(str(self.options.checkpoint_location)).list(PREFIX)
+            each.path
+            for each in open_store(str(self.options.checkpoint_location)).list(OVERWRITTEN)
         ]
 
 
@@ -250,7 +251,7 @@ def test_a_note_is_enough_for_a_discovery_that_does_not_see_the_file(tmp_path: P
     listing = DirectoryListing(source, wanted)
     assert record_overwritten(state, source, wanted, recorder, listing) == 1
     assert [file.size for file in files.read(1).files] == [2]
-    assert list(state.list(PREFIX)) == []
+    assert list(state.list(OVERWRITTEN)) == []
     note_overwritten(state, found)  # by a task that was slow
     assert record_overwritten(state, source, wanted, recorder, listing) == 0
     assert files.latest() == 1

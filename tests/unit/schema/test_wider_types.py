@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
-from airflow_cloudfiles.engine.schema.wider_types import WiderTypes
+from airflow_cloudfiles.engine.schema.widening import WiderTypes
 
 FILE = "file:///landing/7.json"
 

@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.errors import (
     UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.job.counts import summary
-from airflow_cloudfiles.engine.job.files.operate import operate_on_files
+from airflow_cloudfiles.engine.job.files import operate_on_files
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOptions, TaskSinkOptions
 from airflow_cloudfiles.engine.options.table_stream import check_names

@@ -25,8 +25,14 @@ from airflow_cloudfiles.engine.state.metadata_format import StreamMetadata, enco
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.transfer import archived
-from airflow_cloudfiles.engine.transfer.archive import KIND, MANIFEST, StateArchive, write_archive
-from airflow_cloudfiles.engine.transfer.archived import export_state, import_state
+from airflow_cloudfiles.engine.transfer.archived import (
+    KIND,
+    MANIFEST,
+    StateArchive,
+    export_state,
+    import_state,
+    write_archive,
+)
 from tests.support.transferred import Stream, killed
 
 BOTH = ["2026/a.json", "2026/b.json"]

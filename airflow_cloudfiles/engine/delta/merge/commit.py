@@ -41,12 +41,6 @@ from airflow_cloudfiles.engine.delta.lineage import (
     transaction_version,
 )
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.merge.found_again import (
-    COUNTS,
-    counts_of,
-    find_again,
-    sync_data_files,
-)
 from airflow_cloudfiles.engine.delta.merge.misread import (
     names_in,
     refuse_change,
@@ -58,10 +52,15 @@ from airflow_cloudfiles.engine.delta.merge.source_rows import SourceRows, shapes
 from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.delta.predicates import sql_literal, sql_name
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
+from airflow_cloudfiles.engine.delta.sink_state import (
+    COUNTS,
+    counts_of,
+    find_again,
+    sync_data_files,
+)
 from airflow_cloudfiles.engine.delta.write.creation import PLAIN_TABLE, NewTable
 from airflow_cloudfiles.engine.delta.write.evolve import Evolution, layout_for
-from airflow_cloudfiles.engine.delta.write.log_commit import retried
-from airflow_cloudfiles.engine.delta.write.unescaped import write_unescaped
+from airflow_cloudfiles.engine.delta.write.log_commit import retried, write_unescaped
 from airflow_cloudfiles.engine.errors import CloudFilesError
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from airflow_cloudfiles.engine.delta.read.columns import delta_schema, rows_colu
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.delta.write.rows import require_texts, require_values
 from airflow_cloudfiles.engine.errors import SinkError
-from airflow_cloudfiles.engine.formats.columnar.nested import with_inner
+from airflow_cloudfiles.engine.formats.columnar.types import with_inner
 from airflow_cloudfiles.engine.messages import counted, cut, plural
 
 

@@ -34,7 +34,7 @@ from deltalake import DeltaTable, Field, Schema
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
-from airflow_cloudfiles.engine.formats.columnar import nested
+from airflow_cloudfiles.engine.formats.columnar import types
 from airflow_cloudfiles.engine.formats.columnar.types import holds_variant, is_list
 from airflow_cloudfiles.engine.messages import few
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
@@ -286,7 +286,7 @@ class ColumnReader:
         wanted = arrow_type(kind)
         if isinstance(kind, VariantType):
             return as_read(array, pa.field(path, VARIANT), self.target)
-        array = nested.plain(array)
+        array = types.plain(array)
         found = array.type
         if isinstance(kind, NullType) or pa.types.is_null(found):
             # Parquet, too, has columns that never had a value.
@@ -302,10 +302,10 @@ class ColumnReader:
     def _list(
         self, array: pa.Array, own: pa.DataType | None, kind: ArrayType, path: str
     ) -> pa.Array:
-        array = nested.listed(array)
+        array = types.listed(array)
         inside = own.value_type if own is not None and is_list(own) else None
         inner = self._values(array.values, inside, kind.elementType, f"{path}.element")
-        return nested.with_inner(array, arrow_type(kind), inner)
+        return types.with_inner(array, arrow_type(kind), inner)
 
     def _map(self, array: pa.Array, own: pa.DataType | None, kind: MapType, path: str) -> pa.Array:
         key = item = None
@@ -317,7 +317,7 @@ class ColumnReader:
         ]
         wanted = arrow_type(kind)
         fields = [wanted.key_field, wanted.item_field]
-        return nested.with_inner(array, wanted, pa.StructArray.from_arrays(pairs, fields=fields))
+        return types.with_inner(array, wanted, pa.StructArray.from_arrays(pairs, fields=fields))
 
     def _struct(
         self, array: pa.Array, own: pa.DataType | None, kind: StructType, path: str

@@ -45,7 +45,7 @@ from airflow_cloudfiles.engine.formats.datetimes import default_format
 from airflow_cloudfiles.engine.formats.parquet.file import ParquetFile
 from airflow_cloudfiles.engine.formats.parquet.rows import RecordTooLargeError
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
+from airflow_cloudfiles.engine.options.formats.columnar import ParquetOptions
 from airflow_cloudfiles.engine.reading.opened import StoreFile
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.types import to_arrow

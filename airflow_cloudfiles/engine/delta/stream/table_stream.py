@@ -31,15 +31,16 @@ from airflow_cloudfiles.engine.delta.read.actions import AddFile
 from airflow_cloudfiles.engine.delta.read.log import decoded
 from airflow_cloudfiles.engine.delta.read.snapshot import Snapshot, TableLog
 from airflow_cloudfiles.engine.delta.read.table_state import TableColumns, TableState
-from airflow_cloudfiles.engine.delta.stream.commits import Commit, TableCommits
-from airflow_cloudfiles.engine.delta.stream.evolution import QueryPlace, evolution_of
-from airflow_cloudfiles.engine.delta.stream.offsets import (
+from airflow_cloudfiles.engine.delta.stream.commits import (
     BEGIN,
     CHANGE,
     NOWHERE,
+    Commit,
+    TableCommits,
     TableOffset,
     check_order,
 )
+from airflow_cloudfiles.engine.delta.stream.evolution import QueryPlace, evolution_of
 from airflow_cloudfiles.engine.delta.stream.tracking import (
     LATEST,
     StreamDefinition,

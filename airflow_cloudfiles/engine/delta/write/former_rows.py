@@ -50,7 +50,7 @@ from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.opening import root_of
 from airflow_cloudfiles.engine.messages import counted, few
 from airflow_cloudfiles.engine.names import dotted
-from airflow_cloudfiles.engine.reading.file_metadata import file_path
+from airflow_cloudfiles.engine.reading.file_columns import file_path
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.state.plan_log import PREFIX as PLANS

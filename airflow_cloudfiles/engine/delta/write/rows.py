@@ -50,7 +50,7 @@ from airflow_cloudfiles.engine.delta.write.layout import (
     plain_layout,
 )
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
-from airflow_cloudfiles.engine.formats.columnar.nested import with_inner
+from airflow_cloudfiles.engine.formats.columnar.types import with_inner
 from airflow_cloudfiles.engine.messages import counted, cut, plural
 from airflow_cloudfiles.engine.spark_types import VariantType
 

@@ -11,6 +11,11 @@ lease, one at a time:
 A kill before step 3 leaves messages whose events are in the log, or not. They are delivered again,
 and an event that is in the log twice is one file to each stream. So is nothing wrong when two hold
 the lease, because one of them was away for long: the log is put-if-absent.
+
+What has come into an event log since somebody looked last?
+
+For a watcher of many folders: one check drains the queue, unless that was done just now, and reads
+the new entries once. Which of them are of a folder is then counted in memory.
 """
 
 from __future__ import annotations
@@ -18,12 +23,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.discovery.event_log.entries import LoggedEvent, distinct
+from airflow_cloudfiles.engine.discovery.event_log.log import (
+    EventLog,
+    EventsGoneError,
+    LoggedEvent,
+    distinct,
+)
 from airflow_cloudfiles.engine.discovery.event_log.retention import is_due, tidy
 from airflow_cloudfiles.engine.discovery.queues.base import open_queue
 from airflow_cloudfiles.engine.discovery.queues.notifications import (
@@ -33,12 +43,12 @@ from airflow_cloudfiles.engine.discovery.queues.notifications import (
 from airflow_cloudfiles.engine.errors import StateError, StateLockedError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
-from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS, Moment, now_us
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.event_log.log import EventLog, Look
-    from airflow_cloudfiles.engine.discovery.events.candidates import AnnouncedFile
+    from airflow_cloudfiles.engine.discovery.event_log.log import Look
+    from airflow_cloudfiles.engine.discovery.events import AnnouncedFile
     from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -246,3 +256,87 @@ def collect_on(
             stop.wait(poll_seconds)
     finally:
         collector.end()
+
+
+MOST_ENTRIES = 100
+"""How many entries one check reads: about a hundred thousand events at most."""
+
+
+class Arrived(NamedTuple):
+    """A file that an entry of the log announces.
+
+    Attributes:
+        entry: The number of the entry.
+        path: Of the file, below the source of the log.
+        size: In bytes.
+    """
+
+    entry: int
+    path: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogCheck:
+    """What one check has found.
+
+    Attributes:
+        log: The id of the log.
+        source: URI of what the log is of.
+        start: The first entry that was read.
+        end: The entry to read next.
+        arrived: The files of the entries in between.
+        is_gone: Whether entries before `end` are not kept any more, so that some may be missing.
+    """
+
+    log: str
+    source: str
+    start: int
+    end: int
+    arrived: tuple[Arrived, ...]
+    is_gone: bool = False
+
+    def below(self, folder: str) -> Iterable[Arrived]:
+        """The files of a folder.
+
+        Args:
+            folder: Path or URI, as a stream has it; what is not of this bucket has none.
+        """
+        root, place = f"{self.source}/", f"{normalize_uri(folder).rstrip('/')}/"
+        if root.startswith(place):
+            return self.arrived
+        if not place.startswith(root):
+            return ()
+        prefix = place.removeprefix(root)
+        return (each for each in self.arrived if each.path.startswith(prefix))
+
+
+def check_log(
+    location: str, start: int | None, access: Access | None = None, *, end: int | None = None
+) -> LogCheck:
+    """Drain the queue, unless that was done just now, and read what is new.
+
+    Args:
+        location: Of the log.
+        start: The entry to read first; `None` reads nothing and gives the end of the log.
+        access: How log, queue and bucket are reached.
+        end: The entry to read no more; `None` for all, of which `MOST_ENTRIES` are read at a time.
+
+    Raises:
+        CloudFilesError: The queue cannot be drained, or the log cannot be read.
+    """
+    log = EventLog.open(location, access)
+    place = log.hint() if start is None else start
+    _, seen = collect_unless_fresh(log, EventCollector(log, access), place)
+    first = seen.end if start is None or start > seen.end else start
+    last = min(seen.end, first + MOST_ENTRIES, seen.end if end is None else end)
+    described = log.description
+    try:
+        arrived = tuple(
+            Arrived(number, each.path, each.size)
+            for number in range(first, last)
+            for each in log.read(number)
+        )
+    except EventsGoneError:
+        return LogCheck(described.id, described.source, seen.end, seen.end, (), is_gone=True)
+    return LogCheck(described.id, described.source, first, last, arrived)

@@ -27,16 +27,19 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.discovery.inventory.base import Report, Source, refused, settled_us
-from airflow_cloudfiles.engine.discovery.inventory.data_files import DataFiles
-from airflow_cloudfiles.engine.discovery.inventory.newest import bucket_of, newest_report
-from airflow_cloudfiles.engine.discovery.inventory.progress import (
+from airflow_cloudfiles.engine.discovery.inventory.base import (
     FileRead,
     FoundBy,
+    Report,
     ReportProgress,
+    Source,
     load_progress,
+    refused,
     save_progress,
+    settled_us,
 )
+from airflow_cloudfiles.engine.discovery.inventory.data_files import DataFiles
+from airflow_cloudfiles.engine.discovery.inventory.newest import bucket_of, newest_report
 from airflow_cloudfiles.engine.discovery.listing.ranges import not_listed
 from airflow_cloudfiles.engine.discovery.listing.state import load_state, save_state
 from airflow_cloudfiles.engine.files import printable_path

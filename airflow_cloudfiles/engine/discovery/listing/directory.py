@@ -20,8 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.discovery.filters import is_hidden
-from airflow_cloudfiles.engine.discovery.listing.cutting import check_order
-from airflow_cloudfiles.engine.discovery.listing.edges import KeyOrder, KeyRange
+from airflow_cloudfiles.engine.discovery.listing.edges import KeyOrder, KeyRange, check_order
 from airflow_cloudfiles.engine.discovery.listing.ranges import Readers, not_listed, order_of
 from airflow_cloudfiles.engine.discovery.listing.run import (
     PROGRESS_SECONDS,

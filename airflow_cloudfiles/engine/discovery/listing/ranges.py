@@ -19,8 +19,12 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_cloudfiles.engine.discovery.listing.cutting import Middle, check_order
-from airflow_cloudfiles.engine.discovery.listing.edges import KeyOrder, KeyRange
+from airflow_cloudfiles.engine.discovery.listing.edges import (
+    KeyOrder,
+    KeyRange,
+    Middle,
+    check_order,
+)
 from airflow_cloudfiles.engine.errors import (
     ListingError,
     SourceAccessError,

@@ -38,7 +38,7 @@ from azure.core.exceptions import (
 from azure.core.exceptions import ServiceResponseError as NoAnswerError
 from azure.storage.queue import QueueClient
 
-from airflow_cloudfiles.engine.discovery.events.base import (
+from airflow_cloudfiles.engine.discovery.events import (
     FileEvent,
     Ignored,
     NotUnderstoodError,
@@ -63,7 +63,7 @@ from airflow_cloudfiles.engine.storage.azure.client import (
     open_account,
 )
 from airflow_cloudfiles.engine.storage.azure.errors import is_identity_outage
-from airflow_cloudfiles.engine.storage.cloud_errors import NO_IDENTITY_NOW
+from airflow_cloudfiles.engine.storage.outage import NO_IDENTITY_NOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

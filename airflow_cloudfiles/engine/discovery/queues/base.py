@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.storage.extras import import_with_extra
 from airflow_cloudfiles.engine.storage.outage import is_transient
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.events.base import Parsed
+    from airflow_cloudfiles.engine.discovery.events import Parsed
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.storage.access import Access
 

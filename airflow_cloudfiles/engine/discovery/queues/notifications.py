@@ -25,11 +25,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.base import Recorder
-from airflow_cloudfiles.engine.discovery.events.base import FileEvent, Ignored, Poison, sample
-from airflow_cloudfiles.engine.discovery.events.candidates import (
+from airflow_cloudfiles.engine.discovery.events import (
     AnnouncedFile,
     Candidates,
+    FileEvent,
+    Ignored,
+    Poison,
     WantedFiles,
+    sample,
 )
 from airflow_cloudfiles.engine.discovery.queues.base import (
     Message,
@@ -37,10 +40,10 @@ from airflow_cloudfiles.engine.discovery.queues.base import (
     as_queue_error,
     open_queue,
 )
-from airflow_cloudfiles.engine.discovery.queues.draining import Drain
-from airflow_cloudfiles.engine.discovery.queues.heartbeat import (
+from airflow_cloudfiles.engine.discovery.queues.draining import (
     HIDDEN_SECONDS,
     RENEWAL_SECONDS,
+    Drain,
     Heartbeat,
     batched,
 )

@@ -43,7 +43,7 @@ from google.auth.transport.requests import AuthorizedSession
 from google.cloud.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports.grpc import SubscriberGrpcTransport
 
-from airflow_cloudfiles.engine.discovery.events.base import (
+from airflow_cloudfiles.engine.discovery.events import (
     FileEvent,
     NotUnderstoodError,
     Parsed,
@@ -58,7 +58,6 @@ from airflow_cloudfiles.engine.discovery.events.base import (
 from airflow_cloudfiles.engine.discovery.queues.base import Message, WaitingMessages, as_queue_error
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import GcpAccess, of_kind
-from airflow_cloudfiles.engine.storage.cloud_errors import DENIED
 from airflow_cloudfiles.engine.storage.flat_store import ClientPerProcess
 from airflow_cloudfiles.engine.storage.gcp.client import (
     SCOPE,
@@ -66,6 +65,7 @@ from airflow_cloudfiles.engine.storage.gcp.client import (
     is_identity_outage,
     key_file,
 )
+from airflow_cloudfiles.engine.storage.outage import DENIED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -34,7 +34,7 @@ from urllib.parse import unquote_plus
 import msgspec
 from botocore.exceptions import BotoCoreError, ClientError
 
-from airflow_cloudfiles.engine.discovery.events.base import (
+from airflow_cloudfiles.engine.discovery.events import (
     FileEvent,
     Ignored,
     NotUnderstoodError,

@@ -32,15 +32,20 @@ from airflow_cloudfiles.engine.formats.avro.container import AvroBlock, AvroDama
 from airflow_cloudfiles.engine.formats.avro.schema import KEY, VALUE, AvroNode, parse_schema
 from airflow_cloudfiles.engine.formats.base import validity
 from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar
-from airflow_cloudfiles.engine.formats.columnar.infer import ColumnarInference, add_new
-from airflow_cloudfiles.engine.formats.columnar.reader import Chunk, ColumnarFile, ColumnarReader
-from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
+from airflow_cloudfiles.engine.formats.columnar.reader import (
+    Chunk,
+    ColumnarFile,
+    ColumnarInference,
+    ColumnarReader,
+    add_new,
+)
+from airflow_cloudfiles.engine.options.formats.columnar import ParquetOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-    from airflow_cloudfiles.engine.options.formats.avro import AvroOptions
+    from airflow_cloudfiles.engine.options.formats.columnar import AvroOptions
 
 __all__ = ["AvroFile", "AvroInference", "AvroReader"]
 

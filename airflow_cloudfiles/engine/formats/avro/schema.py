@@ -28,7 +28,7 @@ from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_cloudfiles.engine.options.formats.avro import AvroOptions
+    from airflow_cloudfiles.engine.options.formats.columnar import AvroOptions
 
 MAX_DEPTH: Final = 100
 """A schema nested deeper is refused, as a column of that depth is in other formats."""

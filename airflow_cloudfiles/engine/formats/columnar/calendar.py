@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.formats.columnar import nested
+from airflow_cloudfiles.engine.formats.columnar import types
 from airflow_cloudfiles.engine.formats.columnar.types import is_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from airflow_cloudfiles.engine.formats.base import Int64s
-    from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions, RebaseMode
+    from airflow_cloudfiles.engine.options.formats.columnar import ParquetOptions, RebaseMode
 
 _VERSION: Final = b"org.apache.spark.version"
 _LEGACY_DATES: Final = b"org.apache.spark.legacyDateTime"
@@ -176,13 +176,13 @@ def changed(array: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array
         children = [changed(child, change) for child in array.flatten()]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=nulls)
     if pa.types.is_map(kind):
-        keys, items = (changed(child, change) for child in nested.entries(array))
-        offsets = pa.array(nested.offsets_of(array))
+        keys, items = (changed(child, change) for child in types.entries(array))
+        offsets = pa.array(types.offsets_of(array))
         return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=nulls)
     if is_list(kind):
-        array = nested.listed(array)
-        elements = changed(nested.elements(array), change)
+        array = types.listed(array)
+        elements = changed(types.elements(array), change)
         return pa.ListArray.from_arrays(
-            pa.array(nested.offsets_of(array)), elements, type=array.type, mask=nulls
+            pa.array(types.offsets_of(array)), elements, type=array.type, mask=nulls
         )
     return change(array)

@@ -21,9 +21,10 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from airflow_cloudfiles.engine.formats.base import Bools, Int32s, validity
-from airflow_cloudfiles.engine.formats.columnar import nested
 from airflow_cloudfiles.engine.formats.columnar import strings as json_strings
+from airflow_cloudfiles.engine.formats.columnar import types
 from airflow_cloudfiles.engine.formats.columnar.casts import Cast, Rule, find_rule, without
+from airflow_cloudfiles.engine.formats.columnar.strings import assemble
 from airflow_cloudfiles.engine.formats.columnar.types import (
     column_type,
     has_variant_parts,
@@ -32,7 +33,6 @@ from airflow_cloudfiles.engine.formats.columnar.types import (
     is_variant_unshredded,
     plain_type,
 )
-from airflow_cloudfiles.engine.formats.columnar.variant import assemble
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.types import (
     NO_ROOM,
@@ -104,11 +104,11 @@ class LeafFit:
 
     def fit(self, array: pa.Array) -> Cast:
         """See `Fit`."""
-        return self.rule(nested.plain(array))
+        return self.rule(types.plain(array))
 
     def rest(self, array: pa.Array) -> Strings:
         """See `Fit`."""
-        array = nested.plain(array)
+        array = types.plain(array)
         return json_strings.json_of(_only(array, self.rule(array)[1]))
 
 
@@ -138,7 +138,7 @@ class VariantFit:
 
     def fit(self, array: pa.Array) -> Cast:
         """See `Fit`."""
-        found = assemble(nested.plain(array))
+        found = assemble(types.plain(array))
         if not found.bad:
             return found.array(self.target), None
         bad = np.zeros(len(array), np.bool_)
@@ -147,7 +147,7 @@ class VariantFit:
 
     def rest(self, array: pa.Array) -> Strings:
         """See `Fit`: all of the parts, of which no one can tell what is wrong."""
-        array = nested.plain(array)
+        array = types.plain(array)
         bad = assemble(array).bad
         parts = json_strings.json_of_structs(array)
         return [text if row in bad else None for row, text in enumerate(parts)]
@@ -172,7 +172,7 @@ class StructFit:
 
     def fit(self, array: pa.Array) -> Cast:
         """See `Fit`."""
-        array = nested.plain(array)
+        array = types.plain(array)
         arrays, bads = self.fit_fields(array.flatten(), len(array))
         bads += [there(child) for child in self._strange(array.flatten())]
         valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
@@ -199,7 +199,7 @@ class StructFit:
 
     def rest(self, array: pa.Array) -> Strings:
         """See `Fit`."""
-        array = nested.plain(array)
+        array = types.plain(array)
         fields = array.flatten()
         columns = [
             (self.names[child[0]], child[1].rest(fields[child[0]]))
@@ -227,18 +227,18 @@ class ListFit:
 
     def fit(self, array: pa.Array) -> Cast:
         """See `Fit`."""
-        array = nested.listed(nested.plain(array))
-        offsets = nested.offsets_of(array)
-        found, bad = self.element.fit(nested.elements(array))
-        return nested.nest(self.target, array, found), _holders(offsets, bad)
+        array = types.listed(types.plain(array))
+        offsets = types.offsets_of(array)
+        found, bad = self.element.fit(types.elements(array))
+        return types.nest(self.target, array, found), _holders(offsets, bad)
 
     def rest(self, array: pa.Array) -> Strings:
         """See `Fit`."""
-        array = nested.listed(nested.plain(array))
-        found = self.element.rest(nested.elements(array))
+        array = types.listed(types.plain(array))
+        found = self.element.rest(types.elements(array))
         return [
             None if place is None else _list_text(found[place[0] : place[1]])
-            for place in nested.ranges(array)
+            for place in types.ranges(array)
         ]
 
 
@@ -252,9 +252,9 @@ class MapFit:
 
     def fit(self, array: pa.Array) -> Cast:
         """See `Fit`."""
-        array = nested.plain(array)
-        offsets = nested.offsets_of(array)
-        keys, values = nested.entries(array)
+        array = types.plain(array)
+        offsets = types.offsets_of(array)
+        keys, values = types.entries(array)
         key, bad_key = self.key.fit(keys)
         value, bad_value = self.value.fit(values)
         lost = any_of([_holders(offsets, bad_key), _holders(offsets, there(key, inverted=True))])
@@ -271,16 +271,16 @@ class MapFit:
         pairs = pa.StructArray.from_arrays(
             [key, value], fields=[self.target.key_field, self.target.item_field]
         )
-        return nested.nest(self.target, array, pairs), _holders(offsets, bad_value)
+        return types.nest(self.target, array, pairs), _holders(offsets, bad_value)
 
     def rest(self, array: pa.Array) -> Strings:
         """See `Fit`."""
-        array = nested.plain(array)
-        keys, values = nested.entries(array)
+        array = types.plain(array)
+        keys, values = types.entries(array)
         key_rest, value_rest = self.key.rest(keys), self.value.rest(values)
         names, whole = json_strings.json_of(keys), json_strings.json_of(array)
         found: Strings = []
-        for row, place in enumerate(nested.ranges(array)):
+        for row, place in enumerate(types.ranges(array)):
             entries = range(*place) if place else range(0)
             if any(key_rest[each] is not None or names[each] is None for each in entries):
                 found.append(whole[row])
@@ -430,7 +430,7 @@ class _Compiler:
 
 def there(array: pa.Array, *, inverted: bool = False) -> Bools | None:
     """Which values are there, or, inverted, null; `None` when none is."""
-    array = nested.plain(array)
+    array = types.plain(array)
     found: Bools = (array.is_null() if inverted else array.is_valid()).to_numpy(
         zero_copy_only=False
     )

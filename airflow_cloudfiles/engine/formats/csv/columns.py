@@ -22,10 +22,10 @@ import pyarrow.csv as arrow_csv
 from pyspark.sql.types import BinaryType, BooleanType, DataType, DoubleType, FloatType, StringType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
-from airflow_cloudfiles.engine.formats.csv.tokens import BLANKS
+from airflow_cloudfiles.engine.formats.csv.lines import BLANKS
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.record_policy import SPARK, NumberRule
-from airflow_cloudfiles.engine.formats.scalars.strings import (
+from airflow_cloudfiles.engine.formats.scalars import (
     Convert,
     to_boolean,
     to_exact_number,

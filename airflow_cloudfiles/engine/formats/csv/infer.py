@@ -38,20 +38,26 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.formats.csv.columns import CsvConverters, PlainReader, without
-from airflow_cloudfiles.engine.formats.csv.lines import ODD, SKIPPED, Records
+from airflow_cloudfiles.engine.formats.csv.lines import (
+    ODD,
+    SKIPPED,
+    MalformedRecordError,
+    Records,
+    Tokenizer,
+)
 from airflow_cloudfiles.engine.formats.csv.parts import FileParts
 from airflow_cloudfiles.engine.formats.csv.reader import has_header
-from airflow_cloudfiles.engine.formats.csv.tokens import MalformedRecordError, Tokenizer
-from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH
-from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast, data_of, only_has
-from airflow_cloudfiles.engine.formats.scalars.strings import (
+from airflow_cloudfiles.engine.formats.datetimes.default_format import ENGLISH
+from airflow_cloudfiles.engine.formats.scalars import (
     MISFIT,
+    Cast,
+    data_of,
     decimal_text,
     decimal_type,
     java_double,
+    only_has,
 )
-from airflow_cloudfiles.engine.formats.tables.inference import STRING, TableInference
-from airflow_cloudfiles.engine.formats.tables.reader import safe_names
+from airflow_cloudfiles.engine.formats.tables import STRING, TableInference, safe_names
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types
 
 if TYPE_CHECKING:

@@ -25,13 +25,15 @@ import numpy as np
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.formats.base import OpenedFile
 from airflow_cloudfiles.engine.formats.csv.lines import (
+    BLANKS,
     ODD,
     SKIPPED,
+    MalformedRecordError,
     PlainRecordFinder,
     Records,
     Splitter,
+    Tokenizer,
 )
-from airflow_cloudfiles.engine.formats.csv.tokens import BLANKS, MalformedRecordError, Tokenizer
 from airflow_cloudfiles.engine.formats.recognize import refuse_header
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 

@@ -23,19 +23,30 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS, UnknownFields, member, printable
+from airflow_cloudfiles.engine.formats.base import (
+    ENOUGH_RECORDS,
+    UnknownFields,
+    cut_sample,
+    member,
+    printable,
+)
 from airflow_cloudfiles.engine.formats.csv.columns import CsvConverters, PlainReader
-from airflow_cloudfiles.engine.formats.csv.lines import ODD, PLAIN, SKIPPED, Records
+from airflow_cloudfiles.engine.formats.csv.lines import (
+    ODD,
+    PLAIN,
+    SKIPPED,
+    MalformedRecordError,
+    Records,
+    Tokenizer,
+)
 from airflow_cloudfiles.engine.formats.csv.parts import FileParts
-from airflow_cloudfiles.engine.formats.csv.tokens import MalformedRecordError, Tokenizer
-from airflow_cloudfiles.engine.formats.new_fields import cut_sample
 from airflow_cloudfiles.engine.formats.record_policy import (
     MISFIT_REASON,
     NumberRule,
     RecordOutcomes,
 )
-from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast
-from airflow_cloudfiles.engine.formats.tables.reader import (
+from airflow_cloudfiles.engine.formats.scalars import Cast
+from airflow_cloudfiles.engine.formats.tables import (
     RescuedCells,
     TableReader,
     TabularColumns,
@@ -49,7 +60,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile, Positions
-    from airflow_cloudfiles.engine.formats.tables.reader import RowRules
+    from airflow_cloudfiles.engine.formats.tables import RowRules
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 

@@ -24,10 +24,10 @@ from typing import Final
 from airflow_cloudfiles.engine.formats.datetimes import default_format
 from airflow_cloudfiles.engine.formats.datetimes.default_format import (
     ZONE_NAME,
+    Locale,
     find_zone,
     offset_of,
 )
-from airflow_cloudfiles.engine.formats.datetimes.names import Locale
 
 _WEEK_BASED: Final = frozenset("YWwuec")
 _NOT_PARSED: Final = frozenset("ABnNpEFqQg")

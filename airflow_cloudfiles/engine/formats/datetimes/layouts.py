@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from airflow_cloudfiles.engine.formats.base import Bools, Bytes, Int64s
-from airflow_cloudfiles.engine.formats.datetimes.default_format import offset_of
+from airflow_cloudfiles.engine.formats.datetimes.default_format import Locale, offset_of
 from airflow_cloudfiles.engine.formats.datetimes.java import (
     Letters,
     Literal,
@@ -26,7 +26,6 @@ from airflow_cloudfiles.engine.formats.datetimes.java import (
     Section,
     split_pattern,
 )
-from airflow_cloudfiles.engine.formats.datetimes.names import Locale
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,7 +19,13 @@ import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.formats.datetimes import default_format
-from airflow_cloudfiles.engine.formats.datetimes.default_format import find_zone, offset_of
+from airflow_cloudfiles.engine.formats.datetimes.default_format import (
+    ENGLISH,
+    Locale,
+    find_locale,
+    find_zone,
+    offset_of,
+)
 from airflow_cloudfiles.engine.formats.datetimes.java import (
     Pattern,
     PatternError,
@@ -28,7 +34,6 @@ from airflow_cloudfiles.engine.formats.datetimes.java import (
     offset_of_text,
 )
 from airflow_cloudfiles.engine.formats.datetimes.layouts import DateLayouts
-from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale, find_locale
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -32,19 +32,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.formats.excel.cells import CellKind
-from airflow_cloudfiles.engine.formats.excel.converters import CellConverters, kept_digits
+from airflow_cloudfiles.engine.formats.excel.cells import CellConverters, CellKind, kept_digits
 from airflow_cloudfiles.engine.formats.excel.workbook import names_of, tables
 from airflow_cloudfiles.engine.formats.record_policy import SPARK
-from airflow_cloudfiles.engine.formats.scalars.strings import decimal_type
-from airflow_cloudfiles.engine.formats.tables.inference import STRING, TableInference
+from airflow_cloudfiles.engine.formats.scalars import decimal_type
+from airflow_cloudfiles.engine.formats.tables import STRING, TableInference
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile
-    from airflow_cloudfiles.engine.formats.excel.rows import SheetRows, Table
+    from airflow_cloudfiles.engine.formats.excel.workbook import SheetRows, Table
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 

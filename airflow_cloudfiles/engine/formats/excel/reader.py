@@ -19,19 +19,18 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.formats.base import UnknownFields
+from airflow_cloudfiles.engine.formats.base import UnknownFields, cut_sample
 from airflow_cloudfiles.engine.formats.columnar.reader import content_of
-from airflow_cloudfiles.engine.formats.excel.cells import CellKind
-from airflow_cloudfiles.engine.formats.excel.converters import CellConverters
+from airflow_cloudfiles.engine.formats.excel.cells import CellConverters, CellKind
 from airflow_cloudfiles.engine.formats.excel.workbook import FORMAT, names_of, open_workbook, tables
-from airflow_cloudfiles.engine.formats.fixed_columns import SHEETS, FixedColumnsReader
-from airflow_cloudfiles.engine.formats.new_fields import cut_sample
 from airflow_cloudfiles.engine.formats.record_policy import (
     MISFIT_REASON,
+    SHEETS,
+    FixedColumnsReader,
     NumberRule,
     RecordOutcomes,
 )
-from airflow_cloudfiles.engine.formats.tables.reader import RescuedCells, TableReader
+from airflow_cloudfiles.engine.formats.tables import RescuedCells, TableReader
 from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -41,9 +40,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile, Positions
-    from airflow_cloudfiles.engine.formats.excel.converters import CellCast
-    from airflow_cloudfiles.engine.formats.excel.rows import SheetRows, Table
-    from airflow_cloudfiles.engine.formats.tables.reader import RowRules, TabularColumns
+    from airflow_cloudfiles.engine.formats.excel.cells import CellCast
+    from airflow_cloudfiles.engine.formats.excel.workbook import SheetRows, Table
+    from airflow_cloudfiles.engine.formats.tables import RowRules, TabularColumns
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.formats.base import Bools, Bytes, Positions, validity
-from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
+from airflow_cloudfiles.engine.formats.scalars import MISFIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -35,12 +35,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.formats.datetimes.default_format import numbered_days
-from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale
+from airflow_cloudfiles.engine.formats.datetimes.default_format import (
+    ENGLISH,
+    Locale,
+    numbered_days,
+)
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.json.tokens import Grammar
 from airflow_cloudfiles.engine.formats.record_policy import SPARK, NumberRule
-from airflow_cloudfiles.engine.formats.scalars.strings import (
+from airflow_cloudfiles.engine.formats.scalars import (
     INTEGER_BITS,
     MISFIT,
     decimal_text,

@@ -40,7 +40,7 @@ from airflow_cloudfiles.engine.formats.record_policy import (
     RecordReader,
     require_variant_column,
 )
-from airflow_cloudfiles.engine.formats.variant.encode import NotVariantError, encode_json
+from airflow_cloudfiles.engine.formats.variant import NotVariantError, encode_json
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from airflow_cloudfiles.engine.types import VARIANT, to_arrow

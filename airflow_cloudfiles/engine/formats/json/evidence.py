@@ -41,7 +41,7 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
-from airflow_cloudfiles.engine.formats.scalars.strings import (
+from airflow_cloudfiles.engine.formats.scalars import (
     JAVA_NUMBER,
     decimal_text,
     decimal_type,

@@ -25,7 +25,7 @@ import msgspec
 from msgspec import UNSET, Raw
 from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.formats.base import quote
+from airflow_cloudfiles.engine.formats.base import SAMPLE_CHARACTERS, merge_samples, quote
 from airflow_cloudfiles.engine.formats.json.converters import text_of
 from airflow_cloudfiles.engine.formats.json.shape import (
     EMPTY,
@@ -42,8 +42,7 @@ from airflow_cloudfiles.engine.formats.json.tokens import (
     NotJsonError,
     key_text,
 )
-from airflow_cloudfiles.engine.formats.new_fields import SAMPLE_CHARACTERS, merge_samples
-from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
+from airflow_cloudfiles.engine.formats.scalars import MISFIT
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.types import (
     Room,

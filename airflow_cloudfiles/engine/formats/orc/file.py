@@ -20,11 +20,11 @@ import pyarrow as pa
 from pyarrow import orc
 
 from airflow_cloudfiles.engine.formats.columnar.content import Blocks
-from airflow_cloudfiles.engine.formats.columnar.infer import ColumnarInference
 from airflow_cloudfiles.engine.formats.columnar.reader import (
     BATCH_BYTES,
     Chunk,
     ColumnarFile,
+    ColumnarInference,
     ColumnarReader,
     names_of,
 )
@@ -38,7 +38,7 @@ from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.values import GIB
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.options.formats.orc import OrcOptions
+    from airflow_cloudfiles.engine.options.formats.columnar import OrcOptions
 
 _FEWEST_ROWS: Final = 64
 _MOST_ROWS: Final = 2**16

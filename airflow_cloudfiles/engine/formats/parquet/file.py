@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 
 from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar
 from airflow_cloudfiles.engine.formats.columnar.content import Held
-from airflow_cloudfiles.engine.formats.columnar.infer import ColumnarInference
 from airflow_cloudfiles.engine.formats.columnar.reader import (
     BATCH_BYTES,
     Chunk,
     ColumnarFile,
+    ColumnarInference,
     ColumnarReader,
     names_of,
 )
@@ -52,7 +52,7 @@ from airflow_cloudfiles.engine.formats.parquet.footer import (
 from airflow_cloudfiles.engine.formats.parquet.rows import leaf_of, range_of, rows_at_once
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
+from airflow_cloudfiles.engine.options.formats.columnar import ParquetOptions
 
 _BUFFERED_BYTES: Final = 64 * 2**20
 """The columns of a row group that takes more in the file are fetched piece by piece: the pieces

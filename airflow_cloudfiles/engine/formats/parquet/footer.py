@@ -28,9 +28,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_cloudfiles.engine.formats.columnar import nested
-from airflow_cloudfiles.engine.formats.columnar.nested import elements, entries, listed
-from airflow_cloudfiles.engine.formats.columnar.types import is_list, list_of
+from airflow_cloudfiles.engine.formats.columnar import types
+from airflow_cloudfiles.engine.formats.columnar.types import (
+    elements,
+    entries,
+    is_list,
+    list_of,
+    listed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -345,10 +350,10 @@ def as_maps(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return array if array.type == kind else array.view(kind)
     if pa.types.is_map(kind):
         if pa.types.is_struct(array.type):
-            pairs = nested.listed(array.flatten()[0])
-            parts = nested.elements(pairs).flatten()
+            pairs = types.listed(array.flatten()[0])
+            parts = types.elements(pairs).flatten()
         else:
-            pairs, parts = array, nested.entries(array)
+            pairs, parts = array, types.entries(array)
         if parts[0].null_count:
             raise OSError(
                 "a map has a key that is null, which no map can have. Write the file anew with "
@@ -356,10 +361,10 @@ def as_maps(array: pa.Array, kind: pa.DataType) -> pa.Array:
             )
         fields = [kind.key_field, kind.item_field]
         children = [as_maps(part, each.type) for part, each in zip(parts, fields, strict=True)]
-        return nested.nest(kind, pairs, pa.StructArray.from_arrays(children, fields=fields))
+        return types.nest(kind, pairs, pa.StructArray.from_arrays(children, fields=fields))
     if is_list(kind):
-        array = nested.listed(array)
-        return nested.nest(kind, array, as_maps(nested.elements(array), kind.value_type))
+        array = types.listed(array)
+        return types.nest(kind, array, as_maps(types.elements(array), kind.value_type))
     children = [
         as_maps(each, field.type) for each, field in zip(array.flatten(), kind, strict=True)
     ]

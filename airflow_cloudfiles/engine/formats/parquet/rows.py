@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.formats.columnar import nested
+from airflow_cloudfiles.engine.formats.columnar import types
 from airflow_cloudfiles.engine.formats.columnar.reader import BATCH_BYTES
 from airflow_cloudfiles.engine.formats.columnar.types import is_list
 from airflow_cloudfiles.engine.formats.parquet.footer import Compact, Fields
@@ -166,11 +166,11 @@ def _bytes_of_each(array: pa.Array) -> Int64s:
             total += _bytes_of_each(child)
         return total
     if pa.types.is_map(kind):
-        keys, items = nested.entries(array)
+        keys, items = types.entries(array)
         return _bytes_of_lists(array, _bytes_of_each(keys) + _bytes_of_each(items))
     if is_list(kind):
-        array = nested.listed(array)
-        return _bytes_of_lists(array, _bytes_of_each(nested.elements(array)))
+        array = types.listed(array)
+        return _bytes_of_lists(array, _bytes_of_each(types.elements(array)))
     return np.zeros(len(array), np.int64)
 
 

@@ -32,7 +32,7 @@ from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.base import Bools
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.record_policy import SPARK, NumberRule
-from airflow_cloudfiles.engine.formats.scalars.strings import (
+from airflow_cloudfiles.engine.formats.scalars import (
     INTEGER_BITS,
     JAVA_NUMBER,
     MISFIT,

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.formats.base import Bools, Positions, validity
-from airflow_cloudfiles.engine.formats.xml.found import ElementPlaces, NodeValues
 from airflow_cloudfiles.engine.formats.xml.layouts import (
     MOST_PIECES,
     Layout,
@@ -30,9 +29,14 @@ from airflow_cloudfiles.engine.formats.xml.pieces import (
     find_elements,
     forbidden,
 )
-from airflow_cloudfiles.engine.formats.xml.shape import NOWHERE, SchemaNode, SchemaNodes
-from airflow_cloudfiles.engine.formats.xml.tree import Fields
-from airflow_cloudfiles.engine.formats.xml.values import Values
+from airflow_cloudfiles.engine.formats.xml.shape import (
+    NOWHERE,
+    ElementPlaces,
+    NodeValues,
+    SchemaNode,
+    SchemaNodes,
+)
+from airflow_cloudfiles.engine.formats.xml.tree import Fields, Values
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.xml.casts import TextCasts

@@ -31,10 +31,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.formats.base import quote
-from airflow_cloudfiles.engine.formats.new_fields import cut_sample, merge_samples
-from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT, decimal_text, exact_decimal
-from airflow_cloudfiles.engine.formats.variant.encode import NotVariantError, encode_json
+from airflow_cloudfiles.engine.formats.base import cut_sample, merge_samples, quote
+from airflow_cloudfiles.engine.formats.scalars import MISFIT, decimal_text, exact_decimal
+from airflow_cloudfiles.engine.formats.variant import NotVariantError, encode_json
 from airflow_cloudfiles.engine.formats.xml.shape import (
     XmlLeaf,
     XmlList,
@@ -46,7 +45,7 @@ from airflow_cloudfiles.engine.formats.xml.tree import SPACE, Fields, Item, NotX
 from airflow_cloudfiles.engine.types import canonical, merge_types
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.formats.datetimes.names import Locale
+    from airflow_cloudfiles.engine.formats.datetimes.default_format import Locale
 
 
 class _Nothing:

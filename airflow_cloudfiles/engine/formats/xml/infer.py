@@ -33,9 +33,10 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine import worker_messages
-from airflow_cloudfiles.engine.formats.new_fields import MAX_COLUMN_DEPTH
-from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT, decimal_text, exact_decimal
+from airflow_cloudfiles.engine.formats.base import MAX_COLUMN_DEPTH
+from airflow_cloudfiles.engine.formats.scalars import MISFIT, decimal_text, exact_decimal
 from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
+from airflow_cloudfiles.engine.formats.xml.reader import RowValidator
 from airflow_cloudfiles.engine.formats.xml.rows import RowScanner, XmlRows
 from airflow_cloudfiles.engine.formats.xml.tree import (
     SPACE,
@@ -45,7 +46,6 @@ from airflow_cloudfiles.engine.formats.xml.tree import (
     XmlNode,
     parse,
 )
-from airflow_cloudfiles.engine.formats.xml.validate import RowValidator
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types
 
 if TYPE_CHECKING:

@@ -16,17 +16,16 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_cloudfiles.engine.formats import base
-from airflow_cloudfiles.engine.formats.xml.found import NodeValues
 from airflow_cloudfiles.engine.formats.xml.rows import WORD_BYTES, head_of, words_of
-from airflow_cloudfiles.engine.formats.xml.values import Values, are_blank
+from airflow_cloudfiles.engine.formats.xml.shape import NodeValues
+from airflow_cloudfiles.engine.formats.xml.tree import Values, are_blank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from airflow_cloudfiles.engine.formats.base import Bools, Positions
-    from airflow_cloudfiles.engine.formats.xml.found import ElementPlaces
     from airflow_cloudfiles.engine.formats.xml.rows import CutRows
-    from airflow_cloudfiles.engine.formats.xml.shape import SchemaNodes
+    from airflow_cloudfiles.engine.formats.xml.shape import ElementPlaces, SchemaNodes
     from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 
 MOST_PIECES: Final = 512

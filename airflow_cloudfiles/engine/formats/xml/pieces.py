@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.formats.base import is_utf8
-from airflow_cloudfiles.engine.formats.xml.values import not_references
+from airflow_cloudfiles.engine.formats.xml.tree import not_references
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.base import Bools, Bytes, Int8s, Int32s, Positions

@@ -9,17 +9,27 @@ An element has fields: its attributes, elements and text.
 The one place that knows how XML becomes fields, for reading and for inferring alike: an attribute
 is a field under its prefixed name, an element one under its own, a text beside either one under
 `valueTag`. White space between elements is nothing.
+
+What are the texts of many values, as the options say?
+
+Entities are resolved and white space is taken away, only where there is any.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from airflow_cloudfiles.engine.formats.base import Bools, Bytes, Positions
     from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 
 MAX_DEPTH: Final = 200
@@ -200,3 +210,186 @@ class Fields:
         for name, item in fields:
             found.setdefault(name, []).append(self.plain(item))
         return {name: items[0] if len(items) == 1 else items for name, items in found.items()}
+
+
+_REFERENCE: Final = re.compile(r"&(?:(lt|gt|amp|quot|apos)|#([0-9]{1,7})|#x([0-9A-Fa-f]{1,6}));")
+_AMPERSAND: Final = re.compile(b"&")
+_LONGEST_REFERENCE: Final = 10
+_CHARACTERS: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
+_REMEMBERED: Final = 10_000
+_LONGEST_INDENT: Final = 40
+"""White space between elements is rarely longer."""
+
+
+class Values:
+    """The values between pieces of markup.
+
+    Args:
+        text: The text they are in.
+        begins: Where each value begins.
+        ends: Where each value ends.
+        options: How white space and nulls are meant.
+    """
+
+    def __init__(
+        self, text: bytes, begins: Positions, ends: Positions, options: XmlOptions
+    ) -> None:
+        self._text = text
+        self._begins = begins
+        self._ends = ends
+        self._characters = np.frombuffer(text, np.uint8)
+        self._has_references = b"&" in text
+        self._trims = options.ignore_surrounding_spaces
+        self._null = options.null_value
+        self._resolved: dict[str, str | None] = {}
+
+    def take(self, places: Positions, *, are_attributes: bool) -> tuple[pa.Array, Bools]:
+        """The values behind some pieces.
+
+        Args:
+            places: Pieces; -1 for a value that is empty because there is none.
+            are_attributes: Whether they are values of attributes.
+
+        Returns:
+            Strings, null for what stands for null, and which of them are not well-formed.
+        """
+        begins, ends = self._begins[places], self._ends[places]
+        missing = places < 0
+        has_missing = bool(missing.any())
+        if has_missing:
+            begins[missing] = ends[missing] = 0
+        texts = self._strings(begins, ends)
+        if are_attributes:
+            texts = _with_spaces(texts)
+        texts, wrong = self._resolve(texts)
+        if has_missing:
+            begins, ends = begins[~missing], ends[~missing]
+        if self._trims and self._have_spaces(begins, ends):
+            texts = pc.ascii_trim(texts, characters=SPACE)
+        if self._null is not None:
+            texts = pc.if_else(pc.equal(texts, self._null), pa.scalar(None, pa.string()), texts)
+        return texts, wrong
+
+    def are_empty(self, texts: pa.Array) -> pa.BooleanArray | None:
+        """Which strings of `take` are white space or nothing; `None` for no one."""
+        bare = texts if self._trims else pc.ascii_trim(texts, characters=SPACE)
+        is_some = texts.null_count < len(texts) and pc.min(pc.binary_length(bare)).as_py() == 0
+        return pc.equal(bare, "") if is_some else None
+
+    def _strings(self, begins: Positions, ends: Positions) -> pa.Array:
+        """Parts of the text, ascending."""
+        count = len(begins)
+        offsets = np.empty(2 * count + 1, np.int32)
+        offsets[0:-1:2], offsets[1::2], offsets[-1] = begins, ends, len(self._text)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._text)]
+        # Every second one is what is between two parts.
+        both = pa.Array.from_buffers(pa.string(), 2 * count, buffers)
+        return both.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+
+    def _have_spaces(self, begins: Positions, ends: Positions) -> bool:
+        """Whether a value may begin or end with white space: taking it off costs a copy of all."""
+        if self._has_references:
+            return True  # a reference may stand for a space
+        # A value that is empty has the markup around it at its ends, which is no space.
+        # There is nothing behind the last piece.
+        firsts = self._characters.take(begins, mode="clip")
+        lasts = self._characters.take(ends - 1, mode="clip")
+        return bool(min(firsts.min(initial=255), lasts.min(initial=255)) <= ord(" "))
+
+    def are_blank(self, places: Positions) -> Bools:
+        """Whether the values behind some pieces are white space, or nothing."""
+        return are_blank(self._characters, self._begins[places], self._ends[places])
+
+    def _resolve(self, texts: pa.Array) -> tuple[pa.Array, Bools]:
+        """Put characters in the place of references."""
+        wrong = np.zeros(len(texts), np.bool_)
+        if not self._has_references:
+            return texts, wrong
+        has_one = pc.match_substring(texts, "&")
+        places = np.flatnonzero(has_one.to_numpy(zero_copy_only=False))
+        if not len(places):
+            return texts, wrong
+        resolved = [self._resolve_one(text) for text in texts.filter(has_one).to_pylist()]
+        wrong[places] = [each is None for each in resolved]
+        plain = pa.array([each or "" for each in resolved], pa.string())
+        return pc.replace_with_mask(texts, has_one, plain), wrong
+
+    def _resolve_one(self, text: str) -> str | None:
+        """A text without references; `None` when one of them is none."""
+        if text not in self._resolved:
+            if len(self._resolved) > _REMEMBERED:
+                self._resolved.clear()
+            self._resolved[text] = _without_references(text)
+        return self._resolved[text]
+
+
+def are_blank(characters: Bytes, begins: Positions, ends: Positions) -> Bools:
+    """Whether parts of a text are white space, or nothing."""
+    blank: Bools = begins == ends
+    if blank.all():
+        return blank
+    lengths = ends - begins
+    for length in np.unique(lengths[~blank]).tolist():
+        if length > _LONGEST_INDENT:
+            break
+        some = np.flatnonzero(lengths == length)
+        inside = characters[begins[some, None] + np.arange(length)]
+        blank[some] = (inside <= ord(" ")).all(axis=1)
+    longer = np.flatnonzero(lengths > _LONGEST_INDENT)
+    if len(longer):
+        seen = np.cumsum(characters > ord(" "), dtype=np.int32)
+        blank[longer] = seen[ends[longer] - 1] == seen[begins[longer] - 1]
+    return blank
+
+
+def _with_spaces(texts: pa.Array) -> pa.Array:
+    """Line breaks and tabs in attributes are blanks, unless they are written as references."""
+    for character in "\n\t":
+        if pc.any(pc.match_substring(texts, character)).as_py():
+            texts = pc.replace_substring(texts, character, " ")
+    return texts
+
+
+def not_references(text: bytes, begin: int, end: int) -> list[int]:
+    """Where an `&` begins no reference, in a part of a text: what is around it is no XML."""
+    return [
+        found.start()
+        for found in _AMPERSAND.finditer(text, begin, end)
+        if _without_references(_first_reference(text, found.start())) is None
+    ]
+
+
+def _first_reference(text: bytes, begin: int) -> str:
+    """An `&` with what is behind it, as far as it may be a reference."""
+    longest = text[begin : begin + _LONGEST_REFERENCE]
+    return longest[: longest.find(b";") + 1 or 1].decode("utf-8", "replace")
+
+
+def _without_references(text: str) -> str | None:
+    if text.count("&") != len(_REFERENCE.findall(text)):
+        return None
+    try:
+        return _REFERENCE.sub(_character, text)
+    except ValueError:
+        return None
+
+
+def _character(reference: re.Match[str]) -> str:
+    """The character of a reference.
+
+    Raises:
+        ValueError: There is no such character in XML.
+    """
+    name, decimal, hexadecimal = reference.groups()
+    if name:
+        return _CHARACTERS[name]
+    code = int(decimal) if decimal else int(hexadecimal, 16)
+    allowed = (
+        code in {0x9, 0xA, 0xD}
+        or 0x20 <= code <= 0xD7FF  # noqa: PLR2004 - XML's own ranges
+        or 0xE000 <= code <= 0xFFFD  # noqa: PLR2004
+        or 0x10000 <= code <= 0x10FFFF  # noqa: PLR2004
+    )
+    if not allowed:
+        raise ValueError(code)
+    return chr(code)

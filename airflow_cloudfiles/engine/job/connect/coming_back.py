@@ -13,6 +13,11 @@ No lock is held in between. Another run of the stream asks the server, too: it l
 somebody waits for alone. The query itself holds the run lock, so that no query of another server
 comes between. Nothing is lost or doubled if all of this fails: the sink's records say what is
 committed, as for every run.
+
+What has a run committed, when nobody here sees what Spark's Python processes write?
+
+The sink logs a line for each micro-batch, where it runs. On a server that is another machine's log,
+so the driver writes the same lines from the notes that the sink leaves in the state.
 """
 
 from __future__ import annotations
@@ -30,19 +35,46 @@ from airflow_cloudfiles.engine.errors import (
     StateLockedError,
 )
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.job.connect import left_query, left_runs
-from airflow_cloudfiles.engine.job.connect.batch_lines import BatchLines
-from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery, QueryState
-from airflow_cloudfiles.engine.job.connect.left_runs import LeftRun
+from airflow_cloudfiles.engine.job.connect import left_query
+from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery, LeftRun, QueryState
 from airflow_cloudfiles.engine.job.connect.server import SparkConnect
 from airflow_cloudfiles.engine.job.counts import add_counts
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import position_of_a_job
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+class BatchLines:
+    """Logs each micro-batch of a run once.
+
+    Args:
+        spec: The run.
+        first: Number of its first micro-batch.
+    """
+
+    def __init__(self, spec: JobSpec, first: int) -> None:
+        self._state = spec.checkpoint_location
+        self._next = first
+
+    @property
+    def next_batch(self) -> int:
+        """Number of the first micro-batch that is not in the log."""
+        return self._next
+
+    def log_new(self) -> None:
+        """Log what was committed since the last call; that it cannot be read stops no run."""
+        try:
+            while found := run_history.notes(self._state, (self._next,)):
+                self._next += 1
+                _log.info("%s", found[0].line())
+        except OSError as error:
+            _log.debug("The notes of the micro-batches cannot be read: %s", error)
+
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +115,7 @@ def come_back(
         StreamingQueryFailure: An error of Spark's.
     """
     state = open_store(spec.checkpoint_location)
-    run = left_runs.read_run(state, spec.run_id)
+    run = left_query.read_run(state, spec.run_id)
     query = None if run is None or run.query is None else left_query.started(server, run.query)
     if run is None or query is None:
         return CameBack(run=None if run is None else replace(run, query=None))
@@ -91,7 +123,7 @@ def come_back(
     found = left_query.state_of(server, query)
     if found is QueryState.ACTIVE:
         _log.info("The query goes on")
-        left_runs.write_run(state, run)
+        left_query.write_run(state, run)
         report["query"] = _watched(query, is_own=True)
         return CameBack(is_settled=True)
     text = left_query.failure_of(server, query) if found is QueryState.ENDED else None
@@ -109,7 +141,7 @@ def come_back(
     if failure is None and not is_complete:
         _log.info("The query was stopped before its end; what remains is run now")
         run = replace(run, query=None, next_line=now.batch + 1)
-        left_runs.write_run(state, run)
+        left_query.write_run(state, run)
         return CameBack(run=run)
     _conclude(spec, server, run, report, durations)
     if failure is not None:
@@ -132,12 +164,12 @@ def has_to_wait(
         StateLockedError: It goes on, and this run cannot leave.
         CloudFilesError: The server does not answer.
     """
-    other = left_runs.newest_query(state)
+    other = left_query.newest_query(state)
     if other is None:
         return False
     query = None if other.query is None else left_query.started(server, other.query)
     if query is None or left_query.state_of(server, query) is not QueryState.ACTIVE:
-        left_runs.forget_query(state)
+        left_query.forget_query(state)
         return False
     if spec.leave_after_seconds is None:
         raise StateLockedError(
@@ -182,7 +214,7 @@ class Leaving:
         noted = replace(
             self.run, query=self.identify(query), next_line=next_line, durations=dict(durations)
         )
-        left_runs.write_run(open_store(self.spec.checkpoint_location), noted)
+        left_query.write_run(open_store(self.spec.checkpoint_location), noted)
         self.run = noted
 
     def leave(self, query: StreamingQuery, next_line: int, durations: Mapping[str, float]) -> None:
@@ -194,7 +226,7 @@ class Leaving:
     def forget(self) -> None:
         """Delete what was written down of a query that has ended."""
         self.run = replace(self.run, query=None)
-        left_runs.delete_run(open_store(self.spec.checkpoint_location), self.spec.run_id)
+        left_query.delete_run(open_store(self.spec.checkpoint_location), self.spec.run_id)
 
     def reported(self, report: dict[str, Any]) -> None:
         """Say in the report which query was left."""
@@ -220,7 +252,7 @@ def _conclude(
         durations["query_seconds"] = round(max(0.0, since.total_seconds()), 3)
     add_counts(report, spec, run.before, run.last_entry, run.discovered)
     report["warnings"] = [*noticed, *report.get("warnings", [])]
-    left_runs.delete_run(open_store(spec.checkpoint_location), spec.run_id)
+    left_query.delete_run(open_store(spec.checkpoint_location), spec.run_id)
     if run.query is not None:
         try:
             left_query.release(server, run.query)

@@ -28,7 +28,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.opening import opened_once
 from airflow_cloudfiles.engine.errors import SparkServerError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.job.connect.batch_lines import BatchLines
+from airflow_cloudfiles.engine.job.connect.coming_back import BatchLines
 from airflow_cloudfiles.engine.job.counts import carry, files_of, stopped_by
 from airflow_cloudfiles.engine.job.target import new_writer
 from airflow_cloudfiles.engine.spark_versions import numbers

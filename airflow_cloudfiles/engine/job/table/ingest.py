@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.batches.table_source import TableBatches, TableRa
 from airflow_cloudfiles.engine.delta.merge.commit import MERGED
 from airflow_cloudfiles.engine.delta.optimize import COMPACTED
 from airflow_cloudfiles.engine.delta.sink_state import application
-from airflow_cloudfiles.engine.delta.stream.offsets import NOWHERE, TableBacklog, backlog
+from airflow_cloudfiles.engine.delta.stream.commits import NOWHERE, TableBacklog, backlog
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, StateConflictError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.counts import carry_out

@@ -19,7 +19,7 @@ from airflow_cloudfiles.engine.delta.optimize import optimize
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.delta.vacuum import vacuum
 from airflow_cloudfiles.engine.errors import CloudFilesError, to_record
-from airflow_cloudfiles.engine.job.files.operate import operate_on_files
+from airflow_cloudfiles.engine.job.files import operate_on_files
 from airflow_cloudfiles.engine.job.table.run import RESULT
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 
 from airflow_cloudfiles.engine import errors
-from airflow_cloudfiles.engine.batches.frame_tasks import FrameTasks
+from airflow_cloudfiles.engine.batches.connect_tasks import FrameTasks
 from airflow_cloudfiles.engine.batches.run import TaskFailed, commit_or_abort
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.errors import CloudFilesError, TransformError

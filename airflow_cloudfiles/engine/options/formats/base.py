@@ -19,8 +19,7 @@ from typing import Any, ClassVar, Final
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
-from airflow_cloudfiles.engine.options.refusals import Refused
-from airflow_cloudfiles.engine.options.values import Kind, boolean, ratio, text
+from airflow_cloudfiles.engine.options.values import Kind, Refused, boolean, ratio, text
 
 
 class FormatOptions(OptionGroup):

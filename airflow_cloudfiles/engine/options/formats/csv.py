@@ -19,10 +19,10 @@ from airflow_cloudfiles.engine.options.formats.base import (
     codec_of,
     complete_prefers_decimal,
 )
-from airflow_cloudfiles.engine.options.refusals import Refused
 from airflow_cloudfiles.engine.options.values import (
     GIB,
     Kind,
+    Refused,
     any_text,
     at_least_zero,
     boolean,

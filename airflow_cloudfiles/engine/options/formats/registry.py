@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
-from airflow_cloudfiles.engine.options.formats.avro import AvroOptions
 from airflow_cloudfiles.engine.options.formats.base import FormatOptions
+from airflow_cloudfiles.engine.options.formats.columnar import (
+    AvroOptions,
+    OrcOptions,
+    ParquetOptions,
+)
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
-from airflow_cloudfiles.engine.options.formats.orc import OrcOptions
-from airflow_cloudfiles.engine.options.formats.parquet import ParquetOptions
 from airflow_cloudfiles.engine.options.formats.text import TextOptions
 from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 

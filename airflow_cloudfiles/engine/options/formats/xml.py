@@ -9,8 +9,7 @@ from typing import ClassVar, Final
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import option
 from airflow_cloudfiles.engine.options.formats.base import NestedValueOptions, charset
-from airflow_cloudfiles.engine.options.refusals import Refused
-from airflow_cloudfiles.engine.options.values import Kind, any_text, boolean, text
+from airflow_cloudfiles.engine.options.values import Kind, Refused, any_text, boolean, text
 
 _TAG: Final = re.compile(r"[^\s<>/&\"'=]+")
 _OF_WRITING: Final = "it is an option of writing XML; this source reads. Remove it."

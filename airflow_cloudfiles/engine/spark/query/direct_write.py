@@ -23,10 +23,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
 from airflow_cloudfiles.engine.batches.error_marks import marking_errors
 from airflow_cloudfiles.engine.batches.iceberg_writer import IcebergWriter
-from airflow_cloudfiles.engine.batches.run import TaskFailed
+from airflow_cloudfiles.engine.batches.run import TaskFailed, collected, result_of
 from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
-from airflow_cloudfiles.engine.batches.task_results import collected, result_of
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CloudFilesError, StaleSchemaError
 from airflow_cloudfiles.engine.options.sink import SinkOptions

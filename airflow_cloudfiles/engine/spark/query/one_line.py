@@ -3,17 +3,111 @@
 A query that meets a new column ends with an error that a retry mends, again and again over the
 years. Spark prints its stack in Java and in Python each time; `awaitTermination()` raises the error
 as itself.
+
+Warn of what a query would do silently that nobody who writes it can want.
+
+Show the metrics of a source where Spark documents them: `lastProgress["sources"][0]["metrics"]`.
+
+Spark takes none from a source in Python, so ours gives them with its newest offset
+(`CloudFilesStreamReader.reportLatestOffset`).
+
+What does a query of ours raise?
+
+The error of ours that a task or the planning process raised: by class and message as in a program
+without Spark, and a `StreamingQueryException` too, for those who catch that.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, with_code
+from airflow_cloudfiles.engine.options.metadata_columns import NAME as METADATA_COLUMNS
+from airflow_cloudfiles.engine.spark.query.calls import calls_of
+
+if TYPE_CHECKING:
+    from pyspark.errors import StreamingQueryException
+
+
+def as_query_exception(ours: CloudFilesError, query: StreamingQueryException) -> CloudFilesError:
+    """One exception that is both: caught by `except StreamingQueryException` and by our class."""
+    kind = type(ours).__name__
+    both = type(
+        kind, (type(ours), type(query)), {"__module__": "airflow_cloudfiles", "__str__": _message}
+    )
+    error = cast("CloudFilesError", both.__new__(both))  # type: ignore[call-overload]
+    error.__dict__.update(query.__dict__)
+    error.__dict__.update(ours.__dict__)
+    error.args = ours.args
+    return error
+
+
+def _message(error: CloudFilesError) -> str:
+    return error.message
+
+
+_METRICS: Final = (
+    "numFilesOutstanding",
+    "numBytesOutstanding",
+    "isBacklogComputationComplete",
+    "approximateQueueSize",
+)
+
+
+@functools.cache
+def show_metrics() -> None:
+    """Have the progress of queries and of their listeners show them; once a process."""
+    from pyspark.sql.streaming.listener import SourceProgress  # noqa: PLC0415
+
+    original = SourceProgress.__init__
+
+    @functools.wraps(original)
+    def with_metrics(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self["metrics"] = self["metrics"] or _metrics_in(self["latestOffset"])
+
+    SourceProgress.__init__ = with_metrics  # type: ignore[method-assign]
+
+
+def _metrics_in(offset: str) -> dict[str, str]:
+    """The metrics that our source has put beside an offset; none beside another's."""
+    if f'"{_METRICS[0]}"' not in offset:
+        return {}
+    found = json.loads(offset)
+    return {name: found[name] for name in _METRICS if name in found}
+
+
+MERGE_SCHEMA: Final = "mergeschema"
+
+
+def warn(writer: Any, sink: str, options: dict[str, Any]) -> None:
+    """Log a warning for each, with the line that mends it.
+
+    Args:
+        writer: PySpark's `DataStreamWriter` of a query that reads `cloudFiles`.
+        sink: Name of its format; empty where none was set.
+        options: Of the query, by their names in lower case.
+    """
+    called = {name for name, _, _ in calls_of(writer)}
+    if not sink and MERGE_SCHEMA in options and not called & {"foreach", "foreachBatch"}:
+        _log.warning(
+            "The query has no format, so Spark writes Parquet files, which know no mergeSchema. "
+            'For a Delta table, add .format("deltalake") to writeStream.'
+        )
+    plan = writer._df._jdf.queryExecution().analyzed().toString()  # noqa: SLF001
+    if "input_file_name()" in plan:
+        _log.warning(
+            "input_file_name() is an empty text for rows of cloudFiles. Add "
+            '.option("%s", "file_path") to readStream, and use the column file_path.',
+            METADATA_COLUMNS,
+        )
+
 
 _OF_QUERIES: Final = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 _OF_SOURCES: Final = "org.apache.spark.sql.execution.datasources.DataSourceManager"

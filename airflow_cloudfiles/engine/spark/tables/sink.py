@@ -6,20 +6,31 @@ and `spark.read` of the same name: the data sources, and what they make of their
 `df.write.format("deltalake").mode("append").save(path)` (and `format("delta")` where no Delta jar
 is): each task writes data files, and one process commits them (`delta.batch_write`). With
 `mergeKeys` and `replaceWhere` the files are read again for the commit.
+
+What Spark calls to write the micro-batches of a query of the user's own.
+
+It makes one writer in the process beside the driver, and sends it to the tasks.
+
+The sink `pyiceberg`: Spark writes a stream to an Iceberg table, without jars.
+
+`writeStream.format("pyiceberg").start("iceberg://catalog/namespace/table")`.
 """
 
 from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
 
 from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
 from airflow_cloudfiles.engine.batches.error_marks import marking_errors
+from airflow_cloudfiles.engine.batches.iceberg_writer import IcebergWriter
+from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.batch_write import BatchWrite
@@ -47,6 +58,7 @@ from airflow_cloudfiles.engine.spark.data_source_api import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader, version_to_read
@@ -56,14 +68,69 @@ from airflow_cloudfiles.engine.spark.tables.stream_reader import (
     is_stream,
     lowered,
 )
-from airflow_cloudfiles.engine.spark.tables.stream_writer import StreamWriter, new_writer
+from airflow_cloudfiles.engine.storage.uri import iceberg_name
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from airflow_cloudfiles.engine.delta.data_files import DataFile
     from airflow_cloudfiles.engine.delta.write.layout import FileLayout
+
+STATE = "cloudFiles.internal.state"
+"""Option of the sink: where the stream's state is, if Spark's checkpoint is somewhere else."""
+
+
+class WriterMessage(WriterCommitMessage):
+    """What a task has written, on its way to the process that commits."""
+
+    def __init__(self, written: TaskWritten) -> None:
+        self.written = written
+
+
+@marking_errors
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of one query.
+
+    Args:
+        writer: Of the table.
+    """
+
+    def __init__(self, writer: TableWriter) -> None:
+        self._writer = writer
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterMessage:
+        """Write this task's rows to data files nobody sees yet."""
+        log_to_stderr()
+        return WriterMessage(self._writer.write_rows(iterator))
+
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """Commit a micro-batch; a batch the table has is recognised and dropped."""
+        log_to_stderr()
+        written = [each.written for each in messages if isinstance(each, WriterMessage)]
+        self._writer.commit(written, batchId)
+
+    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """Remove the data files of a batch of which a task failed (`TableWriter.abort`)."""
+        written = [each.written if isinstance(each, WriterMessage) else None for each in messages]
+        self._writer.abort(written, batchId)
+
+
+def new_writer(
+    kind: type[TableWriter], target: str, options: Mapping[str, str], schema: StructType
+) -> TableWriter:
+    """Make the writer of a query.
+
+    Args:
+        kind: Of the table.
+        target: Path or URI of the table.
+        options: Of the sink, by their names in lower case.
+        schema: Of the rows.
+
+    Raises:
+        OptionError: An option is not valid.
+    """
+    read = SinkOptions.read(options)
+    state = options.get(STATE.lower()) or read.checkpoint_location
+    return kind(target, read, state=state, schema=schema)
 
 
 _log = logging.getLogger(__name__)
@@ -278,3 +345,37 @@ class DeltaDataSource(DeltaLakeDataSource):
     def name(cls) -> str:
         """The name to give to `format`."""
         return "delta"
+
+
+@marking_errors
+class IcebergDataSource(DataSource):
+    """The sink `pyiceberg`.
+
+    Options: `path` (`iceberg://catalog/namespace/table`), `checkpointLocation`, `mergeSchema`
+    (false), `typeWidening` (false), `partitionBy` (none), `txnAppId` (default: the id of the stream
+    whose state is in the checkpoint location).
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name to give to `format`."""
+        return "pyiceberg"
+
+    def streamWriter(  # noqa: N802
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001
+    ) -> StreamWriter:
+        """The writer of one query.
+
+        Raises:
+            OptionError: No table, an output mode other than append, an option that looks like one
+                of the sink's and is none, or the extra `iceberg` is not installed.
+        """
+        options = {key.lower(): value for key, value in dict(self.options).items()}
+        target = str(options.get("path") or "")
+        iceberg_name(target)
+        if overwrite:
+            raise OptionError("The pyiceberg sink appends: use outputMode append.")
+        refuse_misspelt(options, SinkOptions, self.name())
+        return StreamWriter(new_writer(IcebergWriter, target, options, schema))

@@ -25,12 +25,12 @@ from botocore.exceptions import (  # noqa: TID253 - for modules that import the 
     SSLError,
     TokenRetrievalError,
 )
-from botocore.exceptions import (  # noqa: TID253 - as above
+from botocore.exceptions import (  # noqa: TID253 - for modules that import the client anyway
     ConnectionError as NoConnectionError,
 )
 
 from airflow_cloudfiles.engine.storage.aws.session import asks_metadata_service
-from airflow_cloudfiles.engine.storage.cloud_errors import NO_IDENTITY_NOW, archived
+from airflow_cloudfiles.engine.storage.outage import NO_IDENTITY_NOW, archived
 
 _CREDENTIALS = (
     NoCredentialsError,

@@ -39,7 +39,6 @@ from airflow_cloudfiles.engine.storage.base import (
     ObjectNotFoundError,
     refuse_version,
 )
-from airflow_cloudfiles.engine.storage.cloud_errors import BrokenOffError, Call
 from airflow_cloudfiles.engine.storage.flat import (
     Fetch,
     Folders,
@@ -54,6 +53,7 @@ from airflow_cloudfiles.engine.storage.flat_store import (
     CloudStore,
     PageRequest,
 )
+from airflow_cloudfiles.engine.storage.outage import BrokenOffError, Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,7 +19,7 @@ from azure.core.exceptions import (  # noqa: TID253 - for modules that import th
 )
 
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
-from airflow_cloudfiles.engine.storage.cloud_errors import (
+from airflow_cloudfiles.engine.storage.outage import (
     NO_ANSWER_IN_TIME,
     NO_IDENTITY_NOW,
     OUTCOMES,

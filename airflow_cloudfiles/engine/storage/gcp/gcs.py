@@ -35,15 +35,6 @@ from airflow_cloudfiles.engine.storage.base import (
     ObjectNotFoundError,
     refuse_version,
 )
-from airflow_cloudfiles.engine.storage.cloud_errors import (
-    NO_ANSWER_IN_TIME,
-    NO_IDENTITY_NOW,
-    OUTCOMES,
-    BrokenOffError,
-    Call,
-    Reason,
-    Service,
-)
 from airflow_cloudfiles.engine.storage.flat import Listed, Page
 from airflow_cloudfiles.engine.storage.flat_store import (
     ClientPerProcess,
@@ -54,6 +45,15 @@ from airflow_cloudfiles.engine.storage.gcp.client import (
     google_credentials,
     is_identity_outage,
     key_file,
+)
+from airflow_cloudfiles.engine.storage.outage import (
+    NO_ANSWER_IN_TIME,
+    NO_IDENTITY_NOW,
+    OUTCOMES,
+    BrokenOffError,
+    Call,
+    Reason,
+    Service,
 )
 
 _PERMISSIONS: dict[Call, str] = {

@@ -31,8 +31,7 @@ from asyncssh.public_key import (
 )
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.storage.sftp.errors import BROKEN_OFF, ServerNotKnownError
-from airflow_cloudfiles.engine.storage.sftp.login import Login
+from airflow_cloudfiles.engine.storage.sftp.login import BROKEN_OFF, Login, ServerNotKnownError
 
 _UNKNOWN = "is not known here"
 _OTHER = "is not the one that is known here: the server was renewed, or another one poses as it"

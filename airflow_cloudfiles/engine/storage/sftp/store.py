@@ -40,20 +40,19 @@ from airflow_cloudfiles.engine.storage.base import (
     key_text,
     now_us,
 )
-from airflow_cloudfiles.engine.storage.cloud_errors import OUTCOMES, Call
 from airflow_cloudfiles.engine.storage.flat import key_below
+from airflow_cloudfiles.engine.storage.outage import OUTCOMES, Call
 from airflow_cloudfiles.engine.storage.sftp import session
-from airflow_cloudfiles.engine.storage.sftp.errors import FAILURES, GONE, readable
 from airflow_cloudfiles.engine.storage.sftp.files import (
     Attributes,
     Names,
+    SftpWalk,
     content_of,
     described,
     file_entry,
     names_in,
 )
-from airflow_cloudfiles.engine.storage.sftp.listing import SftpWalk
-from airflow_cloudfiles.engine.storage.sftp.login import Login, login_of
+from airflow_cloudfiles.engine.storage.sftp.login import FAILURES, GONE, Login, login_of, readable
 from airflow_cloudfiles.engine.storage.uri import (
     bucket_and_path,
     normalize_uri,

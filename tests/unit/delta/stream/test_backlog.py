@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.delta.stream.offsets import (
+from airflow_cloudfiles.engine.delta.stream.commits import (
     CHANGE,
     TableBacklog,
     TableOffset,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.engine.delta.stream.offsets import (
+from airflow_cloudfiles.engine.delta.stream.commits import (
     AFTER_CHANGE,
     BEGIN,
     CHANGE,

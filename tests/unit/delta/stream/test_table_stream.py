@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.engine.delta.stream.offsets import TableOffset
+from airflow_cloudfiles.engine.delta.stream.commits import TableOffset
 from airflow_cloudfiles.engine.errors import (
     OptionError,
     StateConflictError,

@@ -18,8 +18,12 @@ from airflow_cloudfiles.engine.discovery.event_log.description import (
     create_log,
     read_description,
 )
-from airflow_cloudfiles.engine.discovery.event_log.entries import LoggedEvent
-from airflow_cloudfiles.engine.discovery.event_log.log import COLLECTED, EventLog, EventsGoneError
+from airflow_cloudfiles.engine.discovery.event_log.log import (
+    COLLECTED,
+    EventLog,
+    EventsGoneError,
+    LoggedEvent,
+)
 from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
     OptionError,

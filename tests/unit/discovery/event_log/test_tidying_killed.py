@@ -13,8 +13,7 @@ import pytest
 import airflow_cloudfiles
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT, RETENTION_POINTS
 from airflow_cloudfiles.engine.discovery.event_log.description import create_log
-from airflow_cloudfiles.engine.discovery.event_log.entries import LoggedEvent
-from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
+from airflow_cloudfiles.engine.discovery.event_log.log import EventLog, LoggedEvent
 from airflow_cloudfiles.engine.storage import open_store
 
 PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])

@@ -18,9 +18,8 @@ from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.formats.csv.columns import CsvConverters
 from airflow_cloudfiles.engine.formats.csv.reader import CsvReader
 from airflow_cloudfiles.engine.formats.record_policy import NumberRule
-from airflow_cloudfiles.engine.formats.scalars.string_casts import Cast
-from airflow_cloudfiles.engine.formats.scalars.strings import MISFIT
-from airflow_cloudfiles.engine.formats.tables.reader import safe_names
+from airflow_cloudfiles.engine.formats.scalars import MISFIT, Cast
+from airflow_cloudfiles.engine.formats.tables import safe_names
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.types import to_arrow
 from tests.support.formats.csv_files import columns, opened, options, rows_of, written

@@ -17,8 +17,8 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS, UnknownFields
 from airflow_cloudfiles.engine.formats.csv.columns import PlainReader
+from airflow_cloudfiles.engine.formats.csv.lines import Tokenizer
 from airflow_cloudfiles.engine.formats.csv.reader import CsvReader
-from airflow_cloudfiles.engine.formats.csv.tokens import Tokenizer
 from tests.support.formats.csv_files import options, reader, rows_of, written
 
 Read = Any

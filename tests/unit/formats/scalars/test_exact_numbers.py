@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.formats.record_policy import NumberRule
-from airflow_cloudfiles.engine.formats.scalars.strings import exact_decimal
+from airflow_cloudfiles.engine.formats.scalars import exact_decimal
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from tests.support.formats.numbers_law import NUMBERS, OPTION, RULES, gives_back, is_rescued
 from tests.support.landed import Stream

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.formats.record_policy import NumberRule
-from airflow_cloudfiles.engine.formats.scalars.partition_values import PartitionConverters
+from airflow_cloudfiles.engine.reading.file_columns import PartitionConverters
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.types import to_arrow
 

@@ -19,7 +19,7 @@ from airflow_cloudfiles.engine.errors import CorruptRecordError
 from airflow_cloudfiles.engine.formats.base import LinePiece
 from airflow_cloudfiles.engine.formats.json.document import JsonDocumentReader
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
-from airflow_cloudfiles.engine.formats.variant.encode import NotVariantError, encode, encode_json
+from airflow_cloudfiles.engine.formats.variant import NotVariantError, encode, encode_json
 from tests.support.formats.json_files import MemoryFile
 from tests.unit.formats.json.test_json_agreement import options
 
