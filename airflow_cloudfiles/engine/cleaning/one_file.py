@@ -1,4 +1,4 @@
-"""How is one file removed or moved without losing it?
+"""Remove or move one file without losing it, and remember how far the source is cleaned.
 
 1. Inspect it. Gone: done before. Another version than the one that was ingested: it stays.
 2. To move it: copy this very version to where there is no object yet, under its path below the
@@ -12,12 +12,10 @@ name, in place of 2 to 4.
 
 Killed anywhere, the next try finds what is done: a copy that is the file counts as this one's.
 
-How far is the source cleaned?
-
-One small object of the state, `_source/cleaned`: the position of the file log up to which files
-were cleaned, or were left for good, and the few files before it that are tried again. So each
-cleaning reads what has become due since, and nothing else. It is replaced under the lock of jobs.
-Without it cleaning begins anew, which costs requests and loses nothing.
+How far the source is cleaned is one small object of the state, `_source/cleaned`: the position of
+the file log up to which files were cleaned, or were left for good, and the few files before it that
+are tried again. So each cleaning reads what has become due since, and nothing else. It is replaced
+under the lock of jobs. Without it cleaning begins anew, which costs requests and loses nothing.
 
 The bytes are those of an entry of a numbered log. The body has a line for each file to try again:
 `["path",size,modification time,"etag",commit time]`, times in microseconds since 1970.

@@ -1,17 +1,14 @@
-"""What does a person need to submit a run by hand?
+"""Write what a person needs to submit a run by hand, to a standalone cluster, to YARN or elsewhere.
 
 The command that an operator would start, for a cluster that this machine may not reach: written as
 a script, beside the files that it names. The script holds no credentials.
 
-How is a run submitted to a standalone cluster?
+On a standalone cluster Python programs run in client mode: the driver is where it is submitted. The
+workers have this package at the same path as that machine.
 
-Python programs run in client mode there: the driver is where it is submitted. The workers have this
-package at the same path as that machine.
-
-How is a run submitted to YARN?
-
-The nodes have this package, or get it as a packed environment. Driver and executors have the
-identity of their nodes in the cloud (an instance profile, a managed identity, a service account).
+The nodes of YARN have this package, or get it as a packed environment. Driver and executors have
+the identity of their nodes in the cloud (an instance profile, a managed identity, a service
+account).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What does a state know of the table that its stream writes to?
+"""Keep what a state and its table know of each other, also after a run that was killed.
 
 The stream's identity in the table, which batch the table must have, and the record of each commit.
 
@@ -6,8 +6,6 @@ A run that is killed between the commit and its record leaves a batch that only 
 next run finds it there (`found_in_table`) instead of reading its files again: they may have been
 deleted or overwritten since, and what a second reading counts, or puts in `badRecordsPath`, would
 not be what the table has.
-
-What does a table say of a batch that it has from a run that was killed?
 
 The commit of the batch notes its plan and what its tasks have counted; of a merge, the history has
 the counts besides. Before anybody relies on the commit, it is put on the disk: the process that

@@ -1,4 +1,4 @@
-"""What does a message announce?
+"""Read what a message announces, and which files below the source that may be.
 
 A message is untrusted input: whoever may send to the queue wrote it. Reading one never raises. It
 ends in one of three ways: files (`FileEvent`), something known that is not about a new file
@@ -7,8 +7,6 @@ a kind that is not known may announce a file.
 
 Everything is bounded and checked before use: the size of a body, its nesting, types, numbers, times
 and keys. What is recorded from it is a name and a size; content is never believed, it is read.
-
-Which file below the source does an event announce?
 
 An event names a place in a bucket. It is a candidate when that place, rewritten by
 `cloudFiles.pathRewrites`, is below the source. A queue may carry the events of a whole bucket, so

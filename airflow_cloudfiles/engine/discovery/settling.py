@@ -1,4 +1,4 @@
-"""Is a file whole, or is it still being written?
+"""Let files wait until they are whole, and look at them again.
 
 With `cloudFiles.minFileAge` a file is taken when it has been still for so long, with
 `cloudFiles.completionMarker` when its marker is there, with both when both hold. Every way of
@@ -9,20 +9,16 @@ listed or received: a file may seem to be younger than it is, never older. The c
 has no part in it. Where a file's time lies in the future, its time says nothing: it is taken when
 its version has been the same for so long.
 
-A young file is noted in the state (`waiting.py`) before `of_listing` ends or `of_record` returns. A
+A young file is noted in the state before `of_listing` ends or `of_record` returns. A
 file without its marker needs no note: where there is a queue, the marker's event brings it, and
 where there is none, all listings are full.
-
-For readers without a state it lists the files of a source that are whole now.
 
 A batch read and an inference cannot let a file wait and come back to it. They leave it out, and say
 which files they have left out.
 
-Which files were found and have to be looked at again, because they had just changed?
-
-Notes in the state, `_source/waiting/<id>.json`, each with some files. A note is written before the
-message that brought its files is acknowledged, and before a listing that has passed them counts as
-made. So nothing that waits depends on being found once more.
+The notes are objects of the state, `_source/waiting/<id>.json`, each with some files. A note is
+written before the message that brought its files is acknowledged, and before a listing that has
+passed them counts as made. So nothing that waits depends on being found once more.
 
 Notes have names of their own and are never changed: whoever has looked at the files of some writes
 a new one of what still waits, and removes them then. Two that do so at once, or one that is killed

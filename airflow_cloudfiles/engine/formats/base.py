@@ -9,8 +9,6 @@ Three protocols, each with one implementation a format (`registry.py` knows whic
 What they are given is an `OpenedFile`: bytes that the stream fetches when they are asked for.
 
 Rescued data is one JSON object a row: members by the names in the file, the path of the file last.
-
-How are new fields reported: with which samples, and how deep?
 """
 
 from __future__ import annotations

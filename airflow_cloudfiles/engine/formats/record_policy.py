@@ -23,10 +23,9 @@ before it rescues, too:
 
 One number at a time (`holds`) and whole columns (`doubtful`), which agree.
 
-Which columns do formats have that have the same ones for every file?
-
-The rows of such a format are about files rather than of them: a file as a whole (`binaryFile`), or
-the sheets of a workbook (`listSheets`). A schema may leave columns out, and order them otherwise.
+Some formats have the same columns for every file. Their rows are about files rather than of them: a
+file as a whole (`binaryFile`), or the sheets of a workbook (`listSheets`). A schema may leave
+columns out, and order them otherwise.
 """
 
 from __future__ import annotations

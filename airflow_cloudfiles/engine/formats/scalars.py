@@ -1,4 +1,4 @@
-"""Does a string stand for a value of a column type, and for which?
+"""Convert strings to values of column types, one by one and whole columns at once.
 
 What the formats share of their conversions, one string at a time: the numbers of Java, decimals of
 a precision, scale and language, dates and timestamps. Which strings a format takes beyond these,
@@ -10,11 +10,9 @@ nearest one to its text; which of them are too far from it, `record_policy` says
 
 Decimal types are those that hold a number exactly.
 
-How are the strings of a column converted all at once?
-
-Each type has a rule which strings are *easy*: Arrow's own cast takes them and gives what Spark
-gives. The hard rest goes through the format's own conversion of one text, each distinct string
-once. What is null is neither.
+For whole columns each type has a rule which strings are *easy*: Arrow's own cast takes them and
+gives what Spark gives. The hard rest goes through the format's own conversion of one text, each
+distinct string once. What is null is neither.
 """
 
 from __future__ import annotations

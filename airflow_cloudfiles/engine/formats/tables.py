@@ -1,4 +1,4 @@
-"""What do readers of files whose records are rows of a table have in common?
+"""Read and infer files whose records are rows of a table.
 
 Records with a value for each column, which a header names or which are counted: CSV and workbooks.
 
@@ -14,10 +14,8 @@ Rescued data is written for many rows at once.
 One JSON object a row: members by the names in the file, values as their strings, the path of the
 file last.
 
-Which columns do files have whose records are rows of a table, and of which types?
-
-The names are those of the headers of all files, in the order of their first appearance (B9). All
-are strings, unless `cloudFiles.inferColumnTypes` is set.
+The names of inferred columns are those of the headers of all files, in the order of their first
+appearance (B9). All are strings, unless `cloudFiles.inferColumnTypes` is set.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How does a JSON value become a VARIANT?
+"""Write JSON values as VARIANTs, and read VARIANTs.
 
 The binary form of Spark and Parquet (Variant Binary Encoding, version 1): a dictionary of the names
 of fields, and a value that refers to it. As Spark's `parse_json`: whole numbers are as small as can
@@ -6,8 +6,6 @@ be, fractions are decimals with all of their digits (`1.10` stays `1.10`), numbe
 or of more than 38 digits, are doubles: infinity beyond the largest one.
 
 A name that comes twice in an object, and a string that is no UTF-8, have no VARIANT.
-
-What does the binary form of a VARIANT say?
 
 The other direction of `variant`: the names of a dictionary, the members of an object, and a value
 as JSON, for rescued data. What the format has and Spark's functions have not yet (times of day,

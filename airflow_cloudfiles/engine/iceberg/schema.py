@@ -1,11 +1,9 @@
-"""What must become of an Iceberg table so that it can take the rows of a stream?
+"""Change the schema of an Iceberg table as a stream needs it, and divide rows among its partitions.
 
 Nothing, as a rule. Columns it lacks are added; a column whose type the stream's has wider is
 widened where Iceberg allows it (int to long, float to double, more digits of a decimal), which
 changes metadata only; everything else is refused before anything is written. A stream whose type
 is the narrower one is written with the table's.
-
-Into which partitions does a batch of rows fall?
 
 Iceberg computes the values of partitions from columns: the column itself, a part of a time, a
 bucket, a prefix. pyiceberg computes them for whole columns with a compiled package of its own, and

@@ -1,6 +1,4 @@
-"""How far is a file, as an operation on it has to know?
-
-Which file of a stream does a text mean?
+"""Tell how far a file is, and which file a text means, for operations on files.
 
 A path relative to the source, or a URI, character by character: in a name, `%20`, `+` and `=` are
 themselves. A URI that names no file may also be written as the column `_metadata.file_path` has it,

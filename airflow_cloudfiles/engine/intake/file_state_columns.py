@@ -1,9 +1,7 @@
-"""Which columns has the table of files?
+"""Give the table of files: its columns, and its rows as dictionaries.
 
 First those of Auto Loader's `cloud_files_state`, in its order, then ours. The table is made column
 by column: what all files of a group share is written down once and repeated.
-
-Was this file ingested, when, and in which batch?
 
 `cloud_files_state` gives the answer for every file of a stream, as Auto Loader's function of that
 name does: a table, read record batch by record batch.

@@ -1,4 +1,4 @@
-"""What became of each file?
+"""Tell what became of each file, or of those that are asked for.
 
 The state of a stream as a table with a row for each version of a file that was recorded, in the
 order of the file log. Nothing is written and no lock is taken: how far the stream is committed,
@@ -7,8 +7,6 @@ before these positions never changes. A stream that goes on meanwhile is shown a
 
 Files are read entry by entry, and what is known of a micro-batch once for all its files; so the
 memory it takes is that of one entry, however many files there are.
-
-Which files of a state are asked for?
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""How does a candidate become a recorded file, exactly once?
+"""Record candidates as files of the stream, exactly once.
 
 What discovery finds goes through here into the file log. The ledger is caught up with the log
 before each try to append; so if entry `caught_up + 1` can be created, all entries before it were
 looked at, and no file of the batch is in any of them. Whoever loses the race for a number looks
 again and tries the next one.
-
-Which files were there before the first start?
 
 With `cloudFiles.includeExistingFiles=false` these are recorded as `existing` and never ingested.
 The very first start decides it, for ever: it notes the time by the clock of the source

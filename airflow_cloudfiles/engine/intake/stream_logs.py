@@ -6,8 +6,6 @@ Nothing here looks at the source, and nothing writes.
 `approximateQueueSize`, as texts, which Spark's metrics of a source are. What is outstanding is what
 the file log has behind a position; counting it reads headers of entries only.
 
-How are some files of a micro-batch named in few characters?
-
 By their places in the range of the plan, which is the same for ever: an error that crosses the JVM
 as a text can name hundreds of files in it, where their paths would be cut off.
 """

@@ -1,9 +1,7 @@
-"""How does a run clean its source when it has ingested something?
+"""Clean the source of a stream, after a run or by `cloudfiles clean`.
 
 When all is committed, it cleans what batches before it have committed. Its table had them when the
 run began, or it would not have begun. What goes wrong is a warning: the ingestion has succeeded.
-
-How does `cloudfiles clean` clean the source of a stream, also of a query of its own?
 
 Under the lock of jobs, and when it has seen that the table has what is committed. A plain query may
 go on meanwhile: what it has committed does not change.

@@ -1,14 +1,13 @@
-"""What does an operation on files ask of the table that the stream writes?
+"""Carry out an operation on files, and put those aside that a micro-batch was refused for.
 
-The newest run says which table that is and how it is written; for a query of one's own, the record
-of its newest batch, or whoever asks.
+The newest run says which table the stream writes and how it is written; for a query of one's own,
+the record of its newest batch, or whoever asks.
 
-How are the files put aside for which a micro-batch was refused (`expect.onViolation`)?
-
-The committing process cannot: a query is at work, and has the locks that an operation takes. It
-names the files in its error. When the query has ended and the locks are free, the driver does what
-a person would do, with the operation that is there. Killed before that, it has recorded nothing,
-and the next try refuses the same batch for the same files.
+Files are put aside with `expect.onViolation`. The committing process cannot: a query is at work,
+and has the locks that an operation takes. It names the files in its error. When the query has ended
+and the locks are free, the driver does what a person would do, with the operation that is there.
+Killed before that, it has recorded nothing, and the next try refuses the same batch for the same
+files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How does the JVM of a local run start soon?
+"""Start the JVM of a local run in the background, with the classes that an earlier one kept.
 
 PySpark starts it with `spark-submit`: a shell script that starts a first JVM, which only writes the
 command line of the second, while Python waits. Here it starts in the background:
@@ -7,11 +7,9 @@ command line of the second, while Python waits. Here it starts in the background
    Spark, arguments and environment. With a Spark configuration folder, whose files may be scripts,
    `spark-submit` starts it as ever.
 2. **Its classes** come from a class data archive, once there is one: it is made after the second
-   run on a machine (`jvm_archive`).
+   run on a machine.
 
 A process that has gone takes its JVM with it: the JVM ends when its standard input does.
-
-Keep the classes of a JVM for the ones after it, in a process that no run waits for.
 
 Most of what Spark takes to start is loading some 15,000 classes. Java can keep them in an archive
 and map it instead (class data sharing). The first run on a machine leaves a note that it was there;

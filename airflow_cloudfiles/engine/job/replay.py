@@ -1,4 +1,4 @@
-"""How does a table get back the micro-batches that it has lost?
+"""Give a table back the micro-batches that it has lost.
 
 1. The table is asked which batches it has (`delta.lineage`); those it has are left alone, and where
    it cannot tell, nothing is done.
@@ -13,9 +13,8 @@ run twice at once. It needs no Spark: this machine's processes read and write.
 
 Accepting the loss is steps 1, 2 and 4.
 
-Read the files of a planned micro-batch once more, and commit them.
-
-As a run does, with the same readers and writers, in processes of this machine. The schema is the
+The files of a planned micro-batch are read and committed as a run does, with the same readers and
+writers. The schema is the
 newest version of the schema log; a field that it lacks adds a version in the modes that do, and the
 batch is read once more.
 """

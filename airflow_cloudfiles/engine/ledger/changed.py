@@ -1,4 +1,4 @@
-"""Which files have changed since they were ingested, and which were read in another version?
+"""Note the files that have changed since they were ingested, or before they were read.
 
 Notes in the state, `_source/changed/`, named by a hash of the path:
 
@@ -9,8 +9,6 @@ Notes in the state, `_source/changed/`, named by a hash of the path:
 
 The notes are about versions and are never changed. A file that is ingested again has another entry,
 and so another note. Old notes are packed (`ledger.packed_changes`), and mean the same there.
-
-Which files turned out to be overwritten when they were to be read?
 
 With `cloudFiles.allowOverwrites` every version of a file is an entry of its own, and an entry never
 gives the bytes of another version. A task that meets a newer version than its entry's leaves the

@@ -1,12 +1,11 @@
-"""Which kinds of values do options have, and how is each written?
+"""Read the values of options, and refuse the options that this version does not have.
 
 A kind reads the text of an option: a boolean, a number, a size, an interval, a time. A text that is
 none gets an error with the option, what was expected and what was given.
 
-Which documented options does this version refuse, and why?
-
-Each is declared once: its name, the reason with what to do instead, and the values that change
-nothing and are accepted. What only one format refuses is with the options of that format.
+A documented option that is refused is declared once: its name, the reason with what to do instead,
+and the values that change nothing and are accepted. What only one format refuses is with the
+options of that format.
 """
 
 from __future__ import annotations

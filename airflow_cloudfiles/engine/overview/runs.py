@@ -1,16 +1,12 @@
-"""How did the newest runs of a stream go?
+"""Show a stream: its newest runs and files, where it is and what waits for it.
 
-From their reports, of which a state keeps thousands: one listing, and a request for each report
-that is shown.
-
-Give the files that came last, and what became of them.
+Runs are shown from their reports, of which a state keeps thousands: one listing, and a request for
+each report that is shown.
 
 Entries of the file log are read from the newest backwards until there are enough files, so that
 a page costs the same in a stream of a million files.
 
-Where is a stream, and what waits for it?
-
-For people who look at it: nothing is locked, written or discovered. What it costs does not grow
+Nothing is locked, written or discovered. What it costs does not grow
 with the files of the stream, nor with its runs.
 """
 

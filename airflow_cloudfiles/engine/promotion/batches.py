@@ -1,15 +1,14 @@
-"""Which rows of a batch get a promoted value, and what is left of their rescued data?
+"""Promote fields of rescued data in batches of rows, to the columns that they become.
 
 A row gets a value where its column is null, its rescued data has the field, and the value fits the
 column's type, or a part of it does. What fits leaves the rescued data in the same moment; what
 does not, and every other row, stays as it was. So doing it again changes nothing more.
 
-Which column does a field of rescued data become, and where is it recorded?
-
-The table, which gets the column; and the schema log, so that the stream's next run reads the field
-into it. The table comes first: a column that nothing fills does no harm, while a schema with
-a column that the table lacks would fail a stream without `mergeSchema`. Killed between the two, the
-next promotion finds the table's column and goes on from there.
+A promotion is recorded twice: by the table, which gets the column; and by the schema log, so that
+the stream's next run reads the field into it. The table comes first: a column that nothing fills
+does no harm, while a schema with a column that the table lacks would fail a stream without
+`mergeSchema`. Killed between the two, the next promotion finds the table's column and goes on from
+there.
 """
 
 from __future__ import annotations

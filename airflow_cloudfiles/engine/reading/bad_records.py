@@ -1,4 +1,4 @@
-"""Where do records go that are no records?
+"""Write records that are not valid to `badRecordsPath`, and find what stands in for a missing file.
 
 With `badRecordsPath` a task writes them, before its micro-batch is committed, as JSON Lines to
 
@@ -14,14 +14,10 @@ batch that was given up may have left some here, which its next try replaces.
 
 Spark's readers match `<badRecordsPath>/*/bad_records/`, as with Databricks.
 
-Which other file has the content of one that is gone?
-
 Where files are known by their content, the entry of a file stands for these bytes, and whichever
 file has them serves. The file may have been touched, or written anew with the same bytes; or other
 files with the same bytes were recorded as duplicates of it, and are ingested only here. Without
 this, a content would be lost that still lies in the source.
-
-Tell files that were deleted from a source that is away.
 
 `ignoreMissingFiles` gives up files that were deleted. Before a task does, it looks at what is
 around them: a batch that is gone as a whole is an outage (`storage.outage`).

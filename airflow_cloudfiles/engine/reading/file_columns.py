@@ -1,23 +1,19 @@
-"""Where do the columns of one file come from: its records, its path, or what is known of it?
+"""Take the columns of one file from its records, its path, and what is known of the file.
 
 The partition columns of a stream come from every path. With a given schema and no
 `cloudFiles.partitionColumns`, a column of it is a partition column for those files whose path has
 a key of its name, as in Spark's file sources; in other files it is a field of the records (decision
 50). So files of one split may need different readers, which are made once each.
 
-The conversion of the text of a partition value to the type of its column.
+The value of a partition column is what Spark makes of the text after `key=` in a path
+(`PartitioningUtils.castPartValueToDesiredType`, Spark 4.3): dates and timestamps as its CAST takes
+them, decimals rounded half up, numbers as Java parses them. A value that Spark would turn into
+another one (an overflow that wraps round in a `TINYINT`, or is NULL in a `DECIMAL`) does not fit.
 
-What Spark makes of the text after `key=` in a path (`PartitioningUtils.castPartValueToDesiredType`,
-Spark 4.3): dates and timestamps as its CAST takes them, decimals rounded half up, numbers as Java
-parses them. A value that Spark would turn into another one (an overflow that wraps round in a
-`TINYINT`, or is NULL in a `DECIMAL`) does not fit.
-
-What does the reader know of the file that a row came from?
-
-The values of Spark's `_metadata`, for the version of the file that was read, which is not always
-the one that was discovered. They differ from Spark's in two things: a path has the scheme under
-which the stream knows its source (`s3`, where Spark may say `s3a`), and times have
-the microseconds that the store has.
+`_metadata` has the values of Spark's own, for the version of the file that was read, which is not
+always the one that was discovered. They differ from Spark's in two things: a path has the scheme
+under which the stream knows its source (`s3`, where Spark may say `s3a`), and times have the
+microseconds that the store has.
 """
 
 from __future__ import annotations

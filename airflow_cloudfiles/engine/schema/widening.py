@@ -1,4 +1,4 @@
-"""Which wider type does a column take when values do not fit it?
+"""Widen the type of a column when values do not fit it.
 
 Only in `addNewColumnsWithTypeWidening`, and only by this matrix, which is Auto Loader's:
 
@@ -18,10 +18,8 @@ rescued: text (B60), long and double in either direction (B61), decimals beyond 
 hint names keeps the hinted type, and so does a column whose wider values somebody has decided to
 leave in the rescued data.
 
-Which columns need wider types for the values that were rescued?
-
 For formats whose files do not say types: the text of a rescued number determines the narrowest type
-that holds it, and the matrix (`widening`) whether its column may become that. Rescued data is what
+that holds it, and the matrix whether its column may become that. Rescued data is what
 the reader made of it: one JSON object a row, offending leaves under their source names, nested ones
 under their path.
 """

@@ -1,4 +1,4 @@
-"""What if Spark's checkpoint is damaged?
+"""Mend Spark's checkpoint when it is damaged, or when jobs have gone on without it.
 
 Spark syncs nothing that it writes there, so a power failure may leave any file of it empty or cut
 off, and Spark then refuses to start, for ever. But for a query whose only source is ours, and
@@ -14,8 +14,6 @@ is the end of plan `b`. So before a query starts:
    the same files, and the sink of this package leaves out what its table has.
 
 Whatever cannot be proved in this way is refused, by name, and is left as it is.
-
-How does a plain query go on where jobs have been?
 
 A job leaves no checkpoint of Spark's behind: what it has committed is recorded in the state. Before
 a plain query starts on such a state, its checkpoint is brought to where the jobs are, as if Spark

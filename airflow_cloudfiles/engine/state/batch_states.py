@@ -1,11 +1,9 @@
-"""What became of each micro-batch?
+"""Tell what became of each micro-batch, and which files of the source were removed or moved.
 
 Put together from what is written about it: its plan, the record of the sink, the note of the job,
 Spark's commit log. A kill may come before the note, so the record of a job's batch has its counts,
 too. Batches are read in their order, some ahead where the state is far away, and not kept: a stream
 may have a million of them.
-
-When, and how, was a file of the source removed or moved?
 
 One small object, `_source/archived`, for `cloud_files_state`; nothing is decided by it, and it may
 be deleted. The source is cleaned in the order of the file log, so what was cleaned together is one

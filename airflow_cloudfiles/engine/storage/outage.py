@@ -1,4 +1,4 @@
-"""Does it help to ask a store again?
+"""Tell failures that another try may help against, and what the answer of a cloud means.
 
 Stores raise `OSError`s. An outage (no connection, no answer in time, a busy or failing service, a
 disk that is full at the moment) ends by itself. A permission, a name, an address or a value that is
@@ -9,8 +9,6 @@ Say why a root serves nothing.
 
 A disk that is not mounted, a bucket that is gone and a server that serves an empty folder look like
 files that are gone. Whoever is about to give files up asks first.
-
-What does a cloud's answer to a failed request mean?
 
 A message says which request failed, on which object, why, and what to do. The text of a client is
 never quoted: it may hold the request, and with it a credential. What follows from the kind of the

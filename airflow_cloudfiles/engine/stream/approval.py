@@ -1,11 +1,9 @@
-"""What does a stream do whose schema changes only when somebody agrees?
+"""Ask for approval of a changed schema, with what the files have that the schema has not.
 
 With `cloudFiles.requireApproval`, what would be the next version of the schema is written as a
 proposal, with some values for who decides, and the run fails. Until it is decided, each run fails
 at its start, after it has looked for new files: messages of a queue do not wait for ever. After a
 refusal each run reads, and fails if files still ask for what was refused.
-
-What do these files have that the schema has not?
 
 Compares files, within the sample limits, with the schema they are to be read with: those of a
 micro-batch when a task has met something new, or those of a whole run before it begins

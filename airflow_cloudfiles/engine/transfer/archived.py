@@ -1,10 +1,8 @@
-"""How does a state become one file, and a file a state again?
+"""Write a state to one file, and make it a state again.
 
 Exported under the locks: the file log up to an entry, and whatever else there is. Imported so that
 there is a state or none: the metadata of a location that is being filled say so, and are replaced
 when all else is there and was read back.
-
-What is in the archive of a state, and what is refused?
 
 A zip file. Members are called by their number, so no name in it is ever used as a path. The last
 one, `manifest.json`, has the key, size and SHA-256 of each object. An archive comes from anywhere:

@@ -1,9 +1,7 @@
-"""Which objects of a checkpoint location are its state, and go where it goes?
+"""Tell the objects that are the state of a checkpoint location, and end its file log for a move.
 
 Not its locks, nor what is only a cache or a hint: copies of the index, what listings have shown,
 how long the file log was. What else lies there, say a table, is not part of it.
-
-How does a file log end for those who have opened its state before?
 
 Discoverers need no lock, so one that has opened the state may append at any moment. The log ends
 for it with an entry that holds no file, found by `moved`: its number is taken, so nobody appends it

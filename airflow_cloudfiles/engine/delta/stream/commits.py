@@ -1,12 +1,10 @@
-"""What has each version of a table changed, and which versions are there?
+"""Read where a stream is in a Delta table, and what each version after that has changed.
 
 The log from where the stream is. A version that is missing in it was cleaned up or is damaged: the
 stream fails there, or goes on behind it where `failOnDataLoss` is false.
 
-Where is a stream in a Delta table?
-
-Behind a file of a version: the version, and the file's index in it. The JSON is Delta's own
-(`DeltaSourceOffset`), so a checkpoint goes on with Delta's jars, and one of theirs with this.
+A stream is behind a file of a version: the version, and the file's index in it. The JSON is Delta's
+own (`DeltaSourceOffset`), so a checkpoint goes on with Delta's jars, and one of theirs with this.
 
 Below the indices of files are three more, in this order: the begin of a version, the place before a
 change of the schema in it, and the place behind that. As in Delta, an offset is written as
@@ -16,10 +14,8 @@ begin is -1.
 References:
     https://github.com/delta-io/delta/blob/master/spark/src/main/scala/org/apache/spark/sql/delta/sources/DeltaSourceOffset.scala
 
-How far a query from a Delta table has come is asked of its offsets, too.
-
-Spark's own checkpoint says it: the offset of the newest micro-batch that was committed. One request
-for the newest version of the table, and no Spark.
+How far a query from a Delta table has come Spark's own checkpoint says: the offset of the newest
+micro-batch that was committed. One request for the newest version of the table, and no Spark.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""How is a version written that `deltalake` does not write?
+"""Write a version of a table that `deltalake` does not write.
 
 `deltalake` (1.6) changes no metadata of a table with column mapping, and appends to none whose
 types widen. Such a version is one object in the log, created only if there is none of its number:
 whoever creates it wins, and the other reads the table again. It says what it is based on by its
 number, so nothing is rebased: a metadata change that came between is always noticed.
-
-Write anew what other readers misread of a table's files: escapes of characters.
 
 Version 0.1.0 of this package wrote characters beyond the basic plane as surrogate pairs
 (`\ud842\udfb7`) into bounds and partition values. delta-kernel, by which `deltalake` (1.6) and

@@ -1,4 +1,4 @@
-"""Who drains the one queue of a bucket, and when?
+"""Drain the one queue of a bucket into its event log, one process at a time.
 
 Whoever comes first: a stream that looks for files, or a collector that does nothing else. Under a
 lease, one at a time:
@@ -12,10 +12,8 @@ A kill before step 3 leaves messages whose events are in the log, or not. They a
 and an event that is in the log twice is one file to each stream. So is nothing wrong when two hold
 the lease, because one of them was away for long: the log is put-if-absent.
 
-What has come into an event log since somebody looked last?
-
-For a watcher of many folders: one check drains the queue, unless that was done just now, and reads
-the new entries once. Which of them are of a folder is then counted in memory.
+A watcher of many folders makes one check: it drains the queue, unless that was done just now, and
+reads the new entries once. Which of them are of a folder is then counted in memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whose events does an event log hold, and where do they come from?
+"""Describe an event log, set it up and tear it down.
 
 One JSON object in the log's location, `event-log.json`: the id of the log, the bucket or the part
 of it whose events arrive, the options of the one queue, and for how long events are kept. It holds
@@ -7,10 +7,9 @@ no credentials: whoever drains the queue brings them.
 A log whose queue is another one than before has missed what happened in between. So it gets another
 id, by which each stream sees that it has to list its source.
 
-What does an event log need before events arrive in it?
-
-What a stream needs that has a queue of its own: a queue, and a bucket that tells it
-(`discovery.services`), but once for all streams; and the log that says which queue that is.
+Before events arrive, a log needs what a stream needs that has a queue of its own: a queue, and a
+bucket that tells it (`discovery.services`), but once for all streams; and the log that says which
+queue that is.
 
 The log is made last and goes first. So a log that is there has a subscription; and a log that is
 made again, after a time without one, has another id, by which its streams see that they missed

@@ -1,4 +1,4 @@
-"""Which files were announced in a bucket, in which order?
+"""Keep the events of a bucket in the order in which they were received.
 
 A numbered log below `events/`, with the entries and packs of the logs of a state, but for two
 things: the oldest entries go after a time, and a reader knows its place. So a reader asks one
@@ -8,11 +8,9 @@ the queue was drained last: the object `events/collected` is written after each 
 The newest entries are never packed and never dropped. So the newest number is always an object, and
 numbers are never given out twice.
 
-What does an entry of an event log hold?
-
-One line an event: `["created","path",size,time in microseconds,"etag","sequencer"]`, in ASCII. The
-path is below the source of the log. The etag is the generation on Google Cloud; the sequencer is
-what the service orders the events of one name by.
+An entry has a line for each event: `["created","path",size,time in
+microseconds,"etag","sequencer"]`, in ASCII. The path is below the source of the log. The etag is
+the generation on Google Cloud; the sequencer is what the service orders the events of one name by.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Which files of a stream do the events in a log announce?
+"""Find the files of a stream that the events in a log announce, from where it has read.
 
 As a queue of its own would: an event names a place in the bucket, and is a candidate when that is
 below the source and the options want it. But the log is read from a position on, by any number of
 streams, and nothing is deleted from it.
-
-How far has a stream read an event log?
 
 All files of the stream in the entries before its position are recorded. The position is in the same
 entry of the file log as the files that it comes with; and, for a stream whose files are few among

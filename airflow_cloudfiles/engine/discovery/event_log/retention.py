@@ -1,4 +1,4 @@
-"""How does an event log stay small?
+"""Keep an event log small, and say since when it is complete.
 
 Whoever drains the queue, and holds the lease for it, does this whenever the log has another hundred
 entries. What is older than the log keeps goes first, and what is more than it may hold, the oldest
@@ -6,8 +6,6 @@ first; then old entries become packs, as those of a state do.
 
 A pack is as old as its writing, so events are kept a little longer than asked for, never shorter.
 The newest entries always stay: they give the next one its number.
-
-Since when does an event log have every event, and in which entry do those since a time begin?
 
 An event is appended after its file came. So the events of all files since a time are in the entries
 that were appended since then, if none of these was dropped, the log was there already, and the

@@ -1,13 +1,11 @@
-"""What is known of an inventory report before its data files are read?
+"""Describe an inventory report, and remember how far it was read.
 
 A report is a manifest and data files. Each cloud writes another manifest; `manifests` makes a
 `Report` of it, and from there on all reports are read in one way.
 
-How far has a report been read?
-
-One small JSON file in the state, `_source/inventory.json`, written after each data file whose files
-are recorded. It is a hint, as that of listings is: lost or damaged, a report is read again, and
-nothing is recorded twice.
+How far a report was read is one small JSON file in the state, `_source/inventory.json`, written
+after each data file whose files are recorded. It is a hint, as that of listings is: lost or
+damaged, a report is read again, and nothing is recorded twice.
 """
 
 from __future__ import annotations

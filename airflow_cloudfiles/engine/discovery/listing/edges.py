@@ -1,4 +1,4 @@
-"""In which folders, and where in them, does a tree of files grow?
+"""Find where a tree of files grows, and where a range of its keys can be cut.
 
 Files mostly land behind those that are there: names carry dates or numbers. Such a tree need not be
 listed whole; it is enough to list where it grows. The places are derived from the known paths each
@@ -18,13 +18,11 @@ set by this rule. Where only the ends are asked for (`only_ends`), names are a s
 they have a digit at the same place, and of other files only the end of their folder is listed.
 Which of the two is right for a source, and whether less is enough, is decided in `growth.py`.
 
-Find where a range of keys can be cut, so that another thread reads its upper part.
-
-Nobody knows how the keys of a range are spread. A cut is tried at a string in the middle, and
-trying is a request: the first page after that string. If the page has keys of the range, it is also
-the first page of the upper part, so nothing was asked in vain; the lower part may read some of
-those keys again, one page at most. If it has none, the range is known to end earlier. Either way a
-try costs one request more than not trying, which is what `Readers` counts.
+A range of keys is cut so that another thread reads its upper part. A cut is tried at a string in
+the middle, and trying is a request: the first page after that string. If the page has keys of the
+range, it is also the first page of the upper part, so nothing was asked in vain; the lower part may
+read some of those keys again, one page at most. If it has none, the range is known to end earlier.
+Either way a try costs one request more than not trying, which is what `Readers` counts.
 
 What is recorded already shows at no cost where keys are. It need not be true any more, so only the
 store's answer makes a cut.

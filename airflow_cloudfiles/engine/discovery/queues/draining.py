@@ -1,4 +1,4 @@
-"""When is a queue empty?
+"""Receive the messages of a queue until it is empty, and keep them hidden meanwhile.
 
 Threads receive until there is nothing left to do. No single answer shows it: a queue that is spread
 over many servers may seem empty; one that files trickle into never is. A thread ends
@@ -13,8 +13,6 @@ time is over. It is not handled again, and does not count as something new.
 Of messages that come in order (a FIFO queue, ordering keys), nobody is given more while some of
 their group are in hand. So an empty answer says nothing then: the thread has what it was given
 recorded and deleted first. And poison is shown again at once, or it would hold up its group.
-
-Which messages are in our hands, and how do they stay there?
 
 A received message is hidden from others for a while. Recording its file may take longer: a slow
 store, a renamed folder with a million files. So a thread keeps hiding again what is held. When that

@@ -1,4 +1,4 @@
-"""How do files with their own types become batches of the stream?
+"""Read files with types of their own, and infer their schema.
 
 What Parquet and ORC share. The life of one `read_file`:
 
@@ -9,12 +9,10 @@ What Parquet and ORC share. The life of one `read_file`:
    it is dropped, which is what leaving it out asks for (B55): these formats have no bad records,
    and no `mode`.
 
-Which columns do files with their own types have?
-
-Learnt from the footers: no row is read. Types are the files' own (`types`), whatever
-`cloudFiles.inferColumnTypes` says, and meet in the widest one when files disagree (B10). What a
-column cannot have (times of day, unions, a second field under the same name) is left out; the
-reader rescues it.
+Their schema is learnt from the footers: no row is read. Types are the files' own (`types`),
+whatever `cloudFiles.inferColumnTypes` says, and meet in the widest one when files disagree (B10).
+What a column cannot have (times of day, unions, a second field under the same name) is left out;
+the reader rescues it.
 """
 
 from __future__ import annotations

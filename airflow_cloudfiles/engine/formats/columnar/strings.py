@@ -1,12 +1,10 @@
-"""How does a value of a binary format look as JSON?
+"""Write values of binary formats as JSON, and VARIANTs of Parquet as Spark's.
 
 The strings of rescued data: numbers as JSON numbers, dates and times as ISO strings, binary as
 base64, nested values as they are nested. A value is never shortened or rounded on the way.
 
-How does a VARIANT of a Parquet file become one of Spark's?
-
-A file has it as a group of `metadata` and `value`, and maybe, shredded, of a `typed_value`: a
-scalar, the fields of an object, or the elements of an array, each again with a `value` and a
+A file has a VARIANT as a group of `metadata` and `value`, and maybe, shredded, of a `typed_value`:
+a scalar, the fields of an object, or the elements of an array, each again with a `value` and a
 `typed_value` of its own (Parquet's Variant Shredding). Whole columns are put together at once, from
 the leaves up, with the dictionary of their row.
 """

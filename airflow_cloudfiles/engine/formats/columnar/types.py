@@ -1,10 +1,8 @@
-"""Which column type does an Arrow type become, and what do two files make together?
+"""Turn the types of files into column types, and take nested values apart.
 
 Parquet and ORC files carry their own types. They become Spark's types as Spark's readers map them
 (`ParquetToSparkSchemaConverter`, `OrcUtils.toCatalystSchema`, Spark 4.3), and meet in the widest
 type when files disagree (B10).
-
-What is inside an array of lists, maps or wrapped values?
 """
 
 from __future__ import annotations

@@ -1,18 +1,16 @@
-"""Which records of a block can be read all at once?
+"""Tell the records of a block that Arrow reads as univocity does, and read the others one by one.
 
 A block is cut into records, and each record is of one of three kinds:
 
 - *plain*: quotes stand only around whole values, escaped (if at all) by being doubled. Arrow reads
   plain records as univocity does.
-- *odd*: anything else. `tokens` reads it by itself.
+- *odd*: anything else. It is read by itself (`records`).
 - *skipped*: a blank line or a comment.
 
 What is plain is found with a few vectorised passes, most of which clean files do not need.
 
-Which values does one CSV record hold?
-
-The reference for every record: what univocity, the parser inside Spark, makes of its quotes,
-escapes and blanks, one record at a time. The fast path (`lines`) must agree with it for
+The reference for every record is what univocity, the parser inside Spark, makes of its quotes,
+escapes and blanks, one record at a time. The fast path must agree with it for
 whatever it takes on itself, and hands the rest to it.
 
 A quoted value is read in these steps:

@@ -1,4 +1,4 @@
-"""Which moment does a text name?
+"""Read the moment that a text names, with the names that Spark takes.
 
 The strings Spark's JSON reader takes for dates and timestamps when no pattern is given
 (`SparkDateTimeUtils.stringToDate` and `parseTimestampString`, Spark 4.3), in pure Python. A time
@@ -11,11 +11,11 @@ is more than the moment that Spark makes of it, it names that moment only if it 
 
 Names of time zones mean what they mean for Java.
 
-The names that Spark takes: Java's `ZoneId.of` with its short names, offsets in many forms.
+Time zones have the names that Spark takes: Java's `ZoneId.of` with its short names, offsets in many
+forms.
 
-What are the months called in the languages of the option `locale`?
-
-The names are those of the Unicode locale data in Java 17, which Spark's formatters use.
+The names of months in the languages of the option `locale` are those of the Unicode locale data in
+Java 17, which Spark's formatters use.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
-"""What is in the cells of a sheet, whatever kind of workbook it is from?
+"""Hold the cells of a sheet, whatever kind of workbook it is from, and convert them.
 
 A `Cells` holds the cells that are not empty, row by row: where each stands, of which kind it is,
 and its value as a text. Numbers have the shortest text that gives the same number, as Excel would
 have shown it: 42 is never `42.0`. Whole numbers beyond 2**53 have the 15 digits that Excel keeps.
 Dates and times are written as Spark writes them.
 
-A number format shows a date, a time, or a number.
-
 Workbooks hold dates as numbers; only the format of a cell tells.
-
-Does a cell fit a column type, and as what?
 
 A cell has a kind already: a number never becomes a date, nor a date a number. A cell of text is
 read as CSV's values are, except that a number with zeros before it (`007`) stays a text: numbers

@@ -5,8 +5,6 @@ opened, and each sheet that is wanted is a table of its own, with its own header
 
 `xlrd` reads it as a whole: a sheet has 65,536 rows of 256 columns at most.
 
-Which rows and columns does a range of a sheet have?
-
 Cells become rows: rows without a cell are rows of nulls in the middle of a sheet, and no rows at
 its end. Without a range the first row is the first that is not empty; columns are counted from `A`
 on. In a range both are counted from its first cell.

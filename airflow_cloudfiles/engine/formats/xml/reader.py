@@ -12,10 +12,9 @@ The life of one `XmlBlock`:
 3. What did not find its column is put into the rescued data column, the corrupt record column,
    or wherever else the mode says.
 
-Is a row what an XML schema says?
-
-Rows are checked one by one, as documents of their own, with the namespaces that the elements around
-them declare. Nothing is fetched: neither for the rows nor for the schema, whose imports are files.
+With `rowValidationXSDPath` rows are checked one by one, as documents of their own, with the
+namespaces that the elements around them declare. Nothing is fetched: neither for the rows nor for
+the schema, whose imports are files.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""What does an element have to look like for a column?
+"""Say what an element has to look like for a column, and give each its place in the schema.
 
 A schema compiled once per reader: names to positions, leaf types to conversions.
 
 The places of a schema are where elements and attributes may stand.
 
 A schema as a flat list of places, and tables from place and name to place.
-
-Which place of the schema has each element and attribute of these rows?
 
 Level by level, all rows at once. A row is refused, and explained one by one, when something in it
 has no place, stands in two ways in one place, or is more than the text that should be there.

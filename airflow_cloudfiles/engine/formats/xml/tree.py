@@ -1,4 +1,4 @@
-"""What is in one row, element by element?
+"""Hold one row element by element, and the texts of its values.
 
 Expat reads the source of one row by itself. It knows no entities but the five of XML, because a row
 brings no document type along: whatever needs one makes a corrupt record, so nothing is fetched and
@@ -9,8 +9,6 @@ An element has fields: its attributes, elements and text.
 The one place that knows how XML becomes fields, for reading and for inferring alike: an attribute
 is a field under its prefixed name, an element one under its own, a text beside either one under
 `valueTag`. White space between elements is nothing.
-
-What are the texts of many values, as the options say?
 
 Entities are resolved and white space is taken away, only where there is any.
 """

@@ -1,4 +1,4 @@
-"""How does a run leave its query on a server, and come back to it?
+"""Leave the query of a run on a server, and come back to it.
 
 A run that may leave (`JobSpec.leave_after_seconds`) starts its query, follows it for that long, and
 then ends without releasing its session: the query goes on. Whoever asks the server finds out when
@@ -13,8 +13,6 @@ No lock is held in between. Another run of the stream asks the server, too: it l
 somebody waits for alone. The query itself holds the run lock, so that no query of another server
 comes between. Nothing is lost or doubled if all of this fails: the sink's records say what is
 committed, as for every run.
-
-What has a run committed, when nobody here sees what Spark's Python processes write?
 
 The sink logs a line for each micro-batch, where it runs. On a server that is another machine's log,
 so the driver writes the same lines from the notes that the sink leaves in the state.

@@ -1,11 +1,9 @@
-"""How does somebody ask a server about a query whose client has left?
+"""Ask a server about a query whose client has left, and find what it wrote down.
 
 The session of the client is still there, since the client has not released it: whoever knows its
 id, and may use the server, can ask. That is one request, without a session of one's own. A server
 that was restarted, or has ended the session, says that it does not know it. Importing this module
 imports no Spark.
-
-What does a run that has left its query on a server write down for who comes back?
 
 1. `_source/left_runs/<run id>.json` is for the run itself: what it had found, where it began, and
    which query goes on. It is written before the driver ends, and deleted when the run has ended.

@@ -1,15 +1,11 @@
-"""Which function makes of each micro-batch what is written, and how does it reach the driver?
+"""Carry the function over micro-batches to the driver, wherever that is.
 
 As an import reference (`package.module:function`), which the driver imports, or as the source of
 the function, which the driver compiles. Neither is taken from the state, which others may write:
 both go with the specification in a folder that only this user can enter (`spec`), or, where the
-driver is on another machine, with the submitted program (`argument`).
+driver is on another machine, with the submitted program.
 
-Importing this module imports no Spark.
-
-How does a function over micro-batches reach a driver that is not on this machine?
-
-As an argument of the submitted program. Whoever can submit a program to a cluster runs code there
+Such a program gets it as an argument. Whoever can submit a program to a cluster runs code there
 in any case; whoever can write a state may not, so the function is never taken from there.
 
 Importing this module imports no Spark.

@@ -1,9 +1,4 @@
-"""Which options does Avro have?
-
-Which options does Parquet have?
-
-Which options does ORC have?
-"""
+"""Declare the options of Avro, Parquet and ORC."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
-"""Which options do workbooks have?
+"""Declare the options of workbooks, and read `dataAddress`.
 
 Names, defaults and meanings are those of Databricks' reader of Excel files;
 `docs/decisions/0139-reading-excel.md` says where reading differs.
 
-Which cells does `dataAddress` name?
-
-As in Excel: `Sheet1`, `C5:H10`, `Sheet1!C5:H10`, `'My sheet'!C5:H10`; besides whole columns
-(`B:F`), whole rows (`3:10`) and ranges that are open below (`B3:F`). A sheet may be a pattern, for
-several sheets: names of sheets in Excel hold no `*`, `?` or `[`.
+`dataAddress` names cells as in Excel: `Sheet1`, `C5:H10`, `Sheet1!C5:H10`, `'My sheet'!C5:H10`;
+besides whole columns (`B:F`), whole rows (`3:10`) and ranges that are open below (`B3:F`). A sheet
+may be a pattern, for several sheets: names of sheets in Excel hold no `*`, `?` or `[`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ Show the metrics of a source where Spark documents them: `lastProgress["sources"
 Spark takes none from a source in Python, so ours gives them with its newest offset
 (`CloudFilesStreamReader.reportLatestOffset`).
 
-What does a query of ours raise?
-
 The error of ours that a task or the planning process raised: by class and message as in a program
 without Spark, and a `StreamingQueryException` too, for those who catch that.
 """

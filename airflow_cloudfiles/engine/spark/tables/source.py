@@ -1,10 +1,8 @@
-"""How does Spark read a Delta table without jars?
+"""Read and stream Delta tables without jars.
 
 `spark.read.format("deltalake").load(path)` (and `format("delta")` where no Delta jar is): one
 version of the table, its data files shared out over tasks. `delta.read` knows the table's log and
 its files; a table with a feature that it does not support is refused by name.
-
-What of a session do queries from Delta tables need to know?
 
 Spark tells a Python source its options only. So for the sources `delta` and `deltalake`,
 

@@ -3,8 +3,6 @@
 The requests of one question go over one session. Those that need not wait for each other are sent
 together.
 
-How is a tree on an SFTP server listed without waiting for one folder after the other?
-
 In the order of all listings. While the files of a folder are given, the folders that come next are
 being read already: a few at a time, over the connections there are. What is read of a folder has
 the sizes and times of its files, so none is inspected by itself.

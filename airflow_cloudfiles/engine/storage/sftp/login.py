@@ -1,12 +1,10 @@
-"""As whom, with what, and to which server does a client log in?
+"""Log in to an SFTP server, and say what a failure on the way to it means.
 
 A credential goes to the server that it is for, and to no other: a connection names its host.
 Without a connection the environment decides: the variables below, the agent, the keys in `~/.ssh`.
 
 The server must be known before anything is sent to it, as OpenSSH asks for. Its key comes from the
 connection or from files of known hosts; a key that is unknown, or another one, ends the login.
-
-What does a failure of an SFTP server, or of the way to it, mean?
 
 Whatever the client raises becomes an `OSError` with a sentence: what could not be done, where, and
 what to do. The text of the server is not quoted: it is not ours to trust. SFTP tells few things
