@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from airflow_cloudfiles.engine.crashpoints import (
+from tests.support.crash_points import (
     INTAKE_POINTS,
     NOTIFICATION_POINTS,
     PLAN_POINTS,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_cloudfiles.engine.crashpoints import CRASH_AT, QUERY_POINTS
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import RunFailedError
 from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.left_query import QueryState
 from airflow_cloudfiles.engine.job.connect.server import SparkConnect
 from airflow_cloudfiles.engine.job.launch import launch
 from tests.support.connect_server import each_once, ids, land, until
+from tests.support.crash_points import QUERY_POINTS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 FILES = 8

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import airflow_cloudfiles
-from airflow_cloudfiles.engine import crashpoints
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS, documented
@@ -34,6 +33,7 @@ from tests.docs.pages import (
     python_blocks,
     table_rows,
 )
+from tests.support import crash_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -201,13 +201,13 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 def test_every_crash_point_has_its_row_and_its_test() -> None:
     page = ROOT / "docs/concepts/exactly-once.md"
     points = {
-        *crashpoints.INTAKE_POINTS,
-        *crashpoints.INVENTORY_POINTS,
-        *crashpoints.INVENTORY_POSITION_POINTS,
-        *crashpoints.NOTIFICATION_POINTS,
-        *crashpoints.PLAN_POINTS,
-        *crashpoints.STREAM_POINTS,
-        *crashpoints.METADATA_POINTS,
+        *crash_points.INTAKE_POINTS,
+        *crash_points.INVENTORY_POINTS,
+        *crash_points.INVENTORY_POSITION_POINTS,
+        *crash_points.NOTIFICATION_POINTS,
+        *crash_points.PLAN_POINTS,
+        *crash_points.STREAM_POINTS,
+        *crash_points.METADATA_POINTS,
     }
     rows = [cells[1].strip("`") for cells in table_rows(page) if len(cells) == 4]
     assert set(rows) - {"crash point", "---"} == points
@@ -220,7 +220,7 @@ def test_every_crash_point_has_its_row_and_its_test() -> None:
         (ROOT / file).read_text(encoding="utf-8")
         for file in ("tests/recovery/test_killed_between_steps.py", "tests/support/driver.py")
     )
-    for point in crashpoints.STREAM_POINTS:
+    for point in crash_points.STREAM_POINTS:
         assert f'"{point}' in killed, f"no test is killed at {point}"
     draining = ROOT / "tests/emulated/discovery/test_notifications_killed.py"
     assert "zip(NOTIFICATION_POINTS," in draining.read_text(encoding="utf-8")

@@ -256,13 +256,13 @@ def _too_long(paths: list[Path], most: int) -> list[str]:
     return [f"{path.relative_to(ROOT)}: {n} lines" for path, n in counts.items() if n > most]
 
 
-def test_no_module_is_longer_than_500_lines() -> None:
+def test_no_module_is_longer_than_600_lines() -> None:
     others = [
         p
         for folder in ("dags_examples", "demo", "benchmarks", "matrix", "torture")
         for p in (ROOT / folder).rglob("*.py")
     ]
-    assert _too_long([*PACKAGE.rglob("*.py"), *others], 500) == []
+    assert _too_long([*PACKAGE.rglob("*.py"), *others], 600) == []
 
 
 def test_no_test_module_is_longer_than_600_lines_and_no_conftest_than_150() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
+from tests.support import crash_points
 
 PASSES = """
 import sys
@@ -61,3 +63,13 @@ def test_a_file_tells_processes_that_run_already_and_one_of_them_dies(tmp_path: 
     assert [each.name for each in tmp_path.iterdir()] == [f"order.taken-{one.process.pid}"]
     assert all(other.passes("here") for _ in range(3))
     assert other.end() == 0
+
+
+def test_the_points_of_the_tests_are_those_of_the_package(repository: Path) -> None:
+    passed = {
+        name
+        for path in (repository / "airflow_cloudfiles").rglob("*.py")
+        for name in re.findall(r'crash_point\(\s*"([a-z-]+)"', path.read_text(encoding="utf-8"))
+    }
+    lists = [points for name, points in vars(crash_points).items() if name.endswith("_POINTS")]
+    assert passed == {name for points in lists for name in points}

@@ -1,7 +1,7 @@
 """Plan the micro-batches of a run from what a Delta table has got.
 
 Nothing is discovered: the log of the table is the list of what is new. The plan log is the
-checkpoint that Spark keeps of a query (`state.query_checkpoint`).
+checkpoint that Spark keeps of a query (`state.spark_checkpoint`).
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class JobSpec:
         spark_conf: Spark configuration of the run.
         promote: Of `promote`: dotted paths of fields, each with a type in DDL or `None`.
         replay: Of `replay`: which batches, and what to do with them (`engine.stream.replay`).
-        clean: Of `clean`: how (`engine.job.cleaning.command`).
+        clean: Of `clean`: how (`engine.job.cleaning`).
         infer_again: Of `infer`: also where there is a schema; what differs is a new version.
         leave_after_seconds: Of `ingest`, on a Spark Connect server: a query that lasts longer is
             left there, and a run of the same `run_id` comes back to it (`connect.coming_back`).

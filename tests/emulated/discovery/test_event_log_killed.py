@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import airflow_cloudfiles
-from airflow_cloudfiles.engine.crashpoints import CRASH_AT, EVENT_LOG_POINTS
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.discovery.event_log.description import create_log
 from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
 from airflow_cloudfiles.engine.discovery.queues.base import open_queue
@@ -25,6 +25,7 @@ from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
+from tests.support.crash_points import EVENT_LOG_POINTS
 from tests.support.discovery.places import SqsPlace
 from tests.support.discovery.ways import landing, logged
 from tests.support.laws import SHARE, some

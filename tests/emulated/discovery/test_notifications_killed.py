@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 import airflow_cloudfiles
-from airflow_cloudfiles.engine.crashpoints import CRASH_AT, NOTIFICATION_POINTS
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
+from tests.support.crash_points import NOTIFICATION_POINTS
 from tests.support.discovery.places import SqsPlace
 
 PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_cloudfiles.engine.crashpoints import CRASH_AT, WIDENING_POINTS
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta import rewrite
 from airflow_cloudfiles.engine.delta.commit import BatchId
@@ -27,6 +27,7 @@ from airflow_cloudfiles.engine.delta.write.evolve import WideningRule, widening_
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.sink import TableOptions
+from tests.support.crash_points import WIDENING_POINTS
 
 ANY_SIZE = WideningRule()
 LOCAL = datetime(2024, 1, 31)  # noqa: DTZ001 - of no zone

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import airflow_cloudfiles
-from airflow_cloudfiles.engine.crashpoints import CRASH_AT, INTAKE_POINTS, PLAN_POINTS
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import StateUnreachableError
 from airflow_cloudfiles.engine.files import START, ReadLimit
 from airflow_cloudfiles.engine.intake.intake import Intake
@@ -26,6 +26,7 @@ from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError, LandingZone
+from tests.support.crash_points import INTAKE_POINTS, PLAN_POINTS
 from tests.support.discovery.interrupted import Interrupted
 from tests.support.laws import examples
 from tests.support.memory_ledger import MemoryLedger

@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 
 import airflow_cloudfiles
-from airflow_cloudfiles.engine.crashpoints import COMPACTION_POINTS, CRASH_AT
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
     IncompatibleStateError,
@@ -35,6 +35,7 @@ from airflow_cloudfiles.engine.state.sink_log import SinkLog, position
 from airflow_cloudfiles.engine.storage import memory, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
+from tests.support.crash_points import COMPACTION_POINTS
 from tests.support.laws import some
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.written_state import WrittenState

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.crashpoints import CRASH_AT, NOTICE_SWEEP_POINTS
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import IncompatibleStateError, StateLockedError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.intake import upkeep
@@ -31,6 +31,7 @@ from airflow_cloudfiles.engine.ledger.packed_changes import KEY, PREFIX, sweep_n
 from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.storage import ObjectStore, memory, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
+from tests.support.crash_points import NOTICE_SWEEP_POINTS
 from tests.support.written_state import WrittenState
 
 _FORKED = multiprocessing.get_context("forkserver")

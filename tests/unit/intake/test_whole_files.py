@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import airflow_cloudfiles
-from airflow_cloudfiles.engine.crashpoints import CRASH_AT, WAITING_POINTS
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.discovery.settling import PREFIX, load_waiting
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import START, FileEntry
@@ -26,6 +26,7 @@ from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.testing import LandingZone
+from tests.support.crash_points import WAITING_POINTS
 from tests.support.laws import examples
 from tests.support.memory_ledger import MemoryLedger
 

@@ -15,11 +15,12 @@ import pytest
 
 from airflow_cloudfiles import cloud_files_state
 from airflow_cloudfiles.cli import main
-from airflow_cloudfiles.engine.crashpoints import CRASH_AT, NOTICE_POINTS
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.intake import changes
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.job.counts import add_counts
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
+from tests.support.crash_points import NOTICE_POINTS
 from tests.support.ingested import Ingested
 from tests.support.operated import asked, started
 

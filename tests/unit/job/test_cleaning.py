@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.engine.crashpoints import CLEANING_POINTS, CRASH_AT
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import (
     LostBatchesError,
     OptionError,
@@ -28,6 +28,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.cleaned import age
+from tests.support.crash_points import CLEANING_POINTS
 from tests.support.ingested import Ingested
 from tests.support.laws import some
 

@@ -17,11 +17,7 @@ import pytest
 from airflow_cloudfiles import cloud_files_state, operate_on_files
 from airflow_cloudfiles.engine.cleaning.clean import Clock, due_files
 from airflow_cloudfiles.engine.cleaning.one_file import Cleaned
-from airflow_cloudfiles.engine.crashpoints import (
-    CRASH_AT,
-    FILE_OPERATION_POINTS,
-    FORMER_ROWS_POINTS,
-)
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.delta.commit import check_target
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.files import DataFileReader, TableColumns
@@ -46,6 +42,7 @@ from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.operations import announce
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from tests.support.crash_points import FILE_OPERATION_POINTS, FORMER_ROWS_POINTS
 from tests.support.ingested import Ingested
 from tests.support.laws import some
 from tests.support.operated import ODD, asked, started, told

@@ -12,13 +12,13 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import LongType, StructField, StructType
 
 from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
-from airflow_cloudfiles.engine.crashpoints import STREAM_POINTS
 from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.errors import DataFileLostError, LostBatchesError, SinkError
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.state.metadata import bind, open_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import open_store
+from tests.support.crash_points import STREAM_POINTS
 from tests.support.delta_tables import expire_transactions
 
 A = StructType([StructField("a", LongType())])

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_cloudfiles.engine.crashpoints import CRASH_AT, REPLAY_POINTS
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import (
     FileMissingError,
     LostBatchesError,
@@ -26,6 +26,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import open_store
+from tests.support.crash_points import REPLAY_POINTS
 from tests.support.delta_tables import expire_transactions
 from tests.support.ingested import Ingested
 from tests.support.laws import some

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.crashpoints import CRASH_AT, PROMOTION_POINTS
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.promotion import backfill
@@ -28,6 +28,7 @@ from airflow_cloudfiles.engine.promotion.batches import PromotedField, Promoter,
 from airflow_cloudfiles.engine.promotion.values import reading_options
 from airflow_cloudfiles.engine.schema.ddl import parse_columns, parse_schema
 from airflow_cloudfiles.engine.types import to_arrow
+from tests.support.crash_points import PROMOTION_POINTS
 from tests.support.laws import examples
 from tests.support.promoted import Landed, read
 

@@ -11,7 +11,6 @@ import zipfile
 
 import pytest
 
-from airflow_cloudfiles.engine.crashpoints import IMPORT_POINTS
 from airflow_cloudfiles.engine.errors import (
     IncompatibleStateError,
     OptionError,
@@ -33,6 +32,7 @@ from airflow_cloudfiles.engine.transfer.archived import (
     import_state,
     write_archive,
 )
+from tests.support.crash_points import IMPORT_POINTS
 from tests.support.transferred import Stream, killed
 
 BOTH = ["2026/a.json", "2026/b.json"]

@@ -6,7 +6,6 @@ import uuid
 
 import pytest
 
-from airflow_cloudfiles.engine.crashpoints import MOVE_POINTS
 from airflow_cloudfiles.engine.errors import (
     OptionError,
     StateError,
@@ -19,6 +18,7 @@ from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.transfer import contents, move
 from airflow_cloudfiles.engine.transfer.move import move_state
+from tests.support.crash_points import MOVE_POINTS
 from tests.support.transferred import Stream, killed
 
 BOTH = ["2026/a.json", "2026/b.json"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_cloudfiles.engine.crashpoints import RELOCATION_POINTS
 from airflow_cloudfiles.engine.errors import (
     OptionError,
     SourceNotFoundError,
@@ -19,6 +18,7 @@ from airflow_cloudfiles.engine.state.metadata import open_metadata, read_metadat
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream.definition import resolve_schema
 from airflow_cloudfiles.engine.transfer.relocate import relocate_source
+from tests.support.crash_points import RELOCATION_POINTS
 from tests.support.transferred import Stream, killed
 
 

@@ -1,7 +1,7 @@
 """Which files are in the folder now, and which of them has nobody seen?
 
 A full listing reads every key below the source once; large ones with several threads
-(`ranges.py`). An incremental listing reads where the source grows (`growth.py`), which is far
+(`ranges.py`). An incremental listing reads where the source grows (`run.py`), which is far
 cheaper, and right only where it has been seen to be. `choice.py` has the rules by which one
 is chosen. A listing is complete or it fails: a folder that cannot be read is an error, never a gap.
 

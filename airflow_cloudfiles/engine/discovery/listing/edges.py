@@ -16,7 +16,7 @@ what is saved, and what only a full listing finds.
 Files whose names begin with a time and end at random (`2024-01-01T00-00-00-5f0c.json`) are a fixed
 set by this rule. Where only the ends are asked for (`only_ends`), names are a sequence as soon as
 they have a digit at the same place, and of other files only the end of their folder is listed.
-Which of the two is right for a source, and whether less is enough, is decided in `growth.py`.
+Which of the two is right for a source, and whether less is enough, is decided in `run.py`.
 
 A range of keys is cut so that another thread reads its upper part. A cut is tried at a string in
 the middle, and trying is a request: the first page after that string. If the page has keys of the

@@ -38,7 +38,7 @@ class TableRun:
     Args:
         action: What is done.
         arguments: Of `delta.optimize.optimize`, of `process.vacuum_table` or of
-            `files.operate.operate_on_files`, as JSON has them.
+            `job.files.operate_on_files`, as JSON has them.
         access: How the table is reached; `None`: the environment's own chain.
     """
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 import airflow_cloudfiles
-from airflow_cloudfiles.engine.crashpoints import CRASH_AT, RETENTION_POINTS
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.discovery.event_log.description import create_log
 from airflow_cloudfiles.engine.discovery.event_log.log import EventLog, LoggedEvent
 from airflow_cloudfiles.engine.storage import open_store
+from tests.support.crash_points import RETENTION_POINTS
 
 PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])
 SCRIPT = Path(__file__).with_name("tidier.py")
