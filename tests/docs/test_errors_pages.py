@@ -9,7 +9,7 @@ import pytest
 
 from airflow_cloudfiles import cli
 from airflow_cloudfiles.commands.help import docs
-from airflow_cloudfiles.engine import error_sections, errors
+from airflow_cloudfiles.engine import errors
 from tests.docs.pages import ROOT, load_script, table_rows
 
 PAGE = ROOT / "docs/how-to/troubleshooting.md"
@@ -41,7 +41,7 @@ def test_no_section_is_without_its_error() -> None:
 
 
 def test_the_page_is_the_one_that_messages_name() -> None:
-    assert docs.pages()[error_sections.PAGE] == PAGE
+    assert docs.pages()[errors.PAGE] == PAGE
 
 
 @pytest.mark.parametrize("asked", ["CF302", "cf302", "[CF302]"])
@@ -59,7 +59,7 @@ def test_the_last_section_is_printed_and_one_before_a_chapter(
     for code in ("CF000", "CF102"):
         assert cli.main(["docs", code, "--json"]) == 0
         told = json.loads(capsys.readouterr().out)
-        assert told["page"] == error_sections.PAGE
+        assert told["page"] == errors.PAGE
         assert told["text"].startswith(f"### {code}\n")
         assert "## " not in told["text"].removeprefix("###")
 
@@ -68,5 +68,5 @@ def test_an_unknown_code_is_refused_with_its_own_code(capsys: pytest.CaptureFixt
     assert cli.main(["docs", "CF999"]) == 2
     assert capsys.readouterr().err == (
         "cloudfiles: No error has the code CF999. `cloudfiles docs reference/errors` lists them. "
-        f"{error_sections.section_of('CF100')}\n"
+        f"{errors.section_of('CF100')}\n"
     )

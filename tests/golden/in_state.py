@@ -43,6 +43,7 @@ from airflow_cloudfiles.engine.job.connect.left_query import (
 )
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.ledger import snapshots
+from airflow_cloudfiles.engine.ledger.base import version_hash
 from airflow_cloudfiles.engine.ledger.changed import (
     Change,
     claim_change,
@@ -55,7 +56,6 @@ from airflow_cloudfiles.engine.ledger.changed import (
     read_change,
     was_read,
 )
-from airflow_cloudfiles.engine.ledger.index_format import version_hash
 from airflow_cloudfiles.engine.ledger.opening import check_whole, mark_head
 from airflow_cloudfiles.engine.ledger.snapshots import IndexSnapshot, SnapshotFile
 from airflow_cloudfiles.engine.locks.lease import Lease

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.ledger.index_format import (
+from airflow_cloudfiles.engine.ledger.base import (
     content_key,
     format_of,
     hash_of,

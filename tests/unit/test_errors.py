@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine import error_sections, errors
+from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.batches.error_marks import marking_errors
 from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
 
@@ -212,11 +212,11 @@ def test_a_code_is_in_a_record_in_a_traceback_and_at_the_end_of_what_a_person_is
 
 
 def test_the_section_of_a_code_is_beside_the_documentation() -> None:
-    told = error_sections.beside("https://code.example/acme/blob/HEAD/docs/index.md")
+    told = errors.beside("https://code.example/acme/blob/HEAD/docs/index.md")
     assert told == "https://code.example/acme/blob/HEAD/docs/how-to/troubleshooting.md"
-    site = error_sections.beside("https://docs.example/index.html")
+    site = errors.beside("https://docs.example/index.html")
     assert site == "https://docs.example/how-to/troubleshooting.html"
-    assert error_sections.beside("") == ""
+    assert errors.beside("") == ""
 
 
 def test_an_address_in_the_metadata_is_told_behind_the_command(
@@ -230,14 +230,14 @@ def test_an_address_in_the_metadata_is_told_behind_the_command(
         "Project-URL: Documentation, https://code.example/docs/index.md\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    error_sections._address.cache_clear()
+    errors._address.cache_clear()
     try:
-        assert error_sections.section_of("CF302") == (
+        assert errors.section_of("CF302") == (
             "[CF302] More: cloudfiles docs CF302, "
             "https://code.example/docs/how-to/troubleshooting.md#cf302"
         )
     finally:
-        error_sections._address.cache_clear()
+        errors._address.cache_clear()
 
 
 @pytest.mark.parametrize("retry", [True, False])

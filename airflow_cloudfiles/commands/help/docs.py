@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
-from airflow_cloudfiles.engine.error_sections import PAGE
-from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.errors import PAGE, OptionError
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands

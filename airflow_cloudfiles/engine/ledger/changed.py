@@ -30,7 +30,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.ledger.index_format import version_hash
+from airflow_cloudfiles.engine.ledger.base import version_hash
 from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED
 from airflow_cloudfiles.engine.ledger.packed_changes import PREFIX, read_packed
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError

@@ -41,8 +41,14 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import START, Offset, printable_path
 from airflow_cloudfiles.engine.ledger import snapshots
-from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up, require_fit, suffices
-from airflow_cloudfiles.engine.ledger.index_format import FORMAT_VERSION, format_of
+from airflow_cloudfiles.engine.ledger.base import (
+    FORMAT_VERSION,
+    Ledger,
+    catch_up,
+    format_of,
+    require_fit,
+    suffices,
+)
 from airflow_cloudfiles.engine.ledger.snapshots import fetch_snapshot
 from airflow_cloudfiles.engine.locks.run_lock import FileLock
 from airflow_cloudfiles.engine.state.sink_log import position

@@ -27,7 +27,7 @@ from rocksdict import (
 )
 
 from airflow_cloudfiles.engine.errors import LedgerError
-from airflow_cloudfiles.engine.ledger.index_format import (
+from airflow_cloudfiles.engine.ledger.base import (
     AFTER_FILES,
     FILE_PREFIX,
     MARK_KEY,

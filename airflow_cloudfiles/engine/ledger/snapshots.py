@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.ledger.base import suffices
-from airflow_cloudfiles.engine.ledger.index_format import format_of
+from airflow_cloudfiles.engine.ledger.base import format_of, suffices
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once

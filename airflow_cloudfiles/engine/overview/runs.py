@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_cloudfiles.engine.error_sections import section_of
-from airflow_cloudfiles.engine.errors import IncompatibleStateError
+from airflow_cloudfiles.engine.errors import IncompatibleStateError, section_of
 from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.intake.file_state_columns import rows
 from airflow_cloudfiles.engine.intake.file_states import FileQuery, FileStates, StateSnapshot

@@ -36,10 +36,9 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
-from airflow_cloudfiles.engine.spark.given_schema import completed
 from airflow_cloudfiles.engine.spark.query.one_line import as_query_exception
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
-from airflow_cloudfiles.engine.spark.session_zone import zone_warning
+from airflow_cloudfiles.engine.spark.session_zone import completed, zone_warning
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -45,7 +45,6 @@ from airflow_cloudfiles.engine.spark import (
     handoff,
 )
 from airflow_cloudfiles.engine.spark.checkpoint_healing import go_on_after_jobs
-from airflow_cloudfiles.engine.spark.given_schema import completed, parsed
 from airflow_cloudfiles.engine.spark.preload import FORKED_DAEMON, is_on
 from airflow_cloudfiles.engine.spark.python_processes import fork_server
 from airflow_cloudfiles.engine.spark.query.calls import (
@@ -72,7 +71,7 @@ from airflow_cloudfiles.engine.spark.query.plan import (
     tokens_of,
 )
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
-from airflow_cloudfiles.engine.spark.session_zone import zone_warning
+from airflow_cloudfiles.engine.spark.session_zone import completed, parsed, zone_warning
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource
 from airflow_cloudfiles.engine.spark.state_source import CloudFilesStateDataSource
 from airflow_cloudfiles.engine.spark.tables import source as tables

@@ -1,4 +1,4 @@
-"""Is the time zone of the Spark session the one that timestamps are read in?
+"""Complete a schema that a user gives, and compare time zones with those of the session.
 
 Spark's readers take a timestamp that names no zone for one of `spark.sql.session.timeZone`, which
 is the zone of the machine unless somebody sets it. Here it is UTC unless the option `timeZone` says
@@ -8,11 +8,52 @@ user of Spark expects the session's zone, so a difference that matters is logged
 
 from __future__ import annotations
 
-from typing import Final
+import logging
+from typing import Any, Final, cast
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.schema.source_columns import metadata_fields
+from airflow_cloudfiles.engine.types import as_nullable
+
+_log = logging.getLogger(__name__)
+
+
+def completed(schema: StructType, options: CloudFilesOptions) -> StructType:
+    """A given schema with the columns behind it that the reader fills, if it has none yet.
+
+    These are the rescued data column and those of `cloudFiles.metadataColumns`.
+
+    Nothing of it is `NOT NULL`, as in Spark's file sources: Spark would take its word for it, and
+    files may lack anything.
+    """
+    from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
+
+    for warning in definition.in_vain(schema, options):
+        _log.warning("%s", warning)
+    rescued = options.rescued_data_column
+    ours = [] if rescued is None else [StructField(rescued, StringType())]
+    ours += metadata_fields(options.metadata_columns)
+    fields = cast("StructType", as_nullable(schema)).fields
+    there = options.matcher.keys(schema.fieldNames())
+    missing = [each for each in ours if options.matcher.key(each.name) not in there]
+    return StructType([*fields, *missing])
+
+
+def parsed(schema: Any) -> StructType:
+    """A schema, which may be written in DDL."""
+    found = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    return cast("StructType", found)
+
 
 CONF: Final = "spark.sql.session.timeZone"
 _UTC: Final = frozenset(

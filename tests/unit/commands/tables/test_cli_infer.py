@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles import cli
-from airflow_cloudfiles.engine.error_sections import section_of
+from airflow_cloudfiles.engine.errors import section_of
 
 
 @pytest.fixture
