@@ -71,7 +71,6 @@ PARTS: Final = (
             "-k",
             " or ".join(_REAL),
         ),
-        oldest_spark="4.2",  # some of its tasks run on a Spark Connect server
     ),
     Part(
         "jobs",
