@@ -229,10 +229,6 @@ def main(arguments: Sequence[str]) -> None:
     ClassArchive(Path(folder), key, {}).make(Path(classes), java)
 
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
-
-
 FOLDER = "CLOUDFILES_JVM_DIR"
 """Environment variable: folder of this user for what makes JVMs start sooner; default is `jvm` in
 the cache (`ledger.opening`)."""
@@ -443,3 +439,7 @@ def _launched(java: Path, home: Path, template: Sequence[str], path: Path) -> li
         for each in lines[:-_MOST_LINES]:
             each.unlink(missing_ok=True)
     return words
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
