@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
+from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from tests.support.connect_server import ConnectServer, ConnectStream, each_once, ids, land
 from tests.support.landing import drop, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 _BEGIN = """
-import json, sys
+import contextlib, io, json, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 import airflow_cloudfiles
@@ -37,6 +41,12 @@ def write(frame, name="table"):
         .trigger(availableNow=True)
         .start(str(root / name))
     )
+
+def is_direct(query):
+    # The plan of its last micro-batch has what tasks have written, and no rows.
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        query.explain()
+    return "written_by_task" in said.getvalue()
 
 def caught(call):
     try:
@@ -281,3 +291,96 @@ def test_jobs_go_on_behind_a_plain_query_and_it_may_repeat_its_batch(server, tmp
     land(stream, 1, first=2)
     assert stream.run(server.remote)["rows"] == 3
     assert ids(stream) == each_once(3)
+
+
+_CHANGES = {
+    "frame": True,
+    'frame.select("C", "a")': True,
+    'frame.select("*")': True,
+    'frame.drop("b", "_rescued_data").drop(f.col("c"))': True,
+    'frame.withColumnRenamed("b", "B2").alias("q").withColumn("A", f.col("c"))': True,
+    'frame.select(f.col("a").cast("string").alias("z"), frame["c"], "`b`")': True,
+    'frame.toDF("p", "q", "r", "s")': True,
+    'frame.select(f.col("a").cast("long"))': False,
+    'frame.withColumn("a", f.upper("a"))': False,
+    'frame.where("a > 0")': False,
+    'frame.dropDuplicates(["a"])': False,
+    'frame.select("*", f.lit(1).alias("one"))': False,
+}
+"""What a query does with a frame, and whether its tasks write what they read."""
+
+
+def test_the_rows_of_a_query_pass_only_where_they_must(server, tmp_path, run):
+    drop(tmp_path / "in", "1.json", [{"a": "1", "b": "x", "c": "2"}, {"a": "3", "b": "y"}])
+    body = f"""
+from pyspark.sql import functions as f
+batch = spark.read.format("cloudFiles").option("cloudFiles.format", "json")
+batch = batch.load(str(root / "in"))
+found = []
+for number, change in enumerate({list(_CHANGES)!r}):
+    state = root / f"state-{{number}}"
+    frame = eval(change, {{"f": f, "frame": reader().load(str(root / "in"))}})
+    writer = frame.writeStream.format("deltalake").option("checkpointLocation", str(state))
+    query = writer.trigger(availableNow=True).start(str(root / str(number)))
+    ended = caught(query.awaitTermination)
+    wanted = [row.asDict() for row in eval(change, {{"f": f, "frame": batch}}).collect()]
+    count = query.lastProgress.numInputRows
+    found.append([change, ended, is_direct(query), count, frame.schema.names, wanted])
+"""
+    seen = run(server, tmp_path, body)
+    assert {change: direct for change, _, direct, *_ in seen} == _CHANGES
+    for number, (change, ended, _, count, names, wanted) in enumerate(seen):
+        assert (ended, count) == (None, 2), change
+        found = rows(tmp_path / str(number))
+        assert list(found[0]) == names
+        assert sorted(map(str, found)) == sorted(map(str, wanted))
+
+
+def test_a_new_column_leaves_no_file_of_the_others(server, tmp_path, run):
+    source, target = tmp_path / "in", tmp_path / "table"
+    drop(source, "1.json", [{"a": "1"}])
+    body = """
+query = write(reader().load(str(root / "in")))
+found = [caught(query.awaitTermination), is_direct(query)]
+"""
+    assert run(server, tmp_path, body) == [None, True]
+    drop(source, "2.json", [{"a": "x" * 100}] * 60_000)
+    drop(source, "3.json", [{"a": "y" * 100}] * 60_000 + [{"a": "3", "b": "new"}])
+    (kinds, message), _ = run(server, tmp_path, body)
+    assert "UnknownFieldException" in kinds
+    assert "3.json" in message
+    names = {Path(uri).name for uri in DeltaTable(str(target)).file_uris()}
+    assert {each.name for each in target.rglob("*.parquet")} == names
+    assert run(server, tmp_path, body) == [None, True]
+    assert len(rows(target)) == 120_002
+
+
+def test_each_row_is_there_once_where_the_process_that_commits_is_killed(tmp_path, run):
+    order, points = tmp_path / "order", ("before-read", "before-sink-commit", "after-sink-commit")
+    body = """
+query = write(reader().load(str(root / "in")))
+found = caught(query.awaitTermination) is None
+"""
+    with ConnectServer(tmp_path / "server", environment={CRASH_AT: f"@{order}"}) as killed:
+        for number, point in enumerate(points):
+            drop(tmp_path / "in", f"{number}.json", [{"id": str(number)}] * 3)
+            order.write_text(point)
+            assert not run(killed, tmp_path, body)
+            assert not order.exists(), "nobody was killed"
+            assert run(killed, tmp_path, body)
+            kept = Counter(row["id"] for row in rows(tmp_path / "table"))
+            assert kept == {str(each): 3 for each in range(number + 1)}
+
+
+def test_rows_pass_where_the_server_lacks_what_its_functions_need(tmp_path, run):
+    (tmp_path / "lacks").mkdir()
+    (tmp_path / "lacks" / "grpc.py").write_text("raise ImportError('grpc is not installed')\n")
+    drop(tmp_path / "in", "1.json", [{"id": "1"}])
+    body = """
+query = write(reader().load(str(root / "in")))
+found = [caught(query.awaitTermination), is_direct(query)]
+"""
+    path = os.pathsep.join([str(tmp_path / "lacks"), os.environ.get("PYTHONPATH", "")])
+    with ConnectServer(tmp_path / "server", environment={"PYTHONPATH": path}) as plain:
+        assert run(plain, tmp_path, body) == [None, False]
+    assert [row["id"] for row in rows(tmp_path / "table")] == ["1"]

@@ -210,6 +210,11 @@ def _complete(original: Callable[..., Any], self: Any, session: Any) -> Any:
     _hand_partitions_over(query)
     if sources:
         _inform(query, sources)
+    checkpoint = _find(query.options, _CHECKPOINT)
+    if checkpoint and len(sources) == 1 and query.format.lower() in _OUR_SINKS:
+        from airflow_cloudfiles.engine.spark.query import connect_plan  # noqa: PLC0415
+
+        connect_plan.write_directly(query, sources[0], checkpoint, session)
     return command
 
 

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 
 OPTION: Final = "cloudFiles.internal.direct"
 """Option of the source: the `DirectWrite`."""
+PROBE: Final = "cloudFiles.internal.probe"
+"""Option of the source, in place of that: the schema that the user gave, as JSON, or nothing. The
+server then says the schema of the source, if its Python can carry `DirectCommit`."""
+_OWN: Final = {OPTION.lower(), PROBE.lower()}
 ICEBERG: Final = "pyiceberg"
 _COLUMN: Final = "written_by_task"
 _WRITTEN = StructType([StructField(_COLUMN, BinaryType())])
@@ -108,9 +112,10 @@ class DirectDataSource(CloudFilesDataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given: StructType | None = None
-        self._direct = DirectWrite.of(options)
-        own = {key: value for key, value in options.items() if key.lower() != OPTION.lower()}
-        super().__init__(own)
+        found = {key.lower(): value for key, value in options.items()}
+        self._probe = found.get(PROBE.lower())
+        self._direct = None if self._probe is not None else DirectWrite.of(options)
+        super().__init__({key: each for key, each in options.items() if key.lower() not in _OWN})
 
     def schema(self) -> StructType:
         """What tasks give Spark.
@@ -118,6 +123,10 @@ class DirectDataSource(CloudFilesDataSource):
         Raises:
             StaleSchemaError: The schema is not what the query was defined with.
         """
+        if self._direct is None:
+            import pyspark.sql.connect.session  # noqa: F401, PLC0415 - with all that it needs
+
+            return StructType.fromJson(json.loads(self._probe)) if self._probe else super().schema()
         defined = StructType.fromJson(json.loads(self._direct.source_schema))
         if self._direct.is_given:
             self._given = defined
@@ -129,6 +138,7 @@ class DirectDataSource(CloudFilesDataSource):
 
     def streamReader(self, schema: StructType) -> DirectStreamReader:  # noqa: N802
         """The reader of one query."""
+        assert self._direct is not None  # noqa: S101 - a probe reads nothing
         options, resolved = self._defined(self._given or schema)
         return DirectStreamReader(options, resolved, self._direct)
 
@@ -183,10 +193,10 @@ class DirectCommit:
     Args:
         direct: What is moved, and where to.
         state: Checkpoint location of the query.
-        session: That has started it.
+        session: That has started it; `None` where this runs on a Spark Connect server.
     """
 
-    def __init__(self, direct: DirectWrite, state: str, session: Any) -> None:
+    def __init__(self, direct: DirectWrite, state: str, session: Any = None) -> None:
         self._direct = direct
         self._state = state
         self._session = session
@@ -197,13 +207,15 @@ class DirectCommit:
         Raises:
             CloudFilesError: A task has failed, or the table or the state cannot be written.
         """
+        if self._session is None:
+            log_to_stderr()
         writer = self._direct.writer(self._state)
         ended = frame.where(frame[_COLUMN].isNotNull())
         try:
             written = collected(lambda: [row[0] for row in ended.collect()])
         except TaskFailed as failed:
             writer.abort(failed.written, batch)
-            if isinstance(failed.failure, CloudFilesError):
+            if self._session is not None and isinstance(failed.failure, CloudFilesError):
                 in_one_line(self._session, failed.failure)
             raise failed.failure from None
         writer.commit(written or [writer.write_rows(iter(()))], batch)
