@@ -93,6 +93,12 @@ LONGEST_PAUSE_SECONDS = 600.0
 """Between two checks that fail."""
 
 
+def store_of(trigger: BaseEventTrigger) -> Any:
+    """The state store of the one asset that is watched; none before Airflow 3.3."""
+    store = getattr(trigger, "asset_state_store", None)
+    return store if hasattr(store, "aget") and hasattr(store, "aset") else None
+
+
 class CloudFilesTrigger(BaseEventTrigger):
     """Fire an event when a stream has something to ingest.
 
@@ -156,7 +162,9 @@ class CloudFilesTrigger(BaseEventTrigger):
         start it again within seconds, so it waits longer itself.
         """
         if self._is_watcher():
-            async for event in self._events(_checks(self.stream, self.conn_id, self.poke_interval)):
+            async for event in self.filter_shared_stream(
+                _checks(self.stream, self.conn_id, self.poke_interval)
+            ):
                 yield event
         else:
             first = soonest(self.ends_at, self.wakes_at)
@@ -190,18 +198,13 @@ class CloudFilesTrigger(BaseEventTrigger):
     async def filter_shared_stream(
         self, shared_stream: AsyncIterator[Arrivals | None]
     ) -> AsyncIterator[TriggerEvent]:
-        """Fire events for what the shared poller found."""
-        async for event in self._events(shared_stream):
-            yield event
-
-    async def _events(self, checks: AsyncIterator[Arrivals | None]) -> AsyncIterator[TriggerEvent]:
-        """Fire once for what arrived.
+        """Fire once for what the poller found, a shared one or its own.
 
         What was fired for is stored at the next check, when Airflow has the event in its database:
         a triggerer that dies in between fires twice rather than never.
         """
         memory = stored = await self._remembered()
-        async for seen in checks:
+        async for seen in shared_stream:
             if seen is None:
                 continue
             if memory != stored:
@@ -226,7 +229,7 @@ class CloudFilesTrigger(BaseEventTrigger):
 
     async def _remembered(self) -> dict[str, Any] | None:
         """What this asset's watcher has fired for, before this triggerer was started."""
-        store = self._store()
+        store = store_of(self)
         if store is None:
             return None
         try:
@@ -240,7 +243,7 @@ class CloudFilesTrigger(BaseEventTrigger):
         return memory if isinstance(memory, dict) and memory else None
 
     async def _remember(self, memory: dict[str, Any] | None) -> None:
-        store = self._store()
+        store = store_of(self)
         if store is None:
             return
         try:
@@ -250,11 +253,6 @@ class CloudFilesTrigger(BaseEventTrigger):
                 "The state of the watcher cannot be stored; it may fire again after a restart: %s",
                 failure,
             )
-
-    def _store(self) -> Any:
-        """The state store of the one asset that is watched; none before Airflow 3.3."""
-        store = getattr(self, "asset_state_store", None)
-        return store if hasattr(store, "aget") and hasattr(store, "aset") else None
 
 
 async def _checks(

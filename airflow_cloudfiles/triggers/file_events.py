@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.discovery.event_log.collector import LogCheck
 from airflow_cloudfiles.hooks.arguments import as_text
 from airflow_cloudfiles.hooks.assets import location_of
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.triggers.cloud_files import LONGEST_PAUSE_SECONDS
+from airflow_cloudfiles.triggers.cloud_files import LONGEST_PAUSE_SECONDS, store_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Hashable
@@ -75,7 +75,7 @@ class CloudFilesEventsTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Check every `poke_interval` seconds, and fire events; goes on for ever."""
         checks = _checks(self.events_location, self.conn_id, self.poke_interval)
-        async for event in self._events(checks):
+        async for event in self.filter_shared_stream(checks):
             yield event
 
     def shared_stream_key(self) -> Hashable | None:
@@ -92,19 +92,14 @@ class CloudFilesEventsTrigger(BaseEventTrigger):
     async def filter_shared_stream(
         self, shared_stream: AsyncIterator[LogCheck]
     ) -> AsyncIterator[TriggerEvent]:
-        """Fire events for what the shared poller found in this folder."""
-        async for event in self._events(shared_stream):
-            yield event
-
-    async def _events(self, checks: AsyncIterator[LogCheck]) -> AsyncIterator[TriggerEvent]:
-        """Fire for files of the folder.
+        """Fire for files of the folder that the poller found, a shared one or its own.
 
         How far that goes is stored at the next check, when Airflow has the event in its database: a
         triggerer that dies in between fires twice rather than never.
         """
         stored = memory = await self._remembered()
         is_due = False
-        async for check in checks:
+        async for check in shared_stream:
             if is_due or _is_far(stored, memory):
                 await self._remember(memory)
                 stored = memory
@@ -144,7 +139,7 @@ class CloudFilesEventsTrigger(BaseEventTrigger):
 
     async def _remembered(self) -> dict[str, Any] | None:
         """How far this watcher has read, before this triggerer was started."""
-        store = self._store()
+        store = store_of(self)
         if store is None:
             return None
         try:
@@ -158,18 +153,13 @@ class CloudFilesEventsTrigger(BaseEventTrigger):
         return None
 
     async def _remember(self, memory: dict[str, Any] | None) -> None:
-        store = self._store()
+        store = store_of(self)
         if store is None or memory is None:
             return
         try:
             await store.aset(MEMORY, memory)
         except Exception as failure:  # noqa: BLE001 - a store that fails costs one more event
             _log.warning("How far the watcher has read cannot be stored: %s", failure)
-
-    def _store(self) -> Any:
-        """The state store of the one asset that is watched; none before Airflow 3.3."""
-        store = getattr(self, "asset_state_store", None)
-        return store if hasattr(store, "aget") and hasattr(store, "aset") else None
 
 
 def _is_far(stored: dict[str, Any] | None, memory: dict[str, Any] | None) -> bool:

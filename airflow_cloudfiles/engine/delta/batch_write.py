@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import CommitProperties
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
@@ -25,14 +24,15 @@ from airflow_cloudfiles.engine.delta.commit import (
     Committed,
     WrittenFiles,
     append_files,
+    change_properties,
     check_target,
     commit_batch,
+    prepared_table,
     remove_files,
     table_state,
 )
-from airflow_cloudfiles.engine.delta.data_files import add_action
 from airflow_cloudfiles.engine.delta.durability import durable_commit
-from airflow_cloudfiles.engine.delta.lineage import BLIND_APPEND, COMMIT_NOTE, transaction_version
+from airflow_cloudfiles.engine.delta.lineage import transaction_version
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
 from airflow_cloudfiles.engine.delta.merge.misread import (
@@ -56,7 +56,6 @@ from airflow_cloudfiles.engine.delta.sink_state import sync_data_files
 from airflow_cloudfiles.engine.delta.write.creation import NewTable, create_table
 from airflow_cloudfiles.engine.delta.write.evolve import (
     Evolution,
-    evolve,
     layout_for,
     widening_rule,
 )
@@ -214,11 +213,10 @@ class BatchWrite:
 
     def _prepared(self, written: WrittenFiles) -> DeltaTable:
         """The table with all columns of the rows; it is created when absent."""
-        table = open_to_write(self.target)
-        if table is None:
-            table = create_table(self.target, written.schema, NewTable.of(self.options))
+        new = NewTable.of(self.options)
         if self.stages:
-            return evolve(table, DeltaLocation.of(self.target), written.schema, self.evolution)
+            return prepared_table(self.target, written.schema, self.evolution, new)
+        table = open_to_write(self.target) or create_table(self.target, written.schema, new)
         return written.prepare(table, self.evolution)
 
     def _appended(self, written: WrittenFiles) -> Committed:
@@ -271,7 +269,7 @@ class BatchWrite:
                 mode="overwrite",
                 predicate=predicate.to_sql(),
                 writer_properties=writer_properties(table, files),
-                commit_properties=self._properties(table),
+                commit_properties=change_properties(table, self.batch),
                 post_commithook_properties=hooks,
             )
             crash_point("after-sink-commit")
@@ -294,30 +292,10 @@ class BatchWrite:
         location = DeltaLocation.of(self.target)
         data_files.require(location, files)
         crash_point("before-sink-commit")
-        with durable_commit(location, "may not have taken a commit", table) as hooks:
-            table.create_write_transaction(
-                actions=[add_action(file) for file in files],
-                mode="overwrite",
-                schema=schema or table.schema(),
-                partition_by=table.metadata().partition_columns or None,
-                commit_properties=self._properties(table),
-                post_commithook_properties=hooks,
-            )
+        properties = change_properties(table, self.batch)
+        data_files.commit_files(table, location, files, properties, mode="overwrite", schema=schema)
         crash_point("after-sink-commit")
         return Committed.of(refreshed(table, location))
-
-    def _properties(self, table: DeltaTable) -> CommitProperties:
-        """The transaction, if there is one; only an append may go beside what others commit."""
-        batch, retries = self.batch, 0 if self.overwrites else None
-        if batch is None:
-            return CommitProperties(
-                custom_metadata={BLIND_APPEND: False}, max_commit_retries=retries
-            )
-        return CommitProperties(
-            app_transactions=batch.transactions(transaction_version(table, batch.app_id)),
-            custom_metadata={COMMIT_NOTE: batch.note(), BLIND_APPEND: False},
-            max_commit_retries=retries,
-        )
 
     def _conflict(self) -> TargetConflictError:
         return TargetConflictError(

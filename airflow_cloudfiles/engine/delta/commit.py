@@ -27,8 +27,8 @@ from deltalake.transaction import CommitProperties, Transaction
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
-from airflow_cloudfiles.engine.delta.data_files import DataFile, add_action
-from airflow_cloudfiles.engine.delta.durability import durable_commit, make_durable
+from airflow_cloudfiles.engine.delta.data_files import DataFile
+from airflow_cloudfiles.engine.delta.durability import make_durable
 from airflow_cloudfiles.engine.delta.lineage import (
     BLIND_APPEND,
     COMMIT_NOTE,
@@ -275,19 +275,25 @@ def append_files(
             note=note,
         )
         return None
-    with durable_commit(location, "may not have taken a commit", table) as hooks:
-        table.create_write_transaction(
-            actions=[add_action(file) for file in files],
-            mode="append",
-            schema=table.schema(),
-            partition_by=table.metadata().partition_columns or None,
-            commit_properties=CommitProperties(
-                app_transactions=list(transactions) or None,
-                custom_metadata={**(note or {}), BLIND_APPEND: True},
-            ),
-            post_commithook_properties=hooks,
-        )
+    properties = CommitProperties(
+        app_transactions=list(transactions) or None,
+        custom_metadata={**(note or {}), BLIND_APPEND: True},
+    )
+    data_files.commit_files(table, location, files, properties, mode="append")
     return None
+
+
+def change_properties(table: DeltaTable, batch: BatchId | None) -> CommitProperties:
+    """What the commit of a change notes: nothing may be committed beside it."""
+    transactions, note = None, dict[str, Any]()
+    if batch is not None:
+        transactions = batch.transactions(transaction_version(table, batch.app_id))
+        note = {COMMIT_NOTE: batch.note()}
+    return CommitProperties(
+        app_transactions=transactions,
+        custom_metadata={**note, BLIND_APPEND: False},
+        max_commit_retries=0,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,18 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
+from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.columns import as_written
 from airflow_cloudfiles.engine.delta.statistics import (
@@ -34,6 +37,10 @@ from airflow_cloudfiles.engine.options.values import parse_size
 from airflow_cloudfiles.engine.storage.base import key_bytes, key_text
 from airflow_cloudfiles.engine.storage.local_disk import make_folders, sync_folder
 
+if TYPE_CHECKING:
+    from deltalake import DeltaTable, Schema
+    from deltalake.transaction import CommitProperties
+
 TARGET_FILE_BYTES = 256 * 2**20
 """A data file on a disk is closed when it has grown to about this size."""
 CLOUD_FILE_BYTES = 64 * 2**20
@@ -44,6 +51,7 @@ PARALLEL_CHECKS = 16
 """Data files whose existence is checked at once before a commit."""
 SIZE_PROPERTY = "delta.targetFileSize"
 _COMPRESSION = "snappy"  # Delta's and Spark's default: what every reader has
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -129,7 +137,9 @@ class DataFileWriter:
         """
         try:
             written = (as_written(batch) for batch in batches if batch.num_rows)
-            for group in _row_groups(written, min(ROW_GROUP_BYTES, self._target_bytes)):
+            most = min(ROW_GROUP_BYTES, self._target_bytes)
+            # Without copying them, so that row groups are large.
+            for group in grouped(written, lambda batch: int(batch.nbytes), most):
                 with self._location.translate_store_errors("cannot take a data file"):
                     self._open(group[0]).write_table(pa.Table.from_batches(group))
                     for rows in group:
@@ -197,19 +207,17 @@ class DataFileWriter:
         self._writer = self._file = None
 
 
-def _row_groups(
-    batches: Iterable[pa.RecordBatch], group_bytes: int
-) -> Iterator[list[pa.RecordBatch]]:
-    """Put batches together, without copying them, so that row groups are large."""
-    group: list[pa.RecordBatch] = []
+def grouped(items: Iterable[_T], size_of: Callable[[_T], int], most: int) -> Iterator[list[_T]]:
+    """Put items together, in groups of at most a size; one that is larger is a group."""
+    group: list[_T] = []
     size = 0
-    for batch in batches:
-        if group and size + batch.nbytes > group_bytes:
+    for item in items:
+        if group and size + size_of(item) > most:
             yield group
             group, size = [], 0
-        group.append(batch)
-        size += batch.nbytes
-        if size >= group_bytes:
+        group.append(item)
+        size += size_of(item)
+        if size >= most:
             yield group
             group, size = [], 0
     if group:
@@ -312,6 +320,39 @@ def add_action(file: DataFile, *, data_change: bool = True) -> AddAction:
         data_change=data_change,
         stats=file.statistics,
     )
+
+
+def commit_files(  # noqa: PLR0913 - what a commit is
+    table: DeltaTable,
+    location: DeltaLocation,
+    files: Iterable[DataFile],
+    properties: CommitProperties,
+    *,
+    mode: Literal["append", "overwrite"],
+    schema: Schema | None = None,
+) -> None:
+    """Commit data files beside those that a table has, or in their place."""
+    with durable_commit(location, "may not have taken a commit", table) as hooks:
+        table.create_write_transaction(
+            actions=[add_action(file) for file in files],
+            mode=mode,
+            schema=schema or table.schema(),
+            partition_by=table.metadata().partition_columns or None,
+            commit_properties=properties,
+            post_commithook_properties=hooks,
+        )
+
+
+@contextmanager
+def opened(location: DeltaLocation, name: str) -> Iterator[pq.ParquetFile]:
+    """Open a data file that no version has; in a cloud, it is fetched whole."""
+    with location.translate_store_errors(f"has rows that cannot be read ({name})"):
+        if location.folder is None:
+            source: Any = io.BytesIO(location.store().get(name))
+        else:
+            source = Path(location.folder, name)
+        with pq.ParquetFile(source) as parquet:
+            yield parquet
 
 
 def is_compacted(configuration: Mapping[str, str]) -> bool:

@@ -36,18 +36,11 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 LOG = "_delta_log"
-_NUMBERED = re.compile(r"(\d{20})\.(json|checkpoint\..*)")
+_match = re.compile(r"(\d{20})\.(json|checkpoint\..*)").fullmatch
 _LAST_CHECKPOINT = "_last_checkpoint"
 _synced: dict[tuple[str, int], int] = {}
 """By path and inode of a log: the version up to which this process has synced it."""
 _log = logging.getLogger(__name__)
-
-
-def commit_hooks(location: DeltaLocation) -> PostCommitHookProperties | None:
-    """What `deltalake` may do behind a commit; on a disk, remove nothing (step 4)."""
-    if location.folder is None:
-        return None
-    return PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
 
 @contextlib.contextmanager
@@ -69,10 +62,13 @@ def durable_commit(
         SinkError: The table did.
     """
     with location.translate_errors(what):
+        hooks = None
         if location.folder is not None:
             make_folders(os.fsencode(location.folder))
             sync_folder(os.fsencode(location.folder))
-        yield commit_hooks(location)
+            # On a disk, `deltalake` removes nothing behind a commit (step 4).
+            hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+        yield hooks
         if make_durable(location) and table is not None:
             _remove_expired(table)
 
@@ -245,10 +241,6 @@ def _remove_expired(table: DeltaTable) -> None:
 
 def _newest_checkpoint(versions: dict[str, int]) -> int:
     return max((v for name, v in versions.items() if not name.endswith(".json")), default=-1)
-
-
-def _match(name: str) -> re.Match[str] | None:
-    return _NUMBERED.fullmatch(name)
 
 
 def _version(name: str) -> int:

@@ -169,14 +169,11 @@ class DeltaLocation:
             yield
         except (CommitFailedError, TableNotFoundError, SchemaMismatchError):
             raise
-        except DeltaError as error:
+        except (DeltaError, OSError) as error:
             text = _without_secrets(str(error), self.storage_options())
-            if _REFUSAL.search(text) or _is_outage(text):
+            if isinstance(error, OSError) or _REFUSAL.search(text) or _is_outage(text):
                 raise self._failed(what, text, lasts=self._lasts(what, text)) from None
             raise SinkError(f"The Delta table {self.target} {what}: {text}") from None
-        except OSError as error:
-            text = _without_secrets(str(error), self.storage_options())
-            raise self._failed(what, text, lasts=self._lasts(what, text)) from None
         except BaseException as error:
             if not is_panic(error):
                 raise

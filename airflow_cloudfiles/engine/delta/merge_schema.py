@@ -354,12 +354,8 @@ def _incompatible(change: TypeChange, rules: MergeRules) -> SchemaMismatchError:
 
 
 def _decimals(have: DecimalType, want: DecimalType) -> str:
-    parts = []
-    if have.precision != want.precision:
-        parts.append(f"precision {have.precision} and {want.precision}")
-    if have.scale != want.scale:
-        parts.append(f"scale {have.scale} and {want.scale}")
-    return " & ".join(parts)
+    pairs = {"precision": (have.precision, want.precision), "scale": (have.scale, want.scale)}
+    return " & ".join(f"{name} {old} and {new}" for name, (old, new) in pairs.items() if old != new)
 
 
 def _narrow(found: MergedSchema, rules: MergeRules) -> SchemaMismatchError:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -33,7 +33,7 @@ from deltalake.exceptions import CommitFailedError
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files, rewrite
-from airflow_cloudfiles.engine.delta.data_files import FileSettings
+from airflow_cloudfiles.engine.delta.data_files import FileSettings, grouped
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_existing
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
@@ -43,7 +43,7 @@ from airflow_cloudfiles.engine.delta.write.partitioned import (
     PartitionedSnapshot,
     replace_partitioned,
 )
-from airflow_cloudfiles.engine.delta.write.rows import folder_name
+from airflow_cloudfiles.engine.delta.write.rows import in_partition
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
 from airflow_cloudfiles.engine.messages import counted, few, plural
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
@@ -144,7 +144,8 @@ def optimize(
     into = size if columns else 2 * size
     settings = FileSettings.of(table.metadata().configuration, into)
     for files in _partitions(snapshot):
-        groups = _bins(files, SORTED_BYTES) if columns else _small_groups(files, size)
+        in_order = grouped(files, lambda file: file.size, SORTED_BYTES)
+        groups = in_order if columns else _small_groups(files, size)
         for group in groups:
             _rewrite(snapshot, group, columns, settings, report)
     refreshed(table, snapshot.location)
@@ -182,8 +183,7 @@ def auto_compact(target: str, options: TableOptions) -> dict[str, int]:
     _log.info(
         "%s of %s %s %s now", counted(removed, "file"), target, plural(removed, "is", "are"), added
     )
-    counts = (report.removed_files, report.added_files)
-    return dict(zip(COMPACTED, counts, strict=True)) if report.removed_files else {}
+    return dict(zip(COMPACTED, (removed, added), strict=True)) if removed else {}
 
 
 def _target_bytes(table: DeltaTable, given: int | None, target: str) -> int:
@@ -232,19 +232,7 @@ def _partitions(snapshot: TableSnapshot) -> list[list[TableFile]]:
 
 def _small_groups(files: Sequence[TableFile], size: int) -> Iterator[list[TableFile]]:
     small = [file for file in files if file.size < size * _FULL]
-    return (each for each in _bins(small, size) if len(each) > 1)
-
-
-def _bins(files: Sequence[TableFile], size: int) -> Iterator[list[TableFile]]:
-    """Files in groups of at most a size; one that is larger is a group."""
-    group: list[TableFile] = []
-    for file in files:
-        if group and sum(each.size for each in group) + file.size > size:
-            yield group
-            group = []
-        group.append(file)
-    if group:
-        yield group
+    return (each for each in grouped(small, lambda file: file.size, size) if len(each) > 1)
 
 
 def _rewrite(
@@ -261,10 +249,7 @@ def _rewrite(
         return
     rows = (batch for file in group for batch in snapshot.batches(file))
     ordered = z_ordered(rows, snapshot.schema, columns) if columns else rows
-    values = group[0].partition_values
-    folder = folder_name([name for name, _ in values], [value for _, value in values])
-    there = replace(settings, folder=folder, partition_values=values)
-    new = snapshot.write(ordered, there)
+    new = snapshot.write(ordered, in_partition(settings, group[0].partition_values))
     crash_point("before-optimize-commit")
     counts = {"removed": len(group), "added": len(new)}
     note = {OPTIMIZE_NOTE: {**counts, "z_order": list(columns)}}

@@ -272,15 +272,10 @@ def replace_all(
     """
     new = list(added)
     data_files.require(snapshot.location, new)
-    what = "may not have taken a commit"
-    with durable_commit(snapshot.location, what, snapshot.table) as hooks:
-        snapshot.table.create_write_transaction(
-            actions=[add_action(each) for each in new],
-            mode="overwrite",
-            schema=schema,
-            commit_properties=_properties(note),
-            post_commithook_properties=hooks,
-        )
+    table, location = snapshot.table, snapshot.location
+    data_files.commit_files(
+        table, location, new, _properties(note), mode="overwrite", schema=schema
+    )
 
 
 def _properties(note: Mapping[str, Any]) -> CommitProperties:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -109,23 +109,20 @@ class BoundedLeaf:
 
 def leaves_of(schema: pa.Schema) -> list[BoundedLeaf]:
     """The leaf columns of a schema, in order."""
-    found: list[BoundedLeaf] = []
-    _add_leaves(list(schema), (), 0, found)
-    return found
+    return list(_leaves(list(schema), (), 0))
 
 
-def _add_leaves(
-    fields: Sequence[pa.Field], at: tuple[str, ...], index: int, found: list[BoundedLeaf]
-) -> int:
-    """Add the leaves of some fields; the index behind the last one."""
+def _leaves(
+    fields: Sequence[pa.Field], at: tuple[str, ...], index: int
+) -> Generator[BoundedLeaf, None, int]:
+    """The leaves of some fields; returns the index behind the last one."""
     for each in fields:
         path = (*at, each.name)
         if pa.types.is_struct(each.type) and not each.type.equals(VARIANT, check_metadata=True):
-            index = _add_leaves(list(each.type), path, index, found)
+            index = yield from _leaves(list(each.type), path, index)
             continue
-        width = _width(each.type)
-        found.append(BoundedLeaf(path, each.type, None if pa.types.is_nested(each.type) else index))
-        index += width
+        yield BoundedLeaf(path, each.type, None if pa.types.is_nested(each.type) else index)
+        index += _width(each.type)
     return index
 
 
@@ -205,27 +202,20 @@ def _bounds(
     lows, highs = [each.min_raw for each in bounded], [each.max_raw for each in bounded]
     if pa.types.is_decimal(kind):
         lows, highs = [_unscaled(each) for each in lows], [_unscaled(each) for each in highs]
-    low, high = _lower(kind, min(lows)), _upper(kind, max(highs))
+    low = _bound(kind, min(lows), is_upper=False)
+    high = _bound(kind, max(highs), is_upper=True)
     return None if low is None or high is None else (low, high)
 
 
-def _lower(kind: pa.DataType, raw: Any) -> Any:
-    """A lower bound as the log has it; `None` for kinds without one, or if it has no form there."""
+def _bound(kind: pa.DataType, raw: Any, *, is_upper: bool) -> Any:
+    """A bound as the log has it; `None` for kinds without one, or if it has no form there."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         text = _text(raw)
-        return None if text is None else text[:MOST_TEXT]
+        if text is None:
+            return None
+        return _raised(text) if is_upper else text[:MOST_TEXT]
     if pa.types.is_timestamp(kind):
-        return _moment(kind, raw // 1000)
-    return _exact(kind, raw)
-
-
-def _upper(kind: pa.DataType, raw: Any) -> Any:
-    """An upper bound, as `_lower`."""
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        text = _text(raw)
-        return None if text is None else _raised(text)
-    if pa.types.is_timestamp(kind):
-        return _moment(kind, -(-raw // 1000))
+        return _moment(kind, -(-raw // 1000) if is_upper else raw // 1000)
     return _exact(kind, raw)
 
 
@@ -334,16 +324,12 @@ def _worth_it(array: pa.Array, path: str) -> Iterator[str]:
             yield from _worth_it(child, f"{path}.{field.name}")
     elif pa.types.is_map(kind):
         # Keys repeat, and their values come in as many kinds as there are keys.
-        yield from _all_leaves(kind.key_type, f"{path}.key_value.key")
-        yield from _all_leaves(kind.item_type, f"{path}.key_value.value")
+        yield from _worth_it(pa.nulls(0, kind.key_type), f"{path}.key_value.key")
+        yield from _worth_it(pa.nulls(0, kind.item_type), f"{path}.key_value.value")
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         yield from _worth_it(array.flatten()[:SAMPLE_ROWS], f"{path}.list.element")
     elif _repeats(array):
         yield path
-
-
-def _all_leaves(kind: pa.DataType, path: str) -> Iterator[str]:
-    yield from _worth_it(pa.nulls(0, kind), path)
 
 
 def _repeats(values: pa.Array) -> bool:

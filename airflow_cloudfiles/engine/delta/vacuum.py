@@ -17,7 +17,7 @@ any point, this leaves a table that is whole; the next call goes on.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -37,6 +37,7 @@ from airflow_cloudfiles.engine.delta.read.log import STAGED, list_log_after, rel
 from airflow_cloudfiles.engine.delta.read.snapshot import PARALLEL_REQUESTS, TableLog
 from airflow_cloudfiles.engine.errors import OptionError, TargetCorruptedError
 from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.storage import ObjectStore
 
 CLOCK_SKEW: Final = timedelta(hours=1)
 """By how much a writer's clock may differ from the store's."""
@@ -45,6 +46,7 @@ _PART: Final = 500
 _CHANGES: Final = "_change_data/"
 _HIDDEN_OF_OURS: Final = (_CHANGES, STAGED)
 _VECTOR: Final = re.compile(r"deletion_vector_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin")
+_KINDS: Final = ("data_files", "deletion_vectors", "change_data", "staged_rows")
 _RETENTION: Final = "delta.deletedFileRetentionDuration"
 _DEFAULT_RETENTION: Final = timedelta(days=7)
 _UNITS: Final = {"week": 604800, "day": 86400, "hour": 3600, "minute": 60, "second": 1}
@@ -73,14 +75,7 @@ class VacuumReport:
     is_dry_run: bool
     paths: list[str] = field(default_factory=list)
     bytes: int = 0
-    kinds: dict[str, int] = field(
-        default_factory=lambda: {
-            "data_files": 0,
-            "deletion_vectors": 0,
-            "change_data": 0,
-            "staged_rows": 0,
-        }
-    )
+    kinds: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0))
     young: int = 0
     nested_tables: list[str] = field(default_factory=list)
 
@@ -136,12 +131,14 @@ def vacuum(
     report = VacuumReport(snapshot.version, kept, dry_run)
     with log.location.translate_store_errors("cannot be vacuumed"):
         cutoff_us = log.store.clock_us() - kept // timedelta(microseconds=1)
-        listing = _Listing(log, is_partitioned=bool(snapshot.metadata.partition_columns))
-        files = listing.files()
-        report.nested_tables = sorted(listing.nested_tables)
+        is_partitioned = bool(snapshot.metadata.partition_columns)
+        files, nested = _listed(log.store, is_partitioned=is_partitioned)
+        report.nested_tables = sorted(nested)
         named = _Named(log, cutoff_us)
         unnamed = [file for file in files if file.path not in named.keys]
-        old = list(_old(log, unnamed, cutoff_us))
+        # There before the retention began, also where a file keeps its time.
+        past = [file for file in unnamed if file.modification_time_us < cutoff_us]
+        old = [file for file in past if log.store.arrived_us(file) < cutoff_us]
         report.young, report.version = len(unnamed) - len(old), named.version
         for first in range(0, len(old), _PART):
             _remove_part(log, old[first : first + _PART], named, report)
@@ -164,41 +161,35 @@ def _remove_part(
         report.add(file)
 
 
-class _Listing:
-    """The files below a table that its versions may name.
+def _listed(store: ObjectStore, *, is_partitioned: bool) -> tuple[list[FileEntry], set[str]]:
+    """List the files below a table that its versions may name, and staged rows.
 
     Args:
-        log: Of the table.
+        store: The table's files.
         is_partitioned: Whether folders are named after partition columns.
 
-    Attributes:
-        nested_tables: Folders that are tables themselves.
+    Returns:
+        The files, none of them of a table inside this one, and the folders that are such tables.
     """
+    nested: set[str] = set()
 
-    def __init__(self, log: TableLog, *, is_partitioned: bool) -> None:
-        self._store = log.store
-        self._is_partitioned = is_partitioned
-        self.nested_tables: set[str] = set()
-
-    def files(self) -> list[FileEntry]:
-        """What versions may name, and staged rows; nothing of a table inside this one."""
-        found = [
-            file
-            for file in self._store.list(skip=self._skip, ordered=False)
-            if file.path.endswith(".parquet") or _VECTOR.fullmatch(file.path.rpartition("/")[2])
-        ]
-        nested = tuple(f"{folder}/" for folder in self.nested_tables)
-        return [file for file in found if not file.path.startswith(nested)]
-
-    def _skip(self, key: str, is_folder: bool) -> bool:  # noqa: FBT001 - a SkipRule
+    def skip(key: str, is_folder: bool) -> bool:  # noqa: FBT001 - a SkipRule
         """Leave out hidden files and folders, as Delta does."""
         folder, _, name = key.rstrip("/").rpartition("/")
         if is_folder and name == "_delta_log" and folder:
-            self.nested_tables.add(folder)
+            nested.add(folder)
         if is_folder and not folder and f"{name}/" in _HIDDEN_OF_OURS:
             return False
-        is_partition = is_folder and self._is_partitioned and "=" in name
+        is_partition = is_folder and is_partitioned and "=" in name
         return name.startswith((".", "_")) and not is_partition
+
+    found = [
+        file
+        for file in store.list(skip=skip, ordered=False)
+        if file.path.endswith(".parquet") or _VECTOR.fullmatch(file.path.rpartition("/")[2])
+    ]
+    inside = tuple(f"{folder}/" for folder in nested)
+    return [file for file in found if not file.path.startswith(inside)], nested
 
 
 class _Named:
@@ -277,19 +268,10 @@ class _Named:
                 f"The log of the Delta table {self._log.target} names a deletion vector that is "
                 f"damaged: {error}. Nothing is removed: restore the log from a backup."
             ) from error
-        key = path
         if path is not None and vector.storage_type == "p":
-            key = relative_key(self._log.store, path)
-        if key is not None:
-            self.keys.add(key)
-
-
-def _old(log: TableLog, files: Iterable[FileEntry], cutoff_us: int) -> Iterator[FileEntry]:
-    """Those that were there before the retention began, also where a file keeps its time."""
-    for file in files:
-        is_old = file.modification_time_us < cutoff_us
-        if is_old and log.store.arrived_us(file) < cutoff_us:
-            yield file
+            path = relative_key(self._log.store, path)
+        if path is not None:
+            self.keys.add(path)
 
 
 def _refuse_features(protocol: Protocol, target: str) -> None:

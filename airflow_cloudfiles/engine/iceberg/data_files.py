@@ -221,11 +221,12 @@ class _OpenFile:
         rows = [self._named_as_in_files(each) for each in self._waiting]
         if self._writer is None:
             self._stream = self._ends.enter_context(self._output.create())
-            compression = self._table.properties.get(TableProperties.PARQUET_COMPRESSION)
+            asked = self._table.properties.get(TableProperties.PARQUET_COMPRESSION)
+            codec = asked or TableProperties.PARQUET_COMPRESSION_DEFAULT
             self._writer = pq.ParquetWriter(
                 self._stream,
                 rows[0].schema,
-                compression=_codec(compression or TableProperties.PARQUET_COMPRESSION_DEFAULT),
+                compression="none" if codec == "uncompressed" else codec,
                 use_dictionary=dictionary_columns(rows[0]),
                 store_decimal_as_integer=True,
             )
@@ -308,10 +309,6 @@ def _values(partition: PartitionKey | None) -> tuple[Any, ...]:
         return ()
     record = partition.partition
     return tuple(record[index] for index in range(len(record)))
-
-
-def _codec(name: str) -> str:
-    return "none" if name == "uncompressed" else name
 
 
 def require(target: IcebergTarget, table: Table, files: Sequence[IcebergDataFile]) -> None:

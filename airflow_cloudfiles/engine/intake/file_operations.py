@@ -183,41 +183,32 @@ def operate(checkpoint_location: str, asked: OperationRequest, target: Target) -
         source = open_store(root_of(metadata.source))
         identity = metadata.file_identity
         ledger = stack.enter_context(closing(open_ledger(metadata.stream_id, files, identity)))
-        logs = _Logs(files, plans, ledger, committed)
-        contents = Contents(source) if identity == "content" else None
-        return _Operating(asked, target, logs, FileNames(ledger, source), contents).run()
+        return _Operating(
+            asked,
+            target,
+            files,
+            plans,
+            ledger,
+            committed,
+            FileNames(ledger, source),
+            Contents(source) if identity == "content" else None,
+            Operated(asked.action, is_dry_run=asked.dry_run),
+        ).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _Logs:
-    """What an operation reads of the state."""
+@dataclass(eq=False)
+class _Operating:
+    """One operation, under the locks of the state."""
 
+    asked: OperationRequest
+    target: Target
     files: FileLog
     plans: PlanLog
     ledger: Ledger
     committed: Position
-
-
-class _Operating:
-    """One operation, under the locks of the state."""
-
-    def __init__(
-        self,
-        asked: OperationRequest,
-        target: Target,
-        logs: _Logs,
-        names: FileNames,
-        contents: Contents | None,
-    ) -> None:
-        self._asked = asked
-        self._target = target
-        self._files = logs.files
-        self._plans = logs.plans
-        self._ledger = logs.ledger
-        self._committed = logs.committed
-        self._names = names
-        self._contents = contents
-        self._done = Operated(asked.action, is_dry_run=asked.dry_run)
+    names: FileNames
+    contents: Contents | None
+    done: Operated
 
     def run(self) -> Operated:
         paths = self._paths()
@@ -226,8 +217,8 @@ class _Operating:
             if not changes:
                 break
             column = self._column(changes)
-            if self._asked.dry_run:
-                self._done.files = [self._names.uri(each.path) for each in changes]
+            if self.asked.dry_run:
+                self.done.files = [self.names.uri(each.path) for each in changes]
                 break
             for part in _parts(changes):
                 if not self._append(part, column):
@@ -236,26 +227,26 @@ class _Operating:
                 paths = [each for each in paths if each not in done]
             else:
                 break
-        return self._done
+        return self.done
 
     def _paths(self) -> list[str]:
-        if not self._asked.pattern:
-            forgotten = self._forgotten() if self._asked.action == "forget" else frozenset()
-            names = self._asked.paths
+        if not self.asked.pattern:
+            forgotten = self._forgotten() if self.asked.action == "forget" else frozenset()
+            names = self.asked.paths
             return list(
                 dict.fromkeys(
-                    each if each in forgotten else self._names.find(each) for each in names
+                    each if each in forgotten else self.names.find(each) for each in names
                 )
             )
         paths: dict[str, None] = {}
-        snapshot = StateSnapshot.take(self._files.store.uri)
-        for pattern in self._asked.paths:
-            query = FileQuery(path=pattern, status=_MATCHED[self._asked.action])
+        snapshot = StateSnapshot.take(self.files.store.uri)
+        for pattern in self.asked.paths:
+            query = FileQuery(path=pattern, status=_MATCHED[self.asked.action])
             groups = FileStates(snapshot, query).groups()
             found = {file.path: None for group in groups for file in group.files}
             if not found:
                 raise OptionError(
-                    f"{pattern!r} matches no file of this stream to {self._asked.action}. "
+                    f"{pattern!r} matches no file of this stream to {self.asked.action}. "
                     "`cloudfiles state files --path` shows which files a pattern matches."
                 )
             paths |= found
@@ -264,24 +255,22 @@ class _Operating:
     def _done_before(self) -> frozenset[str]:
         """Files to which this operation was done under its name."""
         done: set[str] = set()
-        for each in self._files.operations.after():
-            if self._asked.key and each.key == self._asked.key:
-                done |= {file.path for file in self._files.read(each.number).files}
+        for each in self.files.operations.after():
+            if self.asked.key and each.key == self.asked.key:
+                done |= {file.path for file in self.files.read(each.number).files}
                 positions = (*each.excluded, *each.former)
-                done |= {
-                    self._files.read(at.entry).files[at.index].path for at in sorted(positions)
-                }
+                done |= {self.files.read(at.entry).files[at.index].path for at in sorted(positions)}
         return frozenset(done)
 
     def _forgotten(self) -> frozenset[str]:
         """Files that were forgotten, which the index does not know."""
-        there = self._files.operations.after()
+        there = self.files.operations.after()
         numbers = [each.number for each in there if each.action == "forget"]
         return frozenset(
             file.path
             for number in numbers
-            for file in self._files.read(number).files
-            if self._ledger.entry_of(file.path) is None
+            for file in self.files.read(number).files
+            if self.ledger.entry_of(file.path) is None
         )
 
     def _changes(self, paths: Sequence[str]) -> list[_Change]:
@@ -290,12 +279,12 @@ class _Operating:
         Raises:
             StateError: It cannot be done to one of them.
         """
-        catch_up(self._ledger, self._files)
-        self._files.operations.meet()
-        standings = Standings(self._files, self._plans, self._ledger, self._committed)
+        catch_up(self.ledger, self.files)
+        self.files.operations.meet()
+        standings = Standings(self.files, self.plans, self.ledger, self.committed)
         before = self._done_before()
         for path in before.intersection(paths):
-            self._done.unchanged[self._names.uri(path)] = "this operation was done to it already"
+            self.done.unchanged[self.names.uri(path)] = "this operation was done to it already"
         changes = []
         decide = {
             "replay": self._replay,
@@ -303,24 +292,24 @@ class _Operating:
             "quarantine": self._skip,
             "release": self._release,
             "forget": self._forget,
-        }[self._asked.action]
+        }[self.asked.action]
         for standing in standings.of([path for path in paths if path not in before]):
             change = decide(standing)
             if isinstance(change, str):
-                self._done.unchanged[self._names.uri(standing.path)] = change
+                self.done.unchanged[self.names.uri(standing.path)] = change
             else:
                 changes.append(change)
         return changes
 
     def _column(self, changes: Sequence[_Change]) -> tuple[str, ...]:
         """By which column the former rows of replayed files are found; empty where they stay."""
-        if self._asked.action != "replay" or self._asked.append:
+        if self.asked.action != "replay" or self.asked.append:
             return ()
         wanted = [each.path for each in changes if self._was_ingested(each)]
-        return self._target.path_column(wanted) if wanted else ()
+        return self.target.path_column(wanted) if wanted else ()
 
     def _was_ingested(self, change: _Change) -> bool:
-        return any(self._files.summary(each.entry).is_ingested for each in change.former)
+        return any(self.files.summary(each.entry).is_ingested for each in change.former)
 
     # ── what each action does to a file ──────────────────────────────────────────────────────────
 
@@ -335,9 +324,9 @@ class _Operating:
             return "it has the content of another file, and is never ingested itself"
         if not found.waiting and not found.planned:
             raise StateError(
-                f"{self._names.uri(found.path)} was ingested in batch "
-                f"{self._batch_of(found.newest)}, so it is too late to {self._asked.action} it. "
-                "Delete its rows from the table if they should not be there."
+                f"{self.names.uri(found.path)} was ingested in batch "
+                f"{self.plans.number_at(found.newest)}, so it is too late to {self.asked.action} "
+                "it. Delete its rows from the table if they should not be there."
             )
         self._refuse_written(found)
         return _Change(found.path, excluded=(*found.planned, *found.waiting))
@@ -348,12 +337,12 @@ class _Operating:
         if found.found_by == "release":
             return "it was released already"
         raise StateError(
-            f"{self._names.uri(found.path)} is neither skipped nor quarantined, so it cannot be "
+            f"{self.names.uri(found.path)} is neither skipped nor quarantined, so it cannot be "
             "released. `cloudfiles file list` shows which files are."
         )
 
     def _replay(self, found: Standing) -> _Change | str:
-        name = self._names.uri(found.path)
+        name = self.names.uri(found.path)
         if found.held is not None:
             raise StateError(
                 f"{name} is {HELD_AS[found.held.action]} and was not ingested. To have it "
@@ -373,7 +362,7 @@ class _Operating:
         return _Change(found.path, file=self._present(found), former=(found.newest,))
 
     def _forget(self, found: Standing) -> _Change | str:
-        name = self._names.uri(found.path)
+        name = self.names.uri(found.path)
         if found.newest is None or found.file is None:
             if found.path in self._forgotten():
                 self._list_all()  # the process that has forgotten it may have been killed before
@@ -381,9 +370,9 @@ class _Operating:
             raise StateError(f"{name} is not recorded: there is nothing to forget.")
         if found.planned:
             raise StateError(
-                f"{name} is in batch {self._batch_of(found.planned[0])}, which is planned and not "
-                "committed, so it cannot be forgotten. Let the stream run to its end first; if it "
-                "fails because of this file, use quarantine."
+                f"{name} is in batch {self.plans.number_at(found.planned[0])}, which is planned "
+                "and not committed, so it cannot be forgotten. Let the stream run to its end "
+                "first; if it fails because of this file, use quarantine."
             )
         former = found.kept_out or (() if found.newest in found.waiting else (found.newest,))
         return _Change(found.path, file=found.file, excluded=found.waiting, former=former)
@@ -395,12 +384,12 @@ class _Operating:
             FileMissingError: It is gone.
             ListingError: It cannot be read for its content.
         """
-        file = self._names.look(found.path)
-        if file is not None and self._contents is not None:
-            file = next(iter(self._contents.of([file])), None)
+        file = self.names.look(found.path)
+        if file is not None and self.contents is not None:
+            file = next(iter(self.contents.of([file])), None)
         if file is None:
             raise FileMissingError(
-                f"{self._names.uri(found.path)} is gone from the source, so it cannot be ingested. "
+                f"{self.names.uri(found.path)} is gone from the source, so it cannot be ingested. "
                 "Put it back first."
             )
         return file
@@ -408,21 +397,18 @@ class _Operating:
     def _original(self, found: Standing) -> str:
         """The URI of the file that is ingested for the content of a duplicate."""
         content = "" if found.file is None else found.file.content
-        entry = self._ledger.entry_of_content(content)
-        files = () if entry is None else self._files.read(entry).files
-        same = (self._names.uri(file.path) for file in files if file.content == content)
+        entry = self.ledger.entry_of_content(content)
+        files = () if entry is None else self.files.read(entry).files
+        same = (self.names.uri(file.path) for file in files if file.content == content)
         return next(same, "another file")
-
-    def _batch_of(self, at: Offset) -> int:
-        return self._plans.number_at(at)
 
     def _refuse_written(self, found: Standing) -> None:
         """Refuse to leave a file out of a batch that the table has although it is not recorded."""
-        for batch in sorted({self._batch_of(each) for each in found.planned}):
-            there = self._target.has_batch(batch)
+        for batch in sorted({self.plans.number_at(each) for each in found.planned}):
+            there = self.target.has_batch(batch)
             if there:
                 raise StateError(
-                    f"{self._names.uri(found.path)} is in batch {batch}, which the table has, "
+                    f"{self.names.uri(found.path)} is in batch {batch}, which the table has, "
                     "though that was not recorded yet: its rows are in the table. Run the stream "
                     "once, which records it."
                 )
@@ -431,14 +417,14 @@ class _Operating:
                     f"Whether the table has batch {batch} was not looked up, because nothing says "
                     "which table it is (target)."
                 )
-                if warning not in self._done.warnings:
-                    self._done.warnings.append(warning)
+                if warning not in self.done.warnings:
+                    self.done.warnings.append(warning)
 
     # ── the entry ────────────────────────────────────────────────────────────────────────────────
 
     def _append(self, changes: Sequence[_Change], column: tuple[str, ...]) -> bool:
         """Append one entry; whether that was done, or a discovery was faster."""
-        state, asked = self._files.store, self._asked
+        state, asked = self.files.store, self.asked
         operation = Operation(
             action=asked.action,
             reason=asked.reason,
@@ -449,28 +435,28 @@ class _Operating:
         )
         bodies = {each.path: each.file for each in changes if each.file is not None}
         ordered = tuple(bodies[path] for path in sorted(bodies, key=key_bytes))
-        number = self._ledger.caught_up + 1
+        number = self.ledger.caught_up + 1
         allow_operations(state)
         crash_point("before-file-operation")
         announce(state, number)
         crash_point("after-file-operation-note")
         if asked.action == "forget":
             self._list_all()
-        if not self._files.append(number, FileBatch(ordered, asked.action, None, operation)):
+        if not self.files.append(number, FileBatch(ordered, asked.action, None, operation)):
             return False
         crash_point("after-file-operation")
         if asked.action == "forget":
             self._list_all()  # a discovery that did not know may have made a full listing since
-        catch_up(self._ledger, self._files)
-        mark_head(state, self._files)
-        self._done.entries.append(number)
-        self._done.files += dict.fromkeys(self._names.uri(each.path) for each in changes)
+        catch_up(self.ledger, self.files)
+        mark_head(state, self.files)
+        self.done.entries.append(number)
+        self.done.files += dict.fromkeys(self.names.uri(each.path) for each in changes)
         _log.info("Entry %d of the file log: %s, files: %d", number, asked.action, len(changes))
         return True
 
     def _list_all(self) -> None:
         """Have the next listing be a full one: an incremental one may not come to the file."""
-        self._files.store.delete(LISTING)
+        self.files.store.delete(LISTING)
 
 
 def _parts(changes: Sequence[_Change]) -> Iterator[list[_Change]]:

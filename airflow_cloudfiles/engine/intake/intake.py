@@ -345,7 +345,7 @@ class Intake(StreamLogs):
             contents=Contents(self.source) if self._discovery.identity == "content" else None,
             baseline=self._baseline,
             check=self.check,
-            on_recorded=on_recorded,
+            on_recorded=on_recorded or (lambda: None),
             settling=self._settling(),
             changes=self._changes(ledger),
         )

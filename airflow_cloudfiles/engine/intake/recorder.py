@@ -20,11 +20,11 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.discovery.base import FoundBy, KnownKeys
+from airflow_cloudfiles.engine.discovery.base import FoundBy
 from airflow_cloudfiles.engine.errors import ListingError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.intake.contents import Contents, first_of_each
@@ -150,11 +150,12 @@ class Recorded:
         ]
 
 
+@dataclass(eq=False)
 class LedgerRecorder:
     """A `Recorder` over a ledger and the file log it indexes.
 
-    Args:
-        ledger: An index of the file log; this process is its only writer.
+    Attributes:
+        known: An index of the file log; this process is its only writer.
         files: The file log.
         versions: Whether another version of a recorded file is a candidate again.
         contents: Reads candidates where they are known by their content; `None` elsewhere.
@@ -164,52 +165,36 @@ class LedgerRecorder:
         on_recorded: Called after an entry with files that are to be ingested.
         settling: Which candidates wait until they are whole; `None`: none does.
         changes: Gets the files that are recorded in another version; `None`: nobody does.
+        recorded: What it has appended so far.
     """
 
-    def __init__(  # noqa: PLR0913 - it connects the packages
-        self,
-        ledger: Ledger,
-        files: FileLog,
-        *,
-        versions: bool = False,
-        contents: Contents | None = None,
-        baseline: Baseline | None = None,
-        check: Callable[[], None] | None = None,
-        on_recorded: Callable[[], None] | None = None,
-        settling: Settling | None = None,
-        changes: Changes | None = None,
-    ) -> None:
-        self._ledger = ledger
-        self._files = files
-        self._versions = versions
-        self._contents = contents
-        self._baseline = baseline
-        self._check = check or (lambda: None)
-        self._on_recorded = on_recorded or (lambda: None)
-        self._settling = settling
-        self.changes = changes
-        self._lock = threading.Lock()
-        self.recorded = Recorded()
-
-    @property
-    def known(self) -> KnownKeys:
-        """What is recorded already."""
-        return self._ledger
+    known: Ledger
+    files: FileLog
+    _: KW_ONLY
+    versions: bool = False
+    contents: Contents | None = None
+    baseline: Baseline | None = None
+    check: Callable[[], None] = lambda: None
+    on_recorded: Callable[[], None] = lambda: None
+    settling: Settling | None = None
+    changes: Changes | None = None
+    recorded: Recorded = field(default_factory=Recorded, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def unseen(self, candidates: Iterable[FileEntry]) -> Iterator[FileEntry]:
         """Leave out what is recorded, and what is not whole yet; lazy."""
         changed = None if self.changes is None else self.changes.see_listed
-        unseen = self._ledger.unseen(candidates, versions=self._versions, changed=changed)
-        return unseen if self._settling is None else self._settling.of_listing(unseen)
+        unseen = self.known.unseen(candidates, versions=self.versions, changed=changed)
+        return unseen if self.settling is None else self.settling.of_listing(unseen)
 
     @property
     def waiting(self) -> WaitingReport | None:
         """What was found and is not whole yet; `None` where nothing has to wait."""
-        return None if self._settling is None else self._settling.report()
+        return None if self.settling is None else self.settling.report()
 
     def has_settled(self) -> bool:
         """Whether a file that was found before and had to wait can be recorded now."""
-        return self._settling is not None and self._settling.has_settled(self._is_recorded)
+        return self.settling is not None and self.settling.has_settled(self._is_recorded)
 
     def end_listing(self, *, is_part: bool) -> None:
         """Record what had to wait and does no longer, and report what was listed and has changed.
@@ -217,14 +202,14 @@ class LedgerRecorder:
         Args:
             is_part: Whether only a part of the source is looked at; then what waits is left.
         """
-        if self._settling is not None and not is_part:
-            self._settling.look_again(self, self._is_recorded)
+        if self.settling is not None and not is_part:
+            self.settling.look_again(self, self._is_recorded)
         if self.changes is not None:
             self.changes.report_listed()
 
     def _is_recorded(self, file: FileEntry) -> bool:
         """Whether a file is in the file log; where its versions are files, this version."""
-        return next(self._ledger.unseen([file], versions=self._versions), None) is None
+        return next(self.known.unseen([file], versions=self.versions), None) is None
 
     def record(
         self, files: Sequence[FileEntry], found_by: FoundBy, *, position: str | None = None
@@ -241,8 +226,8 @@ class LedgerRecorder:
             and those that have changed since they were ingested are reported.
         """
         ordered = _in_order(files)
-        if self._settling is not None:
-            ordered = self._settling.of_record(self._fresh(ordered), found_by)
+        if self.settling is not None:
+            ordered = self.settling.of_record(self._fresh(ordered), found_by)
         size = file_log.MAX_ENTRY_FILES
         with self._lock:
             new = sum(
@@ -260,16 +245,16 @@ class LedgerRecorder:
     def _fresh(self, files: list[FileEntry]) -> list[FileEntry]:
         """Those of some candidates that are not recorded, as far as is known."""
         changed = None if self.changes is None else self.changes.see_announced
-        return list(self._ledger.unseen(files, versions=self._versions, changed=changed))
+        return list(self.known.unseen(files, versions=self.versions, changed=changed))
 
     def complete_baseline(self) -> None:
         """Note that everything that was there before the first start is recorded."""
         with self._lock:
             while self._is_baseline():
-                self._check()
-                number = self._ledger.caught_up + 1
+                self.check()
+                number = self.known.caught_up + 1
                 batch = FileBatch((), "existing", file_log.COMPLETE)
-                if self._files.append(number, batch):
+                if self.files.append(number, batch):
                     self._catch_up()
 
     def _append(self, batch: list[FileEntry], found_by: FoundBy, position: str | None) -> int:
@@ -277,19 +262,19 @@ class LedgerRecorder:
         appended = 0
         while True:
             # Whether the baseline is complete is decided by the entries before this one.
-            baseline = self._baseline if self._is_baseline() else None
+            baseline = self.baseline if self._is_baseline() else None
             batch = self._fresh(batch)
             crash_point("after-dedupe")
             if not batch:
                 return appended
-            self._check()
+            self.check()
             existing = baseline.existing(batch) if baseline else []
-            if self._contents and not existing and not all(file.content for file in batch):
-                batch = self._contents.of(batch)  # reading takes time: others may be faster
+            if self.contents and not existing and not all(file.content for file in batch):
+                batch = self.contents.of(batch)  # reading takes time: others may be faster
                 continue
-            number = self._ledger.caught_up + 1
+            number = self.known.caught_up + 1
             entry = self._entry(batch, existing, found_by, position)
-            if self._files.append(number, entry):
+            if self.files.append(number, entry):
                 self._catch_up()
                 crash_point("after-ledger-record")
                 self.recorded.add(number, entry)
@@ -297,7 +282,7 @@ class LedgerRecorder:
                     continue
                 appended += len(entry.files)
                 if not existing:
-                    self._on_recorded()
+                    self.on_recorded()
                 if baseline and not existing:
                     baseline.note_new(list(entry.files))
 
@@ -311,20 +296,20 @@ class LedgerRecorder:
         """Those of some new files that one entry may hold; with the position if that is all."""
         if existing:
             return FileBatch(tuple(existing), "existing")
-        if self._contents is None:
+        if self.contents is None:
             return FileBatch(tuple(batch), found_by, position)
-        new = first_of_each(batch, self._ledger.entry_of_content)
+        new = first_of_each(batch, self.known.entry_of_content)
         return FileBatch(tuple(new), found_by) if new else FileBatch(tuple(batch), "duplicate")
 
     def _catch_up(self) -> None:
         """Index what is known of the log: the number that others took meanwhile is refused."""
-        latest = self._files.known(at_least=self._ledger.caught_up)
-        catch_up(self._ledger, self._files, latest=latest)
+        latest = self.files.known(at_least=self.known.caught_up)
+        catch_up(self.known, self.files, latest=latest)
 
     def _is_baseline(self) -> bool:
         """Catch up; then decide whether files found now were there before the first start."""
         self._catch_up()
-        return self._baseline is not None and not self._files.baseline_complete()
+        return self.baseline is not None and not self.files.baseline_complete()
 
 
 def record_overwritten(

@@ -60,11 +60,11 @@ from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
 
-    from airflow_cloudfiles.engine.files import FileEntry, FileIdentity
+    from airflow_cloudfiles.engine.files import FileIdentity
     from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
-    from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
+    from airflow_cloudfiles.engine.state.file_log import FileLog
     from airflow_cloudfiles.engine.state.plan_log import PlanLog
     from airflow_cloudfiles.engine.state.sink_log import Position
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -180,7 +180,8 @@ def _open_in(
             database.close()
             _delete(directory)
         database = fetched
-    ledger = _SlotLedger(database or RocksDBLedger(slot / uuid.uuid4().hex, identity), lock)
+    ledger = database or RocksDBLedger(slot / uuid.uuid4().hex, identity)
+    ledger.on_close = lock.release
     try:
         if not suffices(ledger.expired_us, oldest_us):
             ledger.clear()
@@ -230,95 +231,6 @@ def _delete(directory: Path) -> None:
         shutil.rmtree(directory, ignore_errors=True)
     else:
         directory.unlink(missing_ok=True)
-
-
-class _SlotLedger:
-    """A ledger together with the lock of its directory."""
-
-    def __init__(self, ledger: Ledger, lock: FileLock) -> None:
-        self._ledger = ledger
-        self._lock = lock
-
-    @property
-    def caught_up(self) -> int:
-        """Number of the last entry in the index; -1 for none."""
-        return self._ledger.caught_up
-
-    @property
-    def caught_up_id(self) -> str:
-        """Id of the writing of that entry."""
-        return self._ledger.caught_up_id
-
-    @property
-    def files(self) -> int:
-        """How many files these entries hold."""
-        return self._ledger.files
-
-    @property
-    def expired_entry(self) -> int:
-        """Old files of the entries before this one were forgotten."""
-        return self._ledger.expired_entry
-
-    @property
-    def expired_us(self) -> int:
-        """Files modified before this may be missing; 0: none is."""
-        return self._ledger.expired_us
-
-    @property
-    def index_format(self) -> int:
-        """Of its bytes."""
-        return self._ledger.index_format
-
-    def unseen(
-        self,
-        entries: Iterable[FileEntry],
-        *,
-        versions: bool = False,
-        changed: Callable[[FileEntry], None] | None = None,
-    ) -> Iterator[FileEntry]:
-        """Give the files that are in no entry."""
-        return self._ledger.unseen(entries, versions=versions, changed=changed)
-
-    def entry_of_content(self, content: str) -> int | None:
-        """Give the entry whose file is ingested for a content."""
-        return self._ledger.entry_of_content(content)
-
-    def entry_of(self, path: str) -> int | None:
-        """Give the newest entry that has a file."""
-        return self._ledger.entry_of(path)
-
-    def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
-        """Give the greatest path with a prefix."""
-        return self._ledger.last(prefix, before=before)
-
-    def first_after(self, path: str) -> str | None:
-        """Give the least path that is greater than a text."""
-        return self._ledger.first_after(path)
-
-    def back(self, path: str, steps: int) -> str | None:
-        """Give the path `steps` places before another."""
-        return self._ledger.back(path, steps)
-
-    def record(self, number: int, entry_id: str, batch: FileBatch) -> None:
-        """Add an entry of the file log."""
-        self._ledger.record(number, entry_id, batch)
-
-    def forget(self, number: int, batch: FileBatch, before_us: int) -> int:
-        """Remove old files of an entry."""
-        return self._ledger.forget(number, batch, before_us)
-
-    def save(self) -> Path | None:
-        """Copy the index; a copy that is left behind goes when the ledger is opened again."""
-        return self._ledger.save()
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._ledger.clear()
-
-    def close(self) -> None:
-        """Close the ledger, then free its directory."""
-        self._ledger.close()
-        self._lock.release()
 
 
 HEAD = "_source/head.json"

@@ -75,16 +75,21 @@ class RocksDBLedger:
             it.
         identity: By what files are known; an index for another format is begun anew.
 
+    Attributes:
+        index_format: Of its bytes.
+        on_close: Called when it was closed for good, as by who keeps a lock for it.
+
     Raises:
         LedgerError: It cannot be opened: damaged, or in use.
     """
 
     def __init__(self, directory: Path, identity: FileIdentity = "path") -> None:
         self._directory = directory
-        self._format = format_of(identity)
-        self._hash = hash_of(self._format)
+        self.index_format = format_of(identity)
+        self._hash = hash_of(self.index_format)
         self._database: Rdict | None = None
         self._mark: IndexMark | None = None
+        self.on_close: Callable[[], None] = lambda: None
         self._open()
 
     @property
@@ -111,11 +116,6 @@ class RocksDBLedger:
     def expired_us(self) -> int:
         """Files modified before this may be missing; 0: none is."""
         return 0 if self._mark is None else self._mark.expired_us
-
-    @property
-    def index_format(self) -> int:
-        """Of its bytes."""
-        return self._format
 
     def unseen(
         self,
@@ -188,14 +188,14 @@ class RocksDBLedger:
         for file in batch.files:
             if batch.found_by == "forget":
                 write.delete(path_key(file.path))
-                if self._format == WITH_CONTENTS and file.content:
+                if self.index_format == WITH_CONTENTS and file.content:
                     write.delete(content_key(file.content))
             else:
                 write.put(path_key(file.path), self._hash(file) + entry_number)
-        if self._format == WITH_CONTENTS:
+        if self.index_format == WITH_CONTENTS:
             for content in batch.ingested_contents():
                 write.put(content_key(content), entry_number)
-        write.put(MARK_KEY, encode_mark(mark, self._format))
+        write.put(MARK_KEY, encode_mark(mark, self.index_format))
         self._call(lambda database: database.write(write))
         self._mark = mark
 
@@ -218,7 +218,7 @@ class RocksDBLedger:
         write = WriteBatch(raw_mode=True)
         for key in gone:
             write.delete(key)
-        write.put(MARK_KEY, encode_mark(mark, self._format))
+        write.put(MARK_KEY, encode_mark(mark, self.index_format))
         self._call(lambda database: database.write(write))
         self._mark = mark
         return len(gone)
@@ -236,7 +236,7 @@ class RocksDBLedger:
         A scan that did not end, as the failure keeps alive that an index is cleared for, holds the
         lock of the old one.
         """
-        self.close()
+        self._close_database()
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory = self._directory.with_name(uuid.uuid4().hex)
         self._open()
@@ -246,6 +246,10 @@ class RocksDBLedger:
 
         An index that cannot be written to the end is no reason to fail: nothing is lost by it.
         """
+        self._close_database()
+        self.on_close()
+
+    def _close_database(self) -> None:
         database, self._database = self._database, None
         if database is None:
             return
@@ -262,7 +266,7 @@ class RocksDBLedger:
         except Exception as failure:  # RocksDB raises nothing more specific
             raise self._unusable(failure) from failure
         value = self._call(lambda database: database.get(MARK_KEY))
-        self._mark = None if value is None else decode_mark(value, self._format)
+        self._mark = None if value is None else decode_mark(value, self.index_format)
         is_foreign = self._mark is None and self._call(lambda database: _has_files(database.iter()))
         if is_foreign:
             self.clear()

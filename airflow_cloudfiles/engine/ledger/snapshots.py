@@ -217,7 +217,7 @@ def _fitting(
         name = state.child_uri(folder)
         try:
             snapshot = _decode(folder, state.get(f"{folder}/{COMPLETE}"), index_format)
-            fits = snapshot.entry <= up_to and _is_of(files, snapshot)
+            fits = snapshot.entry <= up_to and files.summary(snapshot.entry).id == snapshot.entry_id
         except _FAILURES as failure:
             _log.warning("The snapshot %s is skipped: %s", name, failure)
             continue
@@ -225,10 +225,6 @@ def _fitting(
             yield snapshot
         else:
             _log.info("The snapshot %s belongs to another file log", name)
-
-
-def _is_of(files: FileLog, snapshot: IndexSnapshot) -> bool:
-    return files.summary(snapshot.entry).id == snapshot.entry_id
 
 
 def _folders(state: ObjectStore) -> dict[str, dict[str, FileEntry]]:

@@ -129,7 +129,8 @@ def _follows(options: CloudFilesOptions) -> Iterator[str]:
         if column
         else "What does not fit its column, or has none, is lost: there is no rescued data column."
     )
-    if "mode" in _fields_for(options):
+    formats = options_of(CloudFilesOptions)["mode"].formats
+    if not formats or options.format in formats:
         yield _invalid(options)
     limit = options.read_limit
     size = "" if limit.max_bytes is None else f", or about {limit.max_bytes} bytes"
@@ -171,9 +172,3 @@ def _invalid(options: CloudFilesOptions) -> str:
     place = f"{options.corrupt_record_column} where the schema has it"
     place += f", else into {rescued}" if rescued else ""
     return _INVALID[options.mode].format(place=place)
-
-
-def _fields_for(options: CloudFilesOptions) -> set[str]:
-    """The fields whose options this format has."""
-    declared = options_of(CloudFilesOptions).items()
-    return {name for name, each in declared if not each.formats or options.format in each.formats}

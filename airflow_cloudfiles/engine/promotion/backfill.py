@@ -180,9 +180,10 @@ class Backfill:
                 },
             )
         except CommitFailedError as error:
-            if not self._is_committed(group):
+            there = names_of(open_existing(self._target))
+            if any(file.name not in there for each in group for file in each.added):
                 self._lost(group, error)
-                return
+                return  # else the answer was lost
         crash_point("after-promotion-commit")
         for each in group:
             self._done.update(file.name for file in each.added)
@@ -190,11 +191,6 @@ class Backfill:
             self._total.add(each.found)
             self._promoted.files_rewritten += 1
             self._promoted.bytes_rewritten += each.file.size
-
-    def _is_committed(self, group: Sequence[_Replacement]) -> bool:
-        """Whether a commit is there whose answer was lost."""
-        there = names_of(open_existing(self._target))
-        return all(file.name in there for each in group for file in each.added)
 
     def _lost(self, group: Sequence[_Replacement], error: Exception) -> None:
         """Give up replacements that another writer came before."""

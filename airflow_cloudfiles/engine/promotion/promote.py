@@ -66,7 +66,6 @@ from airflow_cloudfiles.engine.promotion.batches import (
 from airflow_cloudfiles.engine.promotion.values import FieldTypeInference, reading_options
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.state.metadata import read_metadata
-from airflow_cloudfiles.engine.state.metadata_format import StreamMetadata
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -161,7 +160,7 @@ def promote(promotion: Promotion) -> Promoted:
     stream.check_rescued(snapshot)
     known = StructType([]) if latest is None else latest.data_schema
     fields = _resolved(asked, snapshot, known, stream)
-    promoter = stream.promoter(fields)
+    promoter = Promoter(fields, stream.rescued_column, stream.reading, stream.options)
     wanted = _with_columns(snapshot.columns, fields)
     found = tried(snapshot, promoter, wanted)
     _grow_table(promotion, fields)
@@ -186,7 +185,6 @@ def promote(promotion: Promotion) -> Promoted:
 class _Stream:
     """The stream whose rescued data is promoted."""
 
-    metadata: StreamMetadata
     options: CloudFilesOptions
     reading: CloudFilesOptions
     rescued_column: str
@@ -215,11 +213,7 @@ class _Stream:
             )
         location = promotion.schema_location or promotion.checkpoint_location
         log = SchemaLog(open_store(location), metadata.source, options.matcher)
-        return cls(metadata, options, reading_options(options, given), rescued, log)
-
-    def promoter(self, fields: Sequence[PromotedField]) -> Promoter:
-        """What promotes its fields."""
-        return Promoter(fields, self.rescued_column, self.reading, self.options)
+        return cls(options, reading_options(options, given), rescued, log)
 
     def check(self, asked: Sequence[RequestedField], latest: SchemaVersion | None) -> None:
         """Refuse fields that are no fields of records."""

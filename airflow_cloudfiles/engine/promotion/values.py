@@ -131,11 +131,6 @@ class StringConverter:
         return _written(found, kind).encode()
 
 
-def unwrapped(value: bytes) -> bytes:
-    """What the JSON reader has left, with the strings it was meant to refuse as they were."""
-    return _WRAPPED.sub(rb"\1", value)
-
-
 def with_guessed_types(value: bytes) -> bytes:
     """A value of XML, with numbers and booleans where its strings are such, for inference."""
     first = value[:1]
@@ -291,7 +286,8 @@ class Converter:
             # What the reader takes for no record, for instance by its depth, is left as it was.
             left.append(value if text is not None and found is None else found)
         if self._strings is not None:
-            left = [None if each is None else unwrapped(each) for each in left]
+            # The strings that the reader was meant to refuse are as they were.
+            left = [None if each is None else _WRAPPED.sub(rb"\1", each) for each in left]
         return batch.column(0), left
 
     def _as_json(self, value: bytes) -> bytes:

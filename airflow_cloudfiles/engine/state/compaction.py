@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -231,28 +231,21 @@ def _merges(folder: Folder, whole: Sequence[Pack]) -> Iterator[tuple[Pack, ...]]
                 group = group[1:]
 
 
+@dataclass(eq=False)
 class Compaction:
     """Carries out what is due in one folder.
 
-    Args:
+    Attributes:
         state: The checkpoint location.
         folder: What is there.
         may_go_on: Raises when the caller has lost its locks.
         done: What was done; is added to.
     """
 
-    def __init__(
-        self,
-        state: ObjectStore,
-        folder: Folder,
-        *,
-        may_go_on: Callable[[], None] = lambda: None,
-        done: Compacted | None = None,
-    ) -> None:
-        self._state = state
-        self._folder = folder
-        self._may_go_on = may_go_on
-        self.done = Compacted() if done is None else done
+    state: ObjectStore
+    folder: Folder
+    may_go_on: Callable[[], None] = lambda: None
+    done: Compacted = field(default_factory=Compacted)
 
     def run(self, work: Work, *, most: int | None = None) -> None:
         """Do what is due.
@@ -276,37 +269,37 @@ class Compaction:
 
     def _create(self, pack: Pack) -> None:
         """Copy objects into a pack."""
-        self._may_go_on()
-        keys = [self._folder.loose[number].path for number in pack.numbers]
-        objects = at_once(self._state, [partial(self._object, key) for key in keys])
+        self.may_go_on()
+        keys = [self.folder.loose[number].path for number in pack.numbers]
+        objects = at_once(self.state, [partial(self._object, key) for key in keys])
         self._write(pack, objects)
         self.done.packed += pack.count
 
     def _object(self, key: str) -> bytes:
         """Read an object, and see that it is whole."""
-        content = self._state.get(key)
-        if self._folder.is_log:
-            name = self._state.child_uri(key)
+        content = self.state.get(key)
+        if self.folder.is_log:
+            name = self.state.child_uri(key)
             decode_entry(content, name=name, format_version=1)
         return content
 
     def _merge(self, packs: Sequence[Pack]) -> None:
         """Copy packs into a larger one."""
-        self._may_go_on()
+        self.may_go_on()
         parts = [self._objects(pack) for pack in packs]
         objects = list(itertools.chain.from_iterable(parts))
         self._write(Pack(packs[0].first, packs[-1].last), objects)
         self.done.merged += len(packs)
 
     def _objects(self, pack: Pack) -> list[bytes]:
-        objects = read_pack(self._state, self._folder.prefix, pack)
+        objects = read_pack(self.state, self.folder.prefix, pack)
         if objects is None:
-            raise ObjectNotFoundError(self._state.child_uri(self._key(pack, COPIES[0])))
+            raise ObjectNotFoundError(self.state.child_uri(self._key(pack, COPIES[0])))
         return objects
 
     def _restore(self, pack: Pack) -> None:
         """Write the copy of a pack that is missing or damaged."""
-        self._may_go_on()
+        self.may_go_on()
         try:
             objects = self._objects(pack)
         except CorruptedStateError:
@@ -320,10 +313,10 @@ class Compaction:
     def _beside(self, pack: Pack) -> list[bytes] | None:
         """What a pack holds, from the smaller packs and objects that are still there."""
         held: dict[int, bytes] = {}
-        for other in (each for each in self._folder.packs if pack.has(each)):
+        for other in (each for each in self.folder.packs if pack.has(each)):
             held |= zip(other.numbers, self._objects(other), strict=True)
-        for number in self._folder.beside(pack):
-            held[number] = self._object(self._folder.loose[number].path)
+        for number in self.folder.beside(pack):
+            held[number] = self._object(self.folder.loose[number].path)
         is_all = len(held) == pack.count
         return [held[number] for number in pack.numbers] if is_all else None
 
@@ -333,11 +326,11 @@ class Compaction:
         crash_point("before-pack")
         for copy in COPIES:
             key = self._key(pack, copy)
-            if not self._state.put_if_absent(key, content) and self._state.get(key) != content:
-                self._state.put(key, content)
-            if self._state.get(key) != content:
+            if not self.state.put_if_absent(key, content) and self.state.get(key) != content:
+                self.state.put(key, content)
+            if self.state.get(key) != content:
                 raise CorruptedStateError(
-                    f"{self._state.child_uri(key)} is not what was written there. Nothing was "
+                    f"{self.state.child_uri(key)} is not what was written there. Nothing was "
                     "removed. The store of the checkpoint location does not keep what it is given."
                 )
             crash_point("after-pack-copy")
@@ -349,16 +342,16 @@ class Compaction:
             self._restore(pack)
             return
         objects = decode_pack(contents[0], pack, name=self._key(pack, COPIES[0]))
-        beside = self._folder.beside(pack)
+        beside = self.folder.beside(pack)
         held = [number for number in beside if self._may_go(pack, number, objects)]
-        keys = [self._folder.loose[number].path for number in held]
-        smaller = (other for other in self._folder.packs if pack.has(other))
+        keys = [self.folder.loose[number].path for number in held]
+        smaller = (other for other in self.folder.packs if pack.has(other))
         keys += [self._key(other, copy) for other in sorted(smaller) for copy in COPIES]
         for start in range(0, len(keys), _GONE_AT_ONCE):
             some = keys[start : start + _GONE_AT_ONCE]
-            self._may_go_on()
+            self.may_go_on()
             crash_point("before-packed-removal")
-            at_once(self._state, [partial(self._state.delete, key) for key in some])
+            at_once(self.state, [partial(self.state.delete, key) for key in some])
             crash_point("after-packed-removal")
             self.done.removed += len(some)
 
@@ -366,8 +359,8 @@ class Compaction:
         """Read a copy of a pack; `None` where it is damaged or gone."""
         key = self._key(pack, copy)
         try:
-            content = self._state.get(key)
-            decode_pack(content, pack, name=self._state.child_uri(key))
+            content = self.state.get(key)
+            decode_pack(content, pack, name=self.state.child_uri(key))
         except (ObjectNotFoundError, CorruptedStateError, IncompatibleStateError) as damage:
             _log.warning("A copy of a pack is written anew: %s", damage)
             return None
@@ -379,14 +372,14 @@ class Compaction:
         A note may have been written again since. An entry never is: where it is another one than
         in the pack, a writer has left it that came too late for its number (`numbered_log`).
         """
-        entry = self._folder.loose[number]
-        is_older = entry.modification_time_us < self._folder.written_us(pack)
-        if self._folder.is_log or is_older:
+        entry = self.folder.loose[number]
+        is_older = entry.modification_time_us < self.folder.written_us(pack)
+        if self.folder.is_log or is_older:
             return True
         try:
-            return self._state.get(entry.path) == objects[number - pack.first]
+            return self.state.get(entry.path) == objects[number - pack.first]
         except ObjectNotFoundError:
             return True
 
     def _key(self, pack: Pack, copy: str) -> str:
-        return f"{self._folder.prefix}/{pack.key(copy)}"
+        return f"{self.folder.prefix}/{pack.key(copy)}"

@@ -140,6 +140,7 @@ class FileLog:
             that may be a moment old (`Operations.meet`).
 
     Attributes:
+        store: The checkpoint location.
         operations: The operations on single files among its entries.
     """
 
@@ -151,7 +152,7 @@ class FileLog:
         fence: int | None = None,
         has_operations: bool = True,
     ) -> None:
-        self._store = store
+        self.store = store
         self._unbound = unbound
         self._fence = fence
         self.operations = Operations(store, self._operation, has_any=has_operations)
@@ -161,11 +162,6 @@ class FileLog:
         self._cache: OrderedDict[int, tuple[EntrySummary, FileBatch]] = OrderedDict()
         self._summaries: OrderedDict[int, EntrySummary] = OrderedDict()
         self._baseline_end = -1
-
-    @property
-    def store(self) -> ObjectStore:
-        """The checkpoint location."""
-        return self._store
 
     def append(self, number: int, batch: FileBatch) -> bool:
         """Record a batch as entry `number`.
@@ -232,7 +228,7 @@ class FileLog:
 
         Keeps nothing, so several threads may look at entries.
         """
-        with reaching_state(self._store):
+        with reaching_state(self.store):
             part = self._log.peek(number)
         if not isinstance(part, LogEntry):
             return self._summary(number, part), None
@@ -242,7 +238,7 @@ class FileLog:
 
     def meet_packs(self) -> None:
         """Learn which entries are in packs, before many old ones are read."""
-        with reaching_state(self._store):
+        with reaching_state(self.store):
             self._log.meet_packs()
 
     def latest(self) -> int:
@@ -264,7 +260,7 @@ class FileLog:
 
     def _moved(self) -> StateMovedError:
         return StateMovedError(
-            f"The state in {printable_path(self._store.uri)}, or its source, was moved after this "
+            f"The state in {printable_path(self.store.uri)}, or its source, was moved after this "
             "process had opened the state. Nothing was recorded since. Open it again, where it is "
             "now and with the source that it has now."
         )
@@ -273,7 +269,7 @@ class FileLog:
         """Find out whose the log is, which began without an entry and has one now."""
         if self._unbound is not None:
             header = as_header(self._unbound) if is_mine else self._log.header(0)
-            require_owner(self._store, self._unbound, header)
+            require_owner(self.store, self._unbound, header)
             self._unbound = None
 
     def known(self, at_least: int = -1) -> int:
@@ -308,9 +304,9 @@ class FileLog:
         found = self._end_among(range(min(latest + 1, _SEARCHED_ENTRIES)))
         if found >= 0 or latest < _SEARCHED_ENTRIES:
             return found
-        with reaching_state(self._store):
+        with reaching_state(self.store):
             try:
-                hint = self._store.get(BASELINE)
+                hint = self.store.get(BASELINE)
             except ObjectNotFoundError:
                 hint = b""
         number = int(hint) if hint.isdigit() and len(hint) < _DIGITS else -1
@@ -318,8 +314,8 @@ class FileLog:
             return number
         found = self._end_among(range(_SEARCHED_ENTRIES, latest + 1))
         if found >= 0:
-            with reaching_state(self._store):
-                self._store.put(BASELINE, b"%d" % found)
+            with reaching_state(self.store):
+                self.store.put(BASELINE, b"%d" % found)
         return found
 
     def _end_among(self, numbers: Iterable[int]) -> int:

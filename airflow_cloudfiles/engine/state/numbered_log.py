@@ -102,6 +102,7 @@ class NumberedLog:
     Attributes:
         written: The entry that this object appended last, if its store has said so at once.
         fences: The numbers of the marks (`FENCE`) that listings of this object have shown.
+        known_latest: The newest number that `latest` or `append` has met; -1 for none.
     """
 
     def __init__(  # noqa: PLR0913 - what tells logs apart
@@ -121,7 +122,7 @@ class NumberedLog:
         self._width = width
         self._has_all = has_all
         self._packs = Packs(store, prefix) if is_packed else None
-        self._known_latest = -1
+        self.known_latest = -1
         self._met: Moment | None = None
         self.written: LogEntry | None = None
         self.fences: set[int] = set()
@@ -155,22 +156,14 @@ class NumberedLog:
             created = False
         if not created:
             self._sync_names()
-        won = created or self._loose_id(number) == writing
+        # An object that is gone was packed meanwhile.
+        won = created or (self.find_recent(number) or self.read(number)).id == writing
         if self._was_left_behind(number, won=won):
             return False
         self.written = LogEntry(number, header, body) if created else None
-        self._known_latest = max(self._known_latest, number)
+        self.known_latest = max(self.known_latest, number)
         self._met = before
         return won
-
-    def _loose_id(self, number: int) -> str:
-        """The id of an entry that is an object."""
-        try:
-            content = self._store.get(self._key(number))
-        except ObjectNotFoundError:
-            return self.read(number).id  # it was packed meanwhile
-        name, version = self.name(number), self._format_version
-        return str(decode_entry(content, name=name, format_version=version)[0]["id"])
 
     def _was_left_behind(self, number: int, *, won: bool) -> bool:
         """Whether a number was given out long ago, and its entry packed.
@@ -186,7 +179,7 @@ class NumberedLog:
         if won:
             self._store.delete(self._key(number))
         _log.warning("%s was packed long ago; the log is read again", self.name(number))
-        self.written, self._known_latest = None, -1
+        self.written, self.known_latest = None, -1
         return True
 
     @_reaching
@@ -205,11 +198,28 @@ class NumberedLog:
     def find(self, number: int) -> LogEntry | None:
         """Read an entry, with one request if it is an object; `None` when it is not there.
 
+        It is read out of its pack, if that was met, or its object, or else a pack.
+
         Raises:
             CorruptedStateError: It is damaged, or not an entry.
             IncompatibleStateError: A newer version of this package wrote it.
         """
-        return self._find(number, lambda: self._store.get(self._key(number)))
+        if self._packs is None:
+            return self.find_recent(number)
+        if not self._packs.has(number):
+            found = self.find_recent(number)
+            if found is not None:
+                return found
+            content = self._packs.read(number)
+            return None if content is None else self._entry(number, content)
+        try:
+            content = self._packs.read(number)
+        except CorruptedStateError:
+            found = self.find_recent(number)
+            if found is None:
+                raise
+            return found
+        return self.find_recent(number) if content is None else self._entry(number, content)
 
     def find_recent(self, number: int) -> LogEntry | None:
         """Read an entry that is among the newest, with one request; `None` when it is not there.
@@ -218,31 +228,6 @@ class NumberedLog:
         """
         try:
             return self._entry(number, self._store.get(self._key(number)))
-        except ObjectNotFoundError:
-            return None
-
-    def _find(self, number: int, ask: Callable[[], bytes]) -> LogEntry | None:
-        """Read an entry out of its pack, if that was met, or its object, or else a pack."""
-        if self._packs is None:
-            return self._object(number, ask)
-        if not self._packs.has(number):
-            found = self._object(number, ask)
-            if found is not None:
-                return found
-            content = self._packs.read(number)
-            return None if content is None else self._entry(number, content)
-        try:
-            content = self._packs.read(number)
-        except CorruptedStateError:
-            found = self._object(number, ask)
-            if found is None:
-                raise
-            return found
-        return self._object(number, ask) if content is None else self._entry(number, content)
-
-    def _object(self, number: int, ask: Callable[[], bytes]) -> LogEntry | None:
-        try:
-            return self._entry(number, ask())
         except ObjectNotFoundError:
             return None
 
@@ -285,10 +270,10 @@ class NumberedLog:
             if found is None:
                 raise self._missing(number) from failure
             return found
-        name, version = self.name(number), self._format_version
         if len(start) < _HEADER_BYTES:
             return self._entry(number, start)
-        line, _ = split_entry(start, name=name, format_version=version)
+        name = self.name(number)
+        line, _ = split_entry(start, name=name, format_version=self._format_version)
         return parse_header(line, name=name)
 
     @_reaching
@@ -301,41 +286,36 @@ class NumberedLog:
         Raises:
             CorruptedStateError: An entry before the newest is gone.
         """
-        before = self._known_latest
-        if self._known_latest < 0 or self._is_long_ago():
+        before = self.known_latest
+        if self.known_latest < 0 or self._is_long_ago():
             self._met = getattr(self._store, "fetched_at", None) or Moment.now()
             numbers, packed = self._list()
             if self._has_all:
                 self._refuse_gaps(numbers, packed)
-            self._known_latest = max([packed.last, *numbers[-1:]])
+            self.known_latest = max([packed.last, *numbers[-1:]])
         else:
             met = Moment.now()
-            while self._exists(self._known_latest + 1):
-                self._known_latest += 1
+            while self._exists(self.known_latest + 1):
+                self.known_latest += 1
             self._met = met
-        if self._known_latest > before:
+        if self.known_latest > before:
             self._sync_names()
-        return self._known_latest
+        return self.known_latest
 
     def begin_behind(self, number: int) -> None:
         """Take an entry for the newest: the caller has just seen that it is, in a listing."""
-        self._known_latest = max(self._known_latest, number)
+        self.known_latest = max(self.known_latest, number)
         self._met = Moment.now()
-
-    @property
-    def known_latest(self) -> int:
-        """The newest number that `latest` or `append` has met; -1 for none."""
-        return self._known_latest
 
     @property
     def unpacked(self) -> int:
         """How many entries are in no pack that was met."""
         packs = () if self._packs is None else self._packs.known
-        return self._known_latest + 1 - sum(pack.count for pack in packs)
+        return self.known_latest + 1 - sum(pack.count for pack in packs)
 
     def known(self) -> int:
         """The newest number that this object has met; asks only if it has met none."""
-        return self._known_latest if self._known_latest >= 0 else self.latest()
+        return self.known_latest if self.known_latest >= 0 else self.latest()
 
     @_reaching
     def numbers(self, after: int = -1) -> list[int]:

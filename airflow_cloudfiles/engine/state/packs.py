@@ -31,9 +31,11 @@ import re
 import threading
 import time
 import zlib
+from bisect import bisect_left
 from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
@@ -227,21 +229,19 @@ class Packs:
     Args:
         store: The checkpoint location.
         prefix: The folder.
+
+    Attributes:
+        known: The packs that were met last, in the order of their numbers; none is in another.
     """
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
         self._store = store
         self._prefix = prefix
         self._guard = threading.RLock()
-        self._known: list[Pack] = []
+        self.known: Sequence[Pack] = ()
         self._all: list[Pack] = []
         self._listed: float | None = None
         self._read: OrderedDict[Pack, list[bytes]] = OrderedDict()
-
-    @property
-    def known(self) -> Sequence[Pack]:
-        """The packs that were met last, in the order of their numbers; none is in another."""
-        return self._known
 
     def meet(self, names: Iterable[str]) -> None:
         """Take the packs of a listing of the folder; other names are passed over.
@@ -252,7 +252,7 @@ class Packs:
         found = {each[0] for each in map(parse_name, names) if each is not None}
         with self._guard:
             self._all = sorted(found)
-            self._known = widest(found)
+            self.known = widest(found)
             self._listed = time.monotonic()
 
     def refresh(self) -> None:
@@ -310,14 +310,9 @@ class Packs:
         return self._listed is None or time.monotonic() - self._listed > TRUSTED_SECONDS
 
     def _pack_of(self, number: int) -> Pack | None:
-        low, high = 0, len(self._known)
-        while low < high:  # they are in order, and so are their ends
-            middle = (low + high) // 2
-            if self._known[middle].last < number:
-                low = middle + 1
-            else:
-                high = middle
-        found = self._known[low] if low < len(self._known) else None
+        # They are in order, and so are their ends.
+        place = bisect_left(self.known, number, key=attrgetter("last"))
+        found = self.known[place] if place < len(self.known) else None
         return found if found is not None and found.first <= number else None
 
     def _objects(self, pack: Pack) -> list[bytes] | None:
@@ -346,14 +341,12 @@ def read_pack(store: ObjectStore, prefix: str, pack: Pack) -> list[bytes] | None
     for copy in COPIES:
         key = f"{prefix}/{pack.key(copy)}"
         try:
-            objects = decode_pack(store.get(key), pack, name=store.child_uri(key))
+            return decode_pack(store.get(key), pack, name=store.child_uri(key))
         except ObjectNotFoundError:
             continue
         except _DAMAGE as damage:
             failure = damage
             _log.warning("%s The other copy is read.", damage)
-            continue
-        return objects
     if isinstance(failure, IncompatibleStateError):
         raise failure
     if failure is not None:

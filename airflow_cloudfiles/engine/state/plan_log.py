@@ -133,30 +133,33 @@ class PlanLog:
     def _find(self, start: Offset, latest: Plan | None) -> Plan | None:
         if latest is None or start >= latest.start:
             return latest if latest is not None and start == latest.start else None
-        number = bisect_left(range(latest.number), start, key=lambda at: self._at(at).start)
-        plan = self._at(number)
+        number = bisect_left(range(latest.number), start, key=lambda at: self.at(at).start)
+        plan = self.at(number)
         return plan if plan.start == start else None
 
     def number_at(self, position: Offset) -> int:
         """Give the number of the batch that has a position, which is planned."""
         latest = self.latest()
         numbers = range(0 if latest is None else latest.number + 1)
-        return max(0, bisect_right(numbers, position, key=lambda at: self._at(at).start) - 1)
+        return max(0, bisect_right(numbers, position, key=lambda at: self.at(at).start) - 1)
 
     def get(self, number: int) -> Plan | None:
         """Give the plan of a micro-batch; `None` when there is none."""
         latest = self.latest()
         if latest is None or not 0 <= number <= latest.number:
             return None
-        return self._at(number)
+        return self.at(number)
 
     def at(self, number: int) -> Plan:
-        """Give the plan of a batch.
+        """Give the plan of a batch; plans never change, and each is read once.
 
         Raises:
             CorruptedStateError: There is none, or it is damaged.
         """
-        return self._at(number)
+        if number not in self._read:
+            header = self._log.read(number).header
+            self._read[number] = self._plan(number, header)
+        return self._read[number]
 
     def with_time(self, number: int) -> tuple[Plan, str]:
         """Give a plan and when it was written (ISO 8601, UTC).
@@ -184,19 +187,12 @@ class PlanLog:
     def latest(self) -> Plan | None:
         """Give the newest plan; `None` when nothing was planned yet."""
         number = self._log.latest()
-        return None if number < 0 else self._at(number)
+        return None if number < 0 else self.at(number)
 
     def known(self) -> Plan | None:
         """Give the newest plan that this object has met; it asks only if it has met none."""
         number = self._log.known()
-        return None if number < 0 else self._at(number)
-
-    def _at(self, number: int) -> Plan:
-        """Read a plan; plans never change."""
-        if number not in self._read:
-            header = self._log.read(number).header
-            self._read[number] = self._plan(number, header)
-        return self._read[number]
+        return None if number < 0 else self.at(number)
 
     def _plan(self, number: int, header: Mapping[str, Any]) -> Plan:
         try:

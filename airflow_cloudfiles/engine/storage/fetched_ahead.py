@@ -170,10 +170,6 @@ class FetchedAhead:
             if content is not None and key not in self._once
         }
 
-    def forget_object(self, key: str) -> None:
-        """Answer nothing any more of an object, because it is known to have changed."""
-        self._changed(key)
-
     def put_aside(self, key: str, write: Callable[[], None]) -> None:
         """Begin to write an object, and go on; whoever asks for the object waits for that.
 
@@ -223,14 +219,14 @@ class FetchedAhead:
 
     def put(self, key: str, content: bytes) -> None:
         """Write an object, and forget what was fetched of it."""
-        self._changed(key)
+        self.forget_object(key)
         self._store.put(key, content)
         if key in self._once:
             self._marks[key] = content
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
         """Create an object; in a folder that was listed, it is known then."""
-        self._changed(key)
+        self.forget_object(key)
         is_mine = self._store.put_if_absent(key, content)
         for folder, names in list(self._names.items()):
             if is_mine and key.startswith(folder):
@@ -241,7 +237,7 @@ class FetchedAhead:
 
     def put_if_match(self, key: str, content: bytes, etag: str) -> bool:
         """Replace an object, and forget what was fetched of it."""
-        self._changed(key)
+        self.forget_object(key)
         return self._store.put_if_match(key, content, etag)
 
     def put_if_unchanged(self, key: str, content: bytes) -> bool:
@@ -253,17 +249,18 @@ class FetchedAhead:
         if key not in self._etags:
             return False
         etag = self._etags[key]
-        self._changed(key)
+        self.forget_object(key)
         if etag is None:
             return self._store.put_if_absent(key, content)
         return self._store.put_if_match(key, content, etag)
 
     def delete(self, key: str) -> None:
         """Remove an object, and forget what was fetched of it."""
-        self._changed(key)
+        self.forget_object(key)
         self._store.delete(key)
 
-    def _changed(self, key: str) -> None:
+    def forget_object(self, key: str) -> None:
+        """Answer nothing any more of an object, because it is known to have changed."""
         self._wait_for(key)
         self._objects.pop(key, None)
         self._etags.pop(key, None)

@@ -13,6 +13,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
@@ -63,27 +64,21 @@ class FlatStore(ABC):
     Args:
         uri: Of the root.
         page_size: Objects on a page of a listing.
+
+    Attributes:
+        uri: Canonical URI of the root.
+        page_size: The same.
     """
 
     _order: ClassVar[Order] = UTF8
     """In which order the store lists."""
 
     def __init__(self, uri: str, *, page_size: int) -> None:
-        self._uri = normalize_uri(uri)
-        self._bucket, path = bucket_and_path(self._uri)
+        self.uri = normalize_uri(uri)
+        self._bucket, path = bucket_and_path(self.uri)
         self._root = path + "/" if path else ""
-        self._page_size = page_size
+        self.page_size = page_size
         self._requests = RequestCounter()
-
-    @property
-    def uri(self) -> str:
-        """Canonical URI of the root."""
-        return self._uri
-
-    @property
-    def page_size(self) -> int:
-        """Objects on a page of a listing."""
-        return self._page_size
 
     @property
     def requests(self) -> Counter[str]:
@@ -112,19 +107,19 @@ class FlatStore(ABC):
 
     def child_uri(self, key: str) -> str:
         """Give the URI of an object."""
-        return f"{self._uri}/{printable_path(key)}"
+        return f"{self.uri}/{printable_path(key)}"
 
     def key_of(self, uri: str) -> str | None:
         """Give the key under which another location appears below this root."""
-        return key_below(self._uri, uri)
+        return key_below(self.uri, uri)
 
     def _listing(self, wanted: ListRequest, *, ordered: bool) -> Iterator[FileEntry]:
-        fetch = self._pages(wanted.prefix, self._page_size, wanted.end_before)
+        fetch = self._pages(wanted.prefix, self.page_size, wanted.end_before)
         return list_flat(fetch, self._root, wanted, order=self._order if ordered else None)
 
     def _first_pages(self) -> Fetch:
         """Give the function that fetches the pages in which a first key is searched."""
-        return self._pages("", self._page_size)
+        return self._pages("", self.page_size)
 
     @abstractmethod
     def _pages(self, prefix: str, size: int, end_before: str = "") -> Fetch:
@@ -174,7 +169,7 @@ class CloudStore(FlatStore):
         self._settings = {"page_size": page_size, **settings}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (type(self), self._uri, self._settings)
+        return partial(type(self), self.uri, **self._settings), ()
 
     def is_folder(self) -> bool:
         """Whether the bucket exists; the same request shows whether it may be listed."""
@@ -196,7 +191,7 @@ class CloudStore(FlatStore):
         """Read the clock of the service."""
         with self._request("list", self._root):
             date = self._server_date()
-        return http_now_us(date, self._uri)
+        return http_now_us(date, self.uri)
 
     def get(self, key: str) -> bytes:
         """Read an object."""
@@ -400,7 +395,7 @@ class CloudStore(FlatStore):
 
     def _where(self, full_key: str) -> str:
         """Give the URI of a full key, for messages."""
-        return f"{self._uri.partition('://')[0]}://{self._bucket}/{printable_path(full_key)}"
+        return f"{self.uri.partition('://')[0]}://{self._bucket}/{printable_path(full_key)}"
 
 
 class ClientPerProcess:
@@ -427,8 +422,3 @@ class ClientPerProcess:
             if self._opened is None or self._opened[0] != key:
                 self._opened = key, self._open()
             return self._opened[1]
-
-
-def _reopen(store: type[CloudStore], uri: str, settings: dict[str, Any]) -> CloudStore:
-    """Open what a pickle holds."""
-    return store(uri, **settings)

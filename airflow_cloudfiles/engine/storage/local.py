@@ -68,14 +68,9 @@ class LocalStore:
     """A folder that is not there does not look like an empty one."""
 
     def __init__(self, uri: str) -> None:
-        self._uri = normalize_uri(uri)
-        self._root = key_bytes(local_path(self._uri))
+        self.uri = normalize_uri(uri)
+        self._root = key_bytes(local_path(self.uri))
         self._requests = RequestCounter()
-
-    @property
-    def uri(self) -> str:
-        """Canonical URI of the root."""
-        return self._uri
 
     def is_folder(self) -> bool:
         """Whether the root is a directory."""
@@ -182,7 +177,7 @@ class LocalStore:
             if failure.errno not in _NO_HARD_LINKS:
                 raise
             msg = (
-                f"The file system of {self._uri} does not support hard links ({failure.strerror}), "
+                f"The file system of {self.uri} does not support hard links ({failure.strerror}), "
                 f"which keep two writers apart. Put the checkpoint location on one that does."
             )
             raise StateError(msg) from failure
@@ -192,7 +187,7 @@ class LocalStore:
 
     def put_if_match(self, key: str, content: bytes, etag: str) -> bool:
         """Refuse: a local disk has no etags."""
-        raise NotImplementedError(f"{self._uri} is on a local disk, which has no etags.")
+        raise NotImplementedError(f"{self.uri} is on a local disk, which has no etags.")
 
     def delete(self, key: str) -> None:
         """Remove an object, if there is one."""
@@ -327,7 +322,7 @@ class LocalStore:
 
     def child_uri(self, key: str) -> str:
         """Give the URI of an object."""
-        return f"{printable_path(self._uri).removesuffix('/')}/{printable_path(key)}"
+        return f"{printable_path(self.uri).removesuffix('/')}/{printable_path(key)}"
 
     def key_of(self, uri: str) -> str | None:
         """Give the key of another location below this root, links resolved."""

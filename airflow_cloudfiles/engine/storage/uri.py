@@ -174,11 +174,6 @@ def is_directory_bucket(uri: str) -> bool:
     return bucket != uri and bucket.endswith("--x-s3")
 
 
-def is_sftp(uri: str) -> bool:
-    """Whether a location is on an SFTP server."""
-    return uri.lower().startswith(f"{SFTP}:")
-
-
 def server_of(uri: str) -> tuple[str | None, str, int | None]:
     """Give the user, the host and the port of a canonical `sftp://` URI.
 
@@ -199,7 +194,7 @@ def refuse_source_only(uri: str) -> None:
     Raises:
         UnsupportedOptionError: It is an SFTP server, or a directory bucket.
     """
-    if is_sftp(uri):
+    if uri.lower().startswith(f"{SFTP}:"):
         raise UnsupportedOptionError(
             f"{printable_path(uri)} is on an SFTP server, which can be a source only: SFTP has no "
             f"write that keeps two runs apart. Put checkpoint location, schema location, bad "

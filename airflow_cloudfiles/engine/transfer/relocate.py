@@ -93,7 +93,7 @@ def survey(ledger: Ledger, store: ObjectStore, place: SourcePath, own: Iterable[
     """
     found = Survey(new=0)
     present: set[str] = set()
-    for batch in batches(listed(store, place, own)):
+    for batch in listed(store, place, own):
         unknown = {entry.path for entry in ledger.unseen(batch)}
         changed = {entry.path for entry in ledger.unseen(batch, versions=True)}
         found.new = (found.new or 0) + len(unknown)
@@ -137,15 +137,11 @@ def sample(files: FileLog, store: ObjectStore, count: int) -> Survey:
     return found
 
 
-def listed(store: ObjectStore, place: SourcePath, own: Iterable[str]) -> Iterator[FileEntry]:
-    """List what is at the new place."""
+def listed(store: ObjectStore, place: SourcePath, own: Iterable[str]) -> Iterator[list[FileEntry]]:
+    """List what is at the new place, cut into parts."""
     keys = [store.key_of(location) for location in own]
     wanted = FileFilter(store.uri, place.pattern, DiscoveryOptions(), keys)
-    return DirectoryListing(store, wanted).discover()
-
-
-def batches(files: Iterator[FileEntry]) -> Iterator[list[FileEntry]]:
-    """Cut a listing into parts."""
+    files = DirectoryListing(store, wanted).discover()
     while batch := list(islice(files, _BATCH_FILES)):
         yield batch
 
@@ -364,7 +360,7 @@ class _Relocation:
         adopted = 0
         ledger = self._ledger()
         try:
-            for batch in batches(listed(self._store, self._place, self._own)):
+            for batch in listed(self._store, self._place, self._own):
                 unknown = {entry.path for entry in ledger.unseen(batch)}
                 changed = [
                     entry

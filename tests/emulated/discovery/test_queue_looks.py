@@ -160,7 +160,7 @@ def test_a_logged_call_brings_the_file_with_the_size_and_version_of_the_store(aw
     report = place.run()
     assert (report.new, report.deleted, report.ignored) == (1, 3, {"no such file": 1})
     assert report.rejected == 1  # the mark of a folder
-    [entry] = place.recorder._files.read(0).files
+    [entry] = place.recorder.files.read(0).files
     assert entry == place.source.head("a b+c.json")
 
 

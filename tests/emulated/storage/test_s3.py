@@ -364,7 +364,7 @@ def test_without_credentials_the_error_says_so(aws, monkeypatch, tmp_path):
 
 
 def test_pages_hold_at_most_a_thousand_objects():
-    assert S3Store("s3://bucket")._page_size == 1000
+    assert S3Store("s3://bucket").page_size == 1000
 
 
 class _Asked(BaseHTTPRequestHandler):

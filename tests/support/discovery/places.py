@@ -91,7 +91,7 @@ class Place:
 
     def recorded(self) -> list[str]:
         """What the file log has, sorted."""
-        log = self.recorder._files
+        log = self.recorder.files
         numbers = range(log.latest() + 1)
         return sorted(file.path for number in numbers for file in log.read(number).files)
 

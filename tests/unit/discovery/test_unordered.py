@@ -91,7 +91,7 @@ def test_a_store_without_an_order_costs_its_pages_and_is_remembered(lists):
 def test_a_store_that_always_starts_at_the_first_key_ends(count):
     """26,000 keys made 4,332 requests until somebody stopped it."""
     source = Source("from the first", [f"{n % 26:02d}/{n:06d}" for n in range(count)])
-    source.source._page_size = 1000
+    source.source.page_size = 1000
     pages = -(-count // 1000)
     assert source.run().list_calls <= 2 * pages
     assert source.run().list_calls == pages

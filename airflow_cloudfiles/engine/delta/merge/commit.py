@@ -17,28 +17,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-
-from deltalake.transaction import CommitProperties
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.commit import (
     BatchId,
     Committed,
+    change_properties,
     check_same_plan,
     commit_batch,
     has_batch,
     prepared_table,
     remove_files,
+    table_state,
 )
 from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.lineage import (
-    BLIND_APPEND,
-    COMMIT_NOTE,
     Expected,
     check_has,
-    transaction_version,
 )
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.misread import (
@@ -111,7 +109,7 @@ def merge_batch(  # noqa: PLR0913 - as `commit_batch`
         SinkError: Rows of one key, or without a key; or other writers were first at every try.
         CloudFilesError: What else `commit_batch` raises.
     """
-    merge = _Merge(target, rule, batch, files, schema)
+    merge = _Merge(DeltaLocation.of(target), rule, batch, files, schema)
     evolution = Evolution(merge_schema=merge_schema, widening=widening, takes_void=new.takes_void)
 
     def attempt() -> Committed:
@@ -138,27 +136,20 @@ def merge_batch(  # noqa: PLR0913 - as `commit_batch`
         raise
 
 
+@dataclass(slots=True)
 class _Merge:
     """One batch that is to be merged."""
 
-    def __init__(
-        self,
-        target: str,
-        rule: MergeRule,
-        batch: BatchId | None,
-        files: Sequence[DataFile],
-        schema: pa.Schema,
-    ) -> None:
-        self._location = DeltaLocation.of(target)
-        self._rule = rule
-        self._batch = batch
-        self._files = files
-        self._schema = schema
-        self._rows: SourceRows | None = None
+    location: DeltaLocation
+    rule: MergeRule
+    batch: BatchId | None
+    files: Sequence[DataFile]
+    schema: pa.Schema
+    rows: SourceRows | None = None
 
     def remove_files(self) -> None:
         """Remove the rows that were to be merged."""
-        remove_files(self._location.target, self._files)
+        remove_files(self.location.target, self.files)
 
     def found_before(self, batch: BatchId, expected: Expected | None) -> Committed | None:
         """The result for a batch that the table has; `None` if it has it not.
@@ -166,17 +157,14 @@ class _Merge:
         Raises:
             LostBatchesError: The table lacks the batch that it must have.
         """
-        table = open_to_write(self._location.target)
+        table = open_to_write(self.location.target)
         if expected is not None:
-            table = check_has(table, self._location.target, batch.app_id, expected)
-        if table is None or not has_batch(table, self._location.target, batch, expected):
+            table = check_has(table, self.location.target, batch.app_id, expected)
+        if table is None or not has_batch(table, self.location.target, batch, expected):
             return None
-        return self._found_again(table, batch)
-
-    def _found_again(self, table: DeltaTable, batch: BatchId) -> Committed:
-        check_same_plan(table, self._location.target, batch)
-        noted = find_again(table, self._location, batch)
-        _log.info("Batch %s was merged into %s before", batch.number, self._location.target)
+        check_same_plan(table, self.location.target, batch)
+        noted = find_again(table, self.location, batch)
+        _log.info("Batch %s was merged into %s before", batch.number, self.location.target)
         self.remove_files()
         counts = {} if noted is None else dict(noted.counts)
         version = table.version() if noted is None else noted.version
@@ -197,19 +185,18 @@ class _Merge:
             SchemaMismatchError: The columns do not fit, or a value is null where the table has NOT
                 NULL.
         """
-        if not self._files:
+        if not self.files:
             return None
-        table = open_to_write(self._location.target)
-        state = None if table is None else TableState.of(table, self._location.target)
+        state = table_state(self.location.target)
         if state is not None:
             refuse_change(state, "merged into")
-        if self._rows is None:  # they are the same at each try
-            bound = self._rule.bound_to(self._schema, self._location.target)
-            data_files.require(self._location, self._files)
-            self._rows = SourceRows(self._location, self._files, self._schema, bound)
-        if state is not None and self._rule.writes_some:
-            self._rows.require_values(layout_for(state, self._schema, evolution))
-        return self._rows
+        if self.rows is None:  # they are the same at each try
+            bound = self.rule.bound_to(self.schema, self.location.target)
+            data_files.require(self.location, self.files)
+            self.rows = SourceRows(self.location, self.files, self.schema, bound)
+        if state is not None and self.rule.writes_some:
+            self.rows.require_values(layout_for(state, self.schema, evolution))
+        return self.rows
 
     def committed(self, table: DeltaTable, rows: SourceRows | None) -> Committed:
         """Merge into the table as it is.
@@ -219,18 +206,18 @@ class _Merge:
         """
         if rows is None:
             return Committed.of(table, is_new=False)
-        state = TableState.of(table, self._location.target)
+        state = TableState.of(table, self.location.target)
         refuse_change(state, "merged into")
-        data_files.require(self._location, self._files)
-        names = names_in(state, self._schema)
-        refuse_misread(table, self._location, self._files, names, "merged into")
-        write_unescaped(table, self._location)
+        data_files.require(self.location, self.files)
+        names = names_in(state, self.schema)
+        refuse_misread(table, self.location, self.files, names, "merged into")
+        write_unescaped(table, self.location)
         crash_point("before-sink-commit")
-        with durable_commit(self._location, "may not have taken a merge", table) as hooks:
+        with durable_commit(self.location, "may not have taken a merge", table) as hooks:
             metrics = self._merger(table, state, rows, hooks).execute()
             crash_point("after-sink-commit")
             table.update_incremental()
-            sync_data_files(self._location, table.version())
+            sync_data_files(self.location, table.version())
         self.remove_files()
         counts = {**counts_of(metrics), SUPERSEDED: rows.superseded}
         return Committed.of(table, counts=counts)
@@ -242,32 +229,22 @@ class _Merge:
         rows: SourceRows,
         hooks: Any,
     ) -> Any:
-        batch, bound, rule = self._batch, rows.rule, rows.rule.rule
-        names = names_in(state, self._schema)
-        properties = CommitProperties(
-            app_transactions=None
-            if batch is None
-            else batch.transactions(transaction_version(table, batch.app_id)),
-            custom_metadata={
-                BLIND_APPEND: False,
-                **({} if batch is None else {COMMIT_NOTE: batch.note()}),
-            },
-            max_commit_retries=0,
-        )
+        bound, rule = rows.rule, rows.rule.rule
+        names = names_in(state, self.schema)
         merger = table.merge(
-            rows.reader(shapes_of(self._schema, state.columns)),
+            rows.reader(shapes_of(self.schema, state.columns)),
             " AND ".join(_matching(rows, bound, names)),
             source_alias="s",
             target_alias="t",
-            writer_properties=writer_properties(table, self._files),
-            commit_properties=properties,
+            writer_properties=writer_properties(table, self.files),
+            commit_properties=change_properties(table, self.batch),
             post_commithook_properties=hooks,
         )
         deletes, newer = sql_name(rows.deletes, "s"), _is_newer(bound, names)
         merger = merger.when_matched_delete(f"{deletes} AND {newer}")
         if rule.when_matched == "delete":
             merger = merger.when_matched_delete(newer)
-        values = {sql_name(names[each]): sql_name(each, "s") for each in self._schema.names}
+        values = {sql_name(names[each]): sql_name(each, "s") for each in self.schema.names}
         if rule.when_matched == "update":
             merger = merger.when_matched_update(values, f"NOT {deletes} AND {newer}")
         if rule.when_not_matched == "insert":

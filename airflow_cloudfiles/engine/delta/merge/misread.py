@@ -81,7 +81,10 @@ def refuse_misread(
     for name in state.partition_columns:
         _refuse_partitions(state, name, files, _least(rows, names, name), what)
     if state.mode != "id":
-        _refuse_spellings(state, log, _old_files(files, state.metadata.created_time or 0), what)
+        created_ms = state.metadata.created_time or 0
+        ordered = sorted(files, key=lambda each: each.modification_time)
+        before = sum(each.modification_time < created_ms for each in ordered)
+        _refuse_spellings(state, log, ordered[: min(max(before, _OLDEST), _MOST)], what)
 
 
 def _least(rows: Sequence[DataFile], names: Mapping[str, str], name: str) -> list[Any]:
@@ -140,12 +143,6 @@ def _refuse_spellings(
         )
 
 
-def _old_files(files: Iterable[AddFile], created_ms: int) -> list[AddFile]:
-    ordered = sorted(files, key=lambda each: each.modification_time)
-    before = sum(each.modification_time < created_ms for each in ordered)
-    return ordered[: min(max(before, _OLDEST), _MOST)]
-
-
 def _misspelt(
     columns: StructType, fields: Sequence[pa.Field], mode: str
 ) -> Iterator[tuple[str, str]]:
@@ -171,6 +168,7 @@ def _inside(kind: DataType, found: pa.DataType, mode: str) -> Iterator[tuple[str
 
 _EXACT_DIGITS: Final = 15
 """Decimal digits that a double has."""
+_MAY_BE_WRONG: Final = (pa.types.is_floating, pa.types.is_date, pa.types.is_timestamp)
 
 
 def writer_properties(table: DeltaTable, files: Sequence[DataFile] = ()) -> WriterProperties:
@@ -183,12 +181,12 @@ def writer_properties(table: DeltaTable, files: Sequence[DataFile] = ()) -> Writ
     leaves = leaves_of(pa.schema(table.schema().to_arrow()))
     there = pa.table(table.get_add_actions(flatten=True))
     statistics = [json.loads(file.statistics) for file in files]
-    without = [
-        leaf
-        for leaf in leaves
-        if _is_inexact(leaf)
-        or (_may_be_wrong(leaf) and not (_has(there, leaf) and _have(statistics, leaf)))
-    ]
+    without = []
+    for leaf in leaves:
+        is_inexact = pa.types.is_decimal(leaf.kind) and leaf.kind.precision > _EXACT_DIGITS
+        may_be_wrong = any(is_kind(leaf.kind) for is_kind in _MAY_BE_WRONG)
+        if is_inexact or (may_be_wrong and not (_has(there, leaf) and _have(statistics, leaf))):
+            without.append(leaf)
     none = ColumnProperties(statistics_enabled="NONE")
     if any(len(leaf.path) > 1 for leaf in without):  # it can name whole columns only
         return WriterProperties(compression="SNAPPY", default_column_properties=none)
@@ -196,15 +194,6 @@ def writer_properties(table: DeltaTable, files: Sequence[DataFile] = ()) -> Writ
         compression="SNAPPY",
         column_properties={leaf.path[0]: none for leaf in without} or None,
     )
-
-
-def _is_inexact(leaf: BoundedLeaf) -> bool:
-    return bool(pa.types.is_decimal(leaf.kind) and leaf.kind.precision > _EXACT_DIGITS)
-
-
-def _may_be_wrong(leaf: BoundedLeaf) -> bool:
-    kind = leaf.kind
-    return bool(pa.types.is_floating(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
 def _has(actions: pa.Table, leaf: BoundedLeaf) -> bool:

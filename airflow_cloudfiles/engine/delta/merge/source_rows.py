@@ -12,20 +12,17 @@ fields, nor takes a field that may be null for one that is NOT NULL (tried with 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
-from airflow_cloudfiles.engine.delta.data_files import DataFile
+from airflow_cloudfiles.engine.delta.data_files import DataFile, opened
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.rule import BoundRule
 from airflow_cloudfiles.engine.delta.merge_schema import partners
@@ -78,16 +75,6 @@ def shapes_of(schema: pa.Schema, table: StructType) -> dict[str, Shape]:
         if schema.field(kind.name).type != wanted:
             found[kind.name] = Shape(kind.dataType, table.fields[place].dataType, wanted)
     return found
-
-
-def shaped_schema(schema: pa.Schema, shapes: Mapping[str, Shape]) -> pa.Schema:
-    """The columns of rows that have been given their shapes."""
-    return pa.schema(
-        [
-            each.with_type(shapes[each.name].wanted) if each.name in shapes else each
-            for each in schema
-        ]
-    )
 
 
 def _shaped(array: pa.Array, rows: DataType, table: DataType, wanted: pa.DataType) -> pa.Array:
@@ -167,16 +154,11 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 
 
 def _read(location: DeltaLocation, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Some columns of a file; in a cloud, it is fetched whole."""
-    with location.translate_store_errors(f"has rows that cannot be read ({name})"):
-        if location.folder is None:
-            source: Any = io.BytesIO(location.store().get(name))
-        else:
-            source = Path(location.folder, name)
-        with pq.ParquetFile(source) as file:
-            for batch in file.iter_batches(_BATCH_ROWS, columns=schema.names):
-                arrays = [batch.column(each.name).cast(each.type) for each in schema]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    """Some columns of a file."""
+    with opened(location, name) as file:
+        for batch in file.iter_batches(_BATCH_ROWS, columns=schema.names):
+            arrays = [batch.column(each.name).cast(each.type) for each in schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 class SourceRows:
@@ -228,7 +210,12 @@ class SourceRows:
             shapes: What nested columns become.
         """
         marked = self._schema.append(pa.field(self.deletes, pa.bool_()))
-        schema = shaped_schema(marked, shapes)
+        schema = pa.schema(
+            [
+                each.with_type(shapes[each.name].wanted) if each.name in shapes else each
+                for each in marked
+            ]
+        )
         rows = (
             pa.RecordBatch.from_arrays(
                 [
@@ -260,9 +247,9 @@ class SourceRows:
 
     def _marked(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         predicate = self.rule.delete_when
-        for number in range(len(self._files)):
+        for number, file in enumerate(self._files):
             at = 0
-            for batch in self._batches(number, self._schema):
+            for batch in _read(self._location, file.name, self._schema):
                 rows = batch
                 if self._chosen is not None:
                     mask = self._chosen[number][at : at + batch.num_rows]
@@ -274,10 +261,6 @@ class SourceRows:
                     deletes = holds(predicate, rows)
                 yield pa.RecordBatch.from_arrays([*rows.columns, deletes], schema=schema)
 
-    def _batches(self, number: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Some columns of a file."""
-        return _read(self._location, self._files[number].name, schema)
-
     def _keys(self) -> pa.Table:
         """Keys and order of all rows, under names of their own, and where each row is."""
         order = self.rule.order_by
@@ -285,9 +268,9 @@ class SourceRows:
         wanted = pa.schema([self._schema.field(name) for name in dict.fromkeys(columns)])
         names = [f"c{place}" for place in range(len(columns))]
         parts = []
-        for number in range(len(self._files)):
+        for number, file in enumerate(self._files):
             at = 0
-            for batch in self._batches(number, wanted):
+            for batch in _read(self._location, file.name, wanted):
                 places = {
                     "file": pa.array(np.full(batch.num_rows, number, dtype=np.int32)),
                     "row": pa.array(np.arange(at, at + batch.num_rows, dtype=np.int64)),

@@ -250,22 +250,33 @@ class CheckpointPart:
         ]
         return cls(others, _checked(rows["add"], "size"), _checked(rows["remove"]))
 
-    @classmethod
-    def of_actions(cls, actions: Sequence[Action]) -> CheckpointPart:
-        """The same for a checkpoint that is not columnar."""
-        return cls(actions)
-
     def files(self) -> Iterator[AddFile]:
         """The files of the table."""
         yield from (each.add for each in self.others if each.add is not None)
         if self.added is not None:
-            yield from _files(self.added)
+            rows = self.added
+            yield from map(
+                AddFile,
+                _values(rows, "path"),
+                _values(rows, "size"),
+                _partitions(rows),
+                _values(rows, "modificationTime", 0),
+                _values(rows, "dataChange", True),
+                _vectors(rows),
+            )
 
     def gone(self) -> Iterator[RemoveFile]:
         """Files that it had before."""
         yield from (each.remove for each in self.others if each.remove is not None)
         if self.removed is not None:
-            yield from _removed(self.removed)
+            rows = self.removed
+            yield from map(
+                RemoveFile,
+                _values(rows, "path"),
+                _values(rows, "deletionTimestamp"),
+                _values(rows, "dataChange", True),
+                _vectors(rows),
+            )
 
 
 def without_nulls(fields: dict[str, Any]) -> dict[str, Any]:
@@ -309,28 +320,6 @@ _KINDS: Final = {
 }
 
 
-def _files(rows: pa.StructArray) -> Iterator[AddFile]:
-    return map(
-        AddFile,
-        _values(rows, "path"),
-        _values(rows, "size"),
-        _partitions(rows),
-        _values(rows, "modificationTime", 0),
-        _values(rows, "dataChange", True),
-        _vectors(rows),
-    )
-
-
-def _removed(rows: pa.StructArray) -> Iterator[RemoveFile]:
-    return map(
-        RemoveFile,
-        _values(rows, "path"),
-        _values(rows, "deletionTimestamp"),
-        _values(rows, "dataChange", True),
-        _vectors(rows),
-    )
-
-
 def _values(rows: pa.StructArray, name: str, default: object = None) -> list[Any]:
     """A column; what is null, or was not written, is the default."""
     if name not in rows.type.names:
@@ -341,20 +330,16 @@ def _values(rows: pa.StructArray, name: str, default: object = None) -> list[Any
 
 def _partitions(rows: pa.StructArray) -> list[dict[str, str | None]]:
     """The partition values of each file; a table without partitions has one dictionary for all."""
-    if "partitionValues" not in rows.type.names:
-        return [{}] * len(rows)
-    column = rows.field("partitionValues")
-    if not len(column.keys):
+    column = rows.field("partitionValues") if "partitionValues" in rows.type.names else None
+    if column is None or not len(column.keys):
         return [{}] * len(rows)
     return [each or {} for each in column.to_pylist(maps_as_pydicts="strict")]
 
 
 def _vectors(rows: pa.StructArray) -> list[DeletionVector | None]:
-    if "deletionVector" not in rows.type.names:
-        return [None] * len(rows)
-    column = rows.field("deletionVector")
+    column = rows.field("deletionVector") if "deletionVector" in rows.type.names else None
     # Where there is none, some writers have a struct of nulls.
-    if column.field("storageType").null_count == len(column):
+    if column is None or column.field("storageType").null_count == len(column):
         return [None] * len(rows)
     return [
         msgspec.convert(without_nulls(each), DeletionVector)

@@ -24,9 +24,9 @@ null is a struct that is null.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,14 +57,12 @@ def delta_schema(columns: StructType) -> Schema:
     return Schema.from_json(json.dumps(columns.jsonValue()))
 
 
-def nullable(schema: pa.Schema) -> pa.Schema:
-    """The same columns, which may all be null: a later file may lack one."""
-    return pa.schema([each.with_nullable(True).remove_metadata() for each in schema])
-
-
 def rows_columns(schema: pa.Schema) -> StructType:
     """The columns of rows as a Delta table has them."""
-    return delta_columns(nullable(schema))
+    # A later file may lack a column, so all may be null.
+    nullable = pa.schema([each.with_nullable(True).remove_metadata() for each in schema])
+    found = StructType.fromJson(json.loads(Schema.from_arrow(nullable).to_json()))
+    return StructType([with_type(each, _marked("", each.dataType)) for each in found.fields])
 
 
 def check_columns(
@@ -109,12 +107,6 @@ def check_columns(
 
 _MARK = {"variant": "true"}
 """Metadata of the second part of a VARIANT in Arrow, as `deltalake` hands it on."""
-
-
-def delta_columns(schema: pa.Schema) -> StructType:
-    """Columns in Arrow as a Delta table has them."""
-    found = StructType.fromJson(json.loads(Schema.from_arrow(schema).to_json()))
-    return StructType([with_type(each, _marked("", each.dataType)) for each in found.fields])
 
 
 def _marked(_: str, kind: DataType) -> DataType:
@@ -197,6 +189,7 @@ def as_read(column: pa.Array, field: pa.Field, target: str) -> pa.Array:
 
 ID: Final = "delta.columnMapping.id"
 PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
+_Kind = TypeVar("_Kind", bound=DataType)
 _DOUBLE_BITS: Final = 53
 """An integer of fewer bits is exact as a double."""
 _FIELD_ID: Final = b"PARQUET:field_id"
@@ -211,9 +204,9 @@ def physical_name(field: StructField, mode: str) -> str:
     return str((field.metadata or {}).get(PHYSICAL_NAME, field.name))
 
 
-def without_internals(kind: DataType) -> DataType:
+def without_internals(kind: _Kind) -> _Kind:
     """A type without the notes of Delta, which mean nothing outside of its table."""
-    found = with_inside(kind, lambda _, each: without_internals(each))
+    found = cast("_Kind", with_inside(kind, lambda _, each: without_internals(each)))
     for each in found.fields if isinstance(found, StructType) else ():
         notes = (each.metadata or {}).items()
         each.metadata = {key: note for key, note in notes if not key.startswith(_INTERNAL)}
@@ -246,7 +239,8 @@ class ColumnReader:
         """
         found = list(fields)
         if self.mode == "id":
-            ids = [_id(each) for each in found]
+            texts = [(each.metadata or {}).get(_FIELD_ID) for each in found]
+            ids = [None if text is None else int(text) for text in texts]
             if any(each is not None for each in ids):
                 wanted = (field.metadata or {}).get(ID)
                 return ids.index(wanted) if wanted in ids and wanted is not None else None
@@ -322,8 +316,8 @@ class ColumnReader:
     def _struct(
         self, array: pa.Array, own: pa.DataType | None, kind: StructType, path: str
     ) -> pa.Array:
-        seen = [array.type.field(place) for place in range(array.type.num_fields)]
-        owned = _fields(own)
+        seen = list(array.type)
+        owned = list(own) if own is not None and pa.types.is_struct(own) else []
         fields = owned if len(owned) == len(seen) else seen
         parts = []
         for each in kind.fields:
@@ -363,6 +357,17 @@ def arrow_type(kind: DataType) -> pa.DataType:
     return to_arrow(StructType([StructField("value", kind)])).field(0).type
 
 
+_BYTES: Final = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
+
+
 def _is_readable(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a column of a file may be read as that type: of one kind, or widened since.
 
@@ -375,32 +380,7 @@ def _is_readable(found: pa.DataType, wanted: pa.DataType) -> bool:
         return bool(types.is_integer(wanted) or types.is_decimal(wanted) or is_exact)
     if types.is_date(found):
         return bool(types.is_date(wanted) or wanted == pa.timestamp("us"))
-    if _is_bytes(found):
+    if any(is_kind(found) for is_kind in _BYTES):
         return bool(types.is_string(wanted) or types.is_binary(wanted))
     kinds = (types.is_floating, types.is_decimal, types.is_timestamp)
     return any(is_kind(found) and is_kind(wanted) for is_kind in kinds)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    types = pa.types
-    kinds = (
-        types.is_string,
-        types.is_large_string,
-        types.is_string_view,
-        types.is_binary,
-        types.is_large_binary,
-        types.is_binary_view,
-        types.is_fixed_size_binary,
-    )
-    return any(is_kind(kind) for is_kind in kinds)
-
-
-def _id(field: pa.Field) -> int | None:
-    text = (field.metadata or {}).get(_FIELD_ID)
-    return None if text is None else int(text)
-
-
-def _fields(kind: pa.DataType | None) -> Sequence[pa.Field]:
-    if kind is None or not pa.types.is_struct(kind):
-        return []
-    return [kind.field(place) for place in range(kind.num_fields)]

@@ -104,9 +104,8 @@ def _framed(vector: DeletionVector, read: Callable[[int, int], bytes]) -> bytes:
     framed = read(offset, size + 8)
     if len(framed) != size + 8:
         raise DamagedVectorError("its file ends too early")
-    (found_size,) = struct.unpack_from(">I", framed)
     content = framed[4:-4]
-    (checksum,) = struct.unpack(">I", framed[-4:])
+    found_size, checksum = struct.unpack(f">I{size}xI", framed)
     if found_size != size:
         raise DamagedVectorError(f"it has {found_size} bytes, not {size}")
     if zlib.crc32(content) != checksum:

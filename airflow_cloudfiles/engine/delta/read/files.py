@@ -126,7 +126,11 @@ class DataFileReader:
         options = ParquetOptions() if most is None else ParquetOptions(max_record_bytes=most)
         parquet = ParquetFile(content, options, is_trusted=most is None)
         reader = ColumnReader(self._columns.mode, self._columns.target, file.path)
-        places = [self._place(reader, each, parquet) for each in self._fields]
+        partitions = self._columns.partition_columns
+        places = [
+            None if each.name in partitions else reader.find(each, parquet.own_schema)
+            for each in self._fields
+        ]
         there = sorted({place for place in places if place is not None})
         rows = 0
         for chunk in parquet.chunks(parquet.parts(0, None), there):
@@ -139,12 +143,6 @@ class DataFileReader:
                 file.path,
                 f"its deletion vector has row {deleted[-1]}, and it has {counted(rows, 'row')}",
             )
-
-    def _place(self, reader: ColumnReader, field: StructField, parquet: ParquetFile) -> int | None:
-        """Where the file has a column; `None` for those it lacks, and for partition columns."""
-        if field.name in self._columns.partition_columns:
-            return None
-        return reader.find(field, parquet.own_schema)
 
     def _arrays(
         self,
@@ -188,7 +186,7 @@ class DataFileReader:
             # A name that is made here is encoded, as those of the log are.
             in_log = path if vector.storage_type == "p" else quote(path)
             if vector.storage_type == "i":
-                return deleted_rows(vector, _nothing)
+                return deleted_rows(vector, lambda _at, _length: b"")
             store, key = locate(self._store, in_log, self._columns.target)
             return deleted_rows(vector, lambda at, length: store.get_range(key, at, length))
         except DamagedVectorError as error:
@@ -201,11 +199,6 @@ class DataFileReader:
             f"The Delta table {self._columns.target} cannot be read: {decoded(path)} cannot, "
             f"because {why}. Restore it, or the table to an earlier version."
         )
-
-
-def _nothing(_start: int, _length: int) -> bytes:
-    """A vector in the log has no file."""
-    return b""
 
 
 def _without(batch: pa.RecordBatch, deleted: NDArray[np.int64], first: int) -> pa.RecordBatch:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -247,7 +248,7 @@ class TableLog:
     def _part(self, file: FileEntry) -> CheckpointPart:
         """Read a checkpoint, or a part of one; errors as `actions`."""
         if file.path.endswith(".json"):
-            return CheckpointPart.of_actions(self.actions(file))
+            return CheckpointPart(self.actions(file))
         with self._reading(file), StoreFile(self.store, file).random_access() as content:
             watched = Watched(content)
             try:
@@ -358,13 +359,8 @@ def version_at(log: TableLog, moment_ms: int, text: str) -> int:
             f"{TIMESTAMP}={text} is after the last commit of the Delta table {log.target}: version "
             f"{high}, of {_shown(times.of(high))}. Leave the option out to read that."
         )
-    while low < high:
-        middle = (low + high + 1) // 2
-        if times.of(middle) <= moment_ms:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    versions = range(high, low, -1)
+    return high - bisect_left(versions, True, key=lambda each: times.of(each) <= moment_ms)
 
 
 class CommitTimes:

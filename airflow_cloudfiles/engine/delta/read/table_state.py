@@ -264,9 +264,7 @@ class TableColumns:
     @property
     def public_schema(self) -> StructType:
         """The columns as users see them."""
-        found = without_internals(self.schema)
-        assert isinstance(found, StructType)  # noqa: S101 - a struct stays one
-        return found
+        return without_internals(self.schema)
 
 
 def _loaded(text: str) -> Any:

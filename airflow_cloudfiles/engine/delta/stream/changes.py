@@ -79,7 +79,8 @@ def _of_struct(before: StructType, after: StructType, within: str) -> Iterator[C
     left = list(after.fields)
     for field in before.fields:
         path = f"{within}{field.name}"
-        found = _same(field, left)
+        wanted = _identity(field)
+        found = next((each for each in left if _identity(each) == wanted), None)
         if found is None:
             yield ColumnChange(ChangeKind.DROP, path)
             continue
@@ -102,12 +103,6 @@ def _of_type(before: DataType, after: DataType, path: str) -> Iterator[ColumnCha
     elif before != after:
         was, now = short_type(before), short_type(after)
         yield ColumnChange(ChangeKind.TYPE, path, f" from {was} to {now}")
-
-
-def _same(field: StructField, among: Sequence[StructField]) -> StructField | None:
-    """The column that a column has become."""
-    wanted = _identity(field)
-    return next((each for each in among if _identity(each) == wanted), None)
 
 
 def _identity(field: StructField) -> str:

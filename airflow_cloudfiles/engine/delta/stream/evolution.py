@@ -188,11 +188,12 @@ class TrackedEvolution:
                 f"{self._source_path}. Give each stream from this table a schemaTrackingLocation "
                 "or a streamingSourceTrackingId of its own."
             )
-        self._entry = self._matching(current)
-        if self._entry is not None:
-            self._require_allowed(self._entry, Unblocking(
-                self._options, place.settings, self._source_path
-            ))  # fmt: skip
+        entry = self._entry = self._matching(current)
+        if entry is not None and entry.previous_number >= 0:
+            before = self._log.read(entry.previous_number).state
+            changes = changes_between(before.columns, entry.state.columns)
+            allowed = Unblocking(self._options, place.settings, self._source_path)
+            allowed.require(changes, before.version, entry.state.version)
 
     def begin(self, version: int) -> None:
         """Write the first entry of the log, if there is none: the schema at the start.
@@ -201,7 +202,7 @@ class TrackedEvolution:
             TableEvolvedError: It is not the schema that the stream was defined with.
         """
         if self._entry is None:
-            self._initialise(self._known_at(version))
+            self._initialise(self._state_at(version) or self._definition.state)
 
     def begin_batch(self, commits: TableCommits, first: int, last: int) -> None:
         """Write the first entry for a micro-batch that was planned before there was a log.
@@ -212,7 +213,7 @@ class TrackedEvolution:
         """
         if self._entry is not None:
             return
-        state = self._known_at(first)
+        state = self._state_at(first) or self._definition.state
         for commit in commits.between(first + 1, last):
             then = state.after(commit.version, commit.metadata, commit.protocol)
             changes = changes_between(state.columns, then.columns)
@@ -230,9 +231,7 @@ class TrackedEvolution:
     def is_barrier(self, commit: Commit) -> bool:
         """Whether a micro-batch must end before a commit."""
         state = self.state
-        if commit.version <= state.version:
-            return False
-        if commit.metadata is None and commit.protocol is None:
+        if commit.version <= state.version or (commit.metadata is None and commit.protocol is None):
             return False
         return state.differs_from(state.after(commit.version, commit.metadata, commit.protocol))
 
@@ -271,19 +270,6 @@ class TrackedEvolution:
                 "with load(), and start that."
             )
         return current
-
-    def _require_allowed(self, entry: TrackedSchema, unblocking: Unblocking) -> None:
-        if entry.previous_number < 0:
-            return
-        before = self._log.read(entry.previous_number).state
-        changes = changes_between(before.columns, entry.state.columns)
-        unblocking.require(changes, before.version, entry.state.version)
-
-    def _known_at(self, version: int) -> TableState:
-        defined = self._definition
-        if version == defined.state.version:
-            return defined.state
-        return self._state_at(version) or defined.state
 
     def _initialise(self, state: TableState) -> None:
         self._entry = self._log.append(TrackedSchema(0, state, self._source_path))

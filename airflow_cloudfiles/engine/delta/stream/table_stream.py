@@ -20,6 +20,7 @@ to become of it: Delta's own rules, which decide by commit.
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -350,30 +351,27 @@ class Budget:
     """How much a micro-batch may still take.
 
     Attributes:
-        files: How many files; `None` for any number.
-        size: How many bytes; `None` for any number. The file that exceeds it is the last one.
+        files: How many files.
+        size: How many bytes. The file that exceeds it is the last one.
     """
 
-    files: int | None
-    size: int | None
+    files: float = math.inf
+    size: float = math.inf
 
     @classmethod
     def of(cls, options: TableStreamOptions, *, unlimited: bool) -> Budget:
         """That of a new micro-batch."""
         if unlimited:
-            return cls(None, None)
-        return cls(options.most_files, options.max_bytes_per_trigger)
+            return cls()
+        files, size = options.most_files, options.max_bytes_per_trigger
+        return cls(math.inf if files is None else files, math.inf if size is None else size)
 
     @property
     def is_spent(self) -> bool:
         """Whether no further file is taken."""
-        return (self.files is not None and self.files <= 0) or (
-            self.size is not None and self.size <= 0
-        )
+        return min(self.files, self.size) <= 0
 
     def take(self, file: AddFile) -> None:
         """Take a file."""
-        if self.files is not None:
-            self.files -= 1
-        if self.size is not None:
-            self.size -= file.size
+        self.files -= 1
+        self.size -= file.size

@@ -16,6 +16,7 @@ new stream begins with the schema of the version it starts at.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -384,16 +385,10 @@ def _version_since(log: TableLog, text: str) -> int:
     times = CommitTimes(log, listing)
     first, last = times.searched(moment)
     versions = sorted(version for version in listing.commits if first <= version)
-    low, high = 0, sum(version <= last for version in versions)
-    while low < high:
-        middle = (low + high) // 2
-        if times.of(versions[middle]) >= moment:
-            high = middle
-        else:
-            low = middle + 1
-    if low == len(versions):
+    place = bisect_left(versions, moment, hi=bisect_right(versions, last), key=times.of)
+    if place == len(versions):
         raise OptionError(
             f"startingTimestamp={text} is after the last commit of the Delta table {log.target}, "
             f"version {listing.latest}. Set startingVersion to latest to begin with what comes."
         )
-    return versions[low]
+    return versions[place]

@@ -294,9 +294,7 @@ def _report(state: TableState, changed: TableState) -> TableChange:
 
 
 def _ddl(state: TableState) -> str:
-    columns = without_internals(state.columns)
-    assert isinstance(columns, StructType)  # noqa: S101 - a struct stays one
-    return simple_ddl(columns)
+    return simple_ddl(without_internals(state.columns))
 
 
 def _path(column: str) -> Path:
@@ -350,39 +348,32 @@ def _inside(kind: DataType, name: str) -> tuple[str, DataType] | None:
     return next((each for each in inside_of(kind) if each[0] == name), None)
 
 
-def _changed(
-    columns: StructType, path: Path, change: Callable[[StructField], list[StructField]]
-) -> StructType:
-    """Columns with others in the place of one."""
-    found = _walk(columns, path, change, ())
-    assert isinstance(found, StructType)  # noqa: S101 - a struct stays one
-    return found
-
-
 def _walk(
     kind: DataType, path: Path, change: Callable[[StructField], list[StructField]], at: Path
 ) -> DataType:
     name, rest = path[0], path[1:]
     if isinstance(kind, StructType):
-        return _walk_struct(kind, path, change, at)
+        return _changed(kind, path, change, at)
     inside = _inside(kind, name)
     assert inside is not None  # noqa: S101 - the path was found in this type
     if rest:
         inner = _walk(inside[1], rest, change, (*at, name))
-        return with_inside(kind, lambda step, each: inner if step == name else each)
-    # Elements, keys and values are no fields: they only lead to them.
-    changed = change(StructField(name, inside[1]))
-    if [each.name for each in changed] != [name]:
-        raise SchemaMismatchError(
-            f"{dotted((*at, name))} is not a column of its own. Name a column, or a field of a "
-            "struct."
-        )
-    return with_inside(kind, lambda step, each: changed[0].dataType if step == name else each)
+    else:
+        # Elements, keys and values are no fields: they only lead to them.
+        changed = change(StructField(name, inside[1]))
+        if [each.name for each in changed] != [name]:
+            raise SchemaMismatchError(
+                f"{dotted((*at, name))} is not a column of its own. Name a column, or a field of a "
+                "struct."
+            )
+        inner = changed[0].dataType
+    return with_inside(kind, lambda step, each: inner if step == name else each)
 
 
-def _walk_struct(
-    kind: StructType, path: Path, change: Callable[[StructField], list[StructField]], at: Path
+def _changed(
+    kind: StructType, path: Path, change: Callable[[StructField], list[StructField]], at: Path = ()
 ) -> StructType:
+    """Columns with others in the place of one."""
     name, rest = path[0], path[1:]
     fields: list[StructField] = []
     for each in kind.fields:
@@ -439,8 +430,7 @@ def _mapped_by_name(state: TableState) -> TableState:
         metadata = {**(each.metadata or {}), ID: next(numbers), PHYSICAL_NAME: each.name}
         return StructField(each.name, mapped("", each.dataType), each.nullable, metadata)
 
-    columns = mapped("", state.columns)
-    assert isinstance(columns, StructType)  # noqa: S101 - a struct stays one
+    columns = StructType([field(each) for each in state.columns.fields])
     return state.with_columns(columns, **{MAX_ID: str(next(numbers) - 1)})
 
 

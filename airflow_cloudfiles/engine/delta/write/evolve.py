@@ -27,7 +27,7 @@ after it, there is nothing left to do. Another writer that commits meanwhile mak
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -140,7 +140,11 @@ def widen_table(
     try:
         replace_all(snapshot, delta_schema(plan.schema), added, note)
     except CommitFailedError:
-        _remove_unless_committed(snapshot, added)
+        with location.translate_errors("cannot be read after a commit"):
+            table.update_incremental()
+            there = names_of(table)
+        # The answer to this commit may merely be lost.
+        data_files.remove(location, [file.name for file in added if file.name not in there])
         raise
     crash_point("after-sink-widening")
     _log.warning("%s has the wider types; %s", location.target, counted(len(added), "new file"))
@@ -186,14 +190,6 @@ def _rewritten(snapshot: TableSnapshot, plan: MergedSchema) -> list[DataFile]:
             "has changed. Give the column the table's type with a schema hint "
             "(cloudFiles.schemaHints)."
         ) from error
-
-
-def _remove_unless_committed(snapshot: TableSnapshot, added: list[DataFile]) -> None:
-    """Remove files of a commit that another one came before; its answer may merely be lost."""
-    with snapshot.location.translate_errors("cannot be read after a commit"):
-        snapshot.table.update_incremental()
-        there = names_of(snapshot.table)
-    data_files.remove(snapshot.location, [file.name for file in added if file.name not in there])
 
 
 _log = logging.getLogger(__name__)
@@ -278,7 +274,7 @@ def evolve(
         return table
     if merged.widened and evolution.widening is not None and not state.widens_in_metadata:
         widen_table(table, location, without_added(merged), evolution.widening)
-    elif _by_hand(state, merged):
+    elif merged.widened or merged.retyped or state.mode != "none" or is_beyond_deltalake(state):
         _change_metadata(table, location, state, merged)
     else:
         _add_columns(table, location, merged)
@@ -288,8 +284,7 @@ def evolve(
 
 def without_added(merged: MergedSchema) -> MergedSchema:
     """The outcome without the columns that the table lacks: it is rewritten before it has them."""
-    added = {tuple(each) for each in merged.added}
-    schema = _pruned(merged.schema, added, ())
+    schema = _pruned(merged.schema, set(merged.added), ())
     assert isinstance(schema, StructType)  # noqa: S101 - a struct stays one
     return MergedSchema(schema, [], merged.widened, merged.retyped, merged.cast)
 
@@ -299,12 +294,6 @@ def _pruned(kind: DataType, added: set[tuple[str, ...]], at: tuple[str, ...]) ->
     if isinstance(found, StructType):
         return StructType([each for each in found.fields if (*at, each.name) not in added])
     return found
-
-
-def _by_hand(state: TableState, merged: MergedSchema) -> bool:
-    """Whether `deltalake` would refuse the change."""
-    is_special = state.mode != "none" or is_beyond_deltalake(state)
-    return bool(merged.widened or merged.retyped or is_special)
 
 
 def _add_columns(table: DeltaTable, location: DeltaLocation, merged: MergedSchema) -> None:
@@ -321,8 +310,8 @@ def _change_metadata(
     """Write a version with other columns and the same files."""
     _log.info("Changing columns of %s: %s", location.target, _named(merged))
     columns = merged.schema
-    if state.widens_in_metadata:
-        columns = with_type_changes(columns, (*merged.widened, *merged.retyped))
+    for change in (*merged.widened, *merged.retyped) if state.widens_in_metadata else ():
+        columns, _ = _noted(columns, change.path, change)
     changed = evolved_state(state, columns)
     needed = features_of_types(columns) - features_of_types(state.columns)
     if needed:
@@ -369,13 +358,6 @@ def _named(merged: MergedSchema) -> str:
 
 TYPE_CHANGES: Final = "delta.typeChanges"
 """Key in the metadata of a column: which types it has had."""
-
-
-def with_type_changes(columns: StructType, changes: Iterable[TypeChange]) -> StructType:
-    """Columns that have the new types already, with a note of each change."""
-    for change in changes:
-        columns, _ = _noted(columns, change.path, change)
-    return columns
 
 
 def _noted(kind: Any, path: tuple[str, ...], change: TypeChange) -> tuple[Any, bool]:

@@ -16,18 +16,15 @@ Killed before the commit, nothing has happened; files of no version go with the 
 
 from __future__ import annotations
 
-import io
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql.types import StringType, StructType
 
@@ -44,7 +41,7 @@ from airflow_cloudfiles.engine.delta.write.partitioned import (
     PartitionedSnapshot,
     remove_action,
 )
-from airflow_cloudfiles.engine.delta.write.rows import folder_name
+from airflow_cloudfiles.engine.delta.write.rows import in_partition
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.opening import root_of
@@ -228,7 +225,7 @@ def _with_new_rows(
         column = physical_path(state.columns, state.mode, each.column)
         there: set[str] = set()
         for file in files:
-            with _opened(location, file) as parquet:
+            with data_files.opened(location, file.name) as parquet:
                 if column[0] in parquet.schema_arrow.names:
                     for batch in parquet.iter_batches(BATCH_ROWS, columns=[column[0]]):
                         there.update(pc.unique(_at(batch, column)).to_pylist())
@@ -238,18 +235,6 @@ def _with_new_rows(
             )
         found.append(FormerRows(each.column, each.files & there))
     return [each for each in found if each.files]
-
-
-@contextmanager
-def _opened(location: DeltaLocation, file: DataFile) -> Iterator[pq.ParquetFile]:
-    """A data file that no version has; in a cloud, it is fetched whole."""
-    with location.translate_store_errors(f"has rows that cannot be read ({file.name})"):
-        if location.folder is None:
-            source: Any = io.BytesIO(location.store().get(file.name))
-        else:
-            source = Path(location.folder, file.name)
-        with pq.ParquetFile(source) as parquet:
-            yield parquet
 
 
 def _without(
@@ -265,38 +250,30 @@ def _without(
     for each in former:
         snapshot = _snapshot(table, target, each)
         for file in _suspects(snapshot, each):
-            if any(_hits(values, each) for values in _values(snapshot, file, each)):
+            found = (_is_in(values, each) for values in _values(snapshot, file, each))
+            if any(pc.any(one).as_py() for one in found):
                 removed[file.name] = file
     kept: list[DataFile] = []
-    counted = _Counted()
+    counted: Counter[str] = Counter()
     for file in removed.values() if snapshot is not None else ():
         assert snapshot is not None  # noqa: S101 - there are files
-        partition = file.partition_values
-        folder = folder_name([name for name, _ in partition], [value for _, value in partition])
-        settings = FileSettings.of(table.metadata().configuration, None)
-        there = replace(settings, folder=folder, partition_values=partition)
+        settings = FileSettings.of(table.metadata().configuration)
+        there = in_partition(settings, file.partition_values)
         kept += snapshot.write(_other_rows(snapshot, file, former, counted), there)
-    return list(removed.values()), kept, counted.rows
-
-
-@dataclass(slots=True)
-class _Counted:
-    """Rows that were left out."""
-
-    rows: int = 0
+    return list(removed.values()), kept, counted[REPLACED]
 
 
 def _other_rows(
     snapshot: PartitionedSnapshot,
     file: TableFile,
     former: Sequence[FormerRows],
-    counted: _Counted,
+    counted: Counter[str],
 ) -> Iterator[pa.RecordBatch]:
     for batch in snapshot.batches(file):
         kept = batch
         for each in former:
             kept = kept.filter(pc.invert(_is_in(_at(kept, each.column), each)))
-        counted.rows += batch.num_rows - kept.num_rows
+        counted[REPLACED] += batch.num_rows - kept.num_rows
         if kept.num_rows:
             yield kept
 
@@ -363,10 +340,6 @@ def _at(batch: pa.RecordBatch, column: Sequence[str]) -> pa.Array:
 
 def _is_in(values: pa.Array, former: FormerRows) -> pa.Array:
     return pc.is_in(values, value_set=pa.array(sorted(former.files), values.type))
-
-
-def _hits(values: pa.Array, former: FormerRows) -> bool:
-    return bool(pc.any(_is_in(values, former)).as_py())
 
 
 def _predicate(former: Sequence[FormerRows]) -> str:

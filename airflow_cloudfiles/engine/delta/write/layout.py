@@ -151,10 +151,6 @@ class FileLayout:
         )
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
-
-
 def holds_void(kind: pa.DataType) -> bool:
     """Whether a type is none, or a struct with a field that has none."""
     inside = list(kind) if pa.types.is_struct(kind) else []
@@ -208,19 +204,6 @@ def layout_of(
     return layout
 
 
-def mapped(state: TableState, columns: StructType) -> tuple[StructType, int]:
-    """Columns of which each has an id and a physical name, and the highest id.
-
-    Args:
-        state: The table; without column mapping nothing changes.
-        columns: Its columns after its evolution.
-    """
-    if state.mode == "none":
-        return columns, state.max_id
-    numbering = _Numbering(state)
-    return numbering.struct(columns, ()), numbering.highest
-
-
 class _Numbering:
     """Gives ids to columns that have none."""
 
@@ -264,9 +247,11 @@ def physical_path(columns: StructType, mode: str, path: tuple[str, ...]) -> tupl
 
 def evolved_state(state: TableState, columns: StructType) -> TableState:
     """The table with other columns, which have ids where it has column mapping."""
-    numbered, highest = mapped(state, columns)
-    notes = {MAX_ID: str(highest)} if state.mode != "none" else {}
-    return state.with_columns(numbered, **notes)
+    if state.mode == "none":
+        return state.with_columns(columns)
+    numbering = _Numbering(state)
+    numbered = numbering.struct(columns, ())
+    return state.with_columns(numbered, **{MAX_ID: str(numbering.highest)})
 
 
 def _highest(kind: DataType) -> int:
@@ -305,7 +290,8 @@ class _Walk:
         notes = None if number is None else {_FIELD_ID: str(number)}
         field = pa.field(physical_name(table, self._mode), own, metadata=notes)
         # The log has an empty text of a partition as null.
-        is_filled = not table.nullable and path[0] in self._partitions and _is_text(own)
+        is_text = pa.types.is_string(own) or pa.types.is_binary(own)
+        is_filled = is_text and not table.nullable and path[0] in self._partitions
         lengths = (int(is_filled), self._limits.get(path))
         return ColumnLayout(dotted(path), field, number, not table.nullable, inside, lengths)
 

@@ -25,8 +25,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final
@@ -138,14 +139,6 @@ def _in_files(arrays: Sequence[pa.Array], layout: FileLayout) -> pa.RecordBatch:
     )
 
 
-@dataclass(slots=True)
-class _Buffer:
-    """Rows of one partition that are in memory."""
-
-    batches: list[pa.RecordBatch] = field(default_factory=list)
-    bytes: int = 0
-
-
 class _PartitionedWriter:
     """Writes rows to the files of their partitions."""
 
@@ -153,7 +146,8 @@ class _PartitionedWriter:
         self._target = target
         self._layout = layout
         self._settings = settings
-        self._buffers: dict[Values, _Buffer] = {}
+        self._buffers: defaultdict[Values, list[pa.RecordBatch]] = defaultdict(list)
+        self._sizes: Counter[Values] = Counter()
         self._bytes = 0
         self._files: list[DataFile] = []
 
@@ -164,7 +158,7 @@ class _PartitionedWriter:
                 if batch.num_rows:
                     self._add(batch)
                 while self._bytes > BUFFER_BYTES:
-                    self._flush(max(self._buffers, key=lambda each: self._buffers[each].bytes))
+                    self._flush(max(self._sizes, key=self._sizes.__getitem__))
             for values in list(self._buffers):
                 self._flush(values)
         except BaseException:
@@ -177,10 +171,9 @@ class _PartitionedWriter:
         arrays = conformed(batch, self._layout, self._target)
         kept = _in_files(arrays, self._layout)
         for values, rows in self._split(arrays, kept):
-            buffer = self._buffers.setdefault(values, _Buffer())
             size = max(1, rows.nbytes)
-            buffer.batches.append(rows)
-            buffer.bytes += size
+            self._buffers[values].append(rows)
+            self._sizes[values] += size
             self._bytes += size
 
     def _split(
@@ -209,16 +202,12 @@ class _PartitionedWriter:
         return None if code == len(values) else value_text(values[code], name, self._target)
 
     def _flush(self, values: Values) -> None:
-        buffer = self._buffers.pop(values)
-        self._bytes -= buffer.bytes
+        batches = self._buffers.pop(values)
+        self._bytes -= self._sizes.pop(values)
         names = [name for name, _ in self._layout.partitions]
-        settings = replace(
-            self._settings,
-            folder=folder_name(names, values),
-            partition_values=tuple(zip(names, values, strict=True)),
-        )
+        settings = in_partition(self._settings, tuple(zip(names, values, strict=True)))
         writer = DataFileWriter(self._target, self._layout.schema, settings)
-        table = pa.Table.from_batches(buffer.batches).combine_chunks()
+        table = pa.Table.from_batches(batches).combine_chunks()
         self._files += writer.write(table.to_batches())
 
 
@@ -284,6 +273,14 @@ def folder_name(names: Iterable[str], values: Iterable[str | None]) -> str:
         for name, value in zip(names, values, strict=True)
     )
     return "".join(parts)
+
+
+def in_partition(
+    settings: FileSettings, values: tuple[tuple[str, str | None], ...]
+) -> FileSettings:
+    """The same for the files of one partition."""
+    folder = folder_name([name for name, _ in values], [value for _, value in values])
+    return replace(settings, folder=folder, partition_values=values)
 
 
 def _plain(value: Any) -> str:

@@ -137,10 +137,11 @@ class NotificationReport:
         return asdict(self)
 
 
+@dataclass(eq=False)
 class NotificationDiscovery:
     """Discovers the files that the messages in a queue announce.
 
-    Args:
+    Attributes:
         queue: Where the notifications of the source arrive.
         source: The source.
         filter: Which of its files are wanted.
@@ -149,22 +150,12 @@ class NotificationDiscovery:
         renewal_seconds: How often it is hidden again.
     """
 
-    def __init__(  # noqa: PLR0913 - it introduces them to each other
-        self,
-        queue: MessageQueue,
-        source: ObjectStore,
-        filter: WantedFiles,  # noqa: A002 - what it is
-        options: DiscoveryOptions,
-        *,
-        hidden_seconds: int = HIDDEN_SECONDS,
-        renewal_seconds: float = RENEWAL_SECONDS,
-    ) -> None:
-        self._queue = queue
-        self._source = source
-        self._filter = filter
-        self._options = options
-        self._hidden_seconds = hidden_seconds
-        self._renewal_seconds = renewal_seconds
+    queue: MessageQueue
+    source: ObjectStore
+    filter: WantedFiles
+    options: DiscoveryOptions
+    hidden_seconds: int = HIDDEN_SECONDS
+    renewal_seconds: float = RENEWAL_SECONDS
 
     def run(self, recorder: Recorder) -> NotificationReport:
         """Drain the queue: record the files, then delete the messages.
@@ -194,15 +185,15 @@ class NotificationDiscovery:
         """
         began = time.monotonic()
         size = self._size()
-        candidates = Candidates(self._source, self._filter, self._options, looks=looks)
+        candidates = Candidates(self.source, self.filter, self.options, looks=looks)
         with (
             ThreadPoolExecutor(_WORKERS, thread_name_prefix="cloudfiles-notifications") as pool,
-            Heartbeat(self._queue, self._hidden_seconds, self._renewal_seconds) as heartbeat,
+            Heartbeat(self.queue, self.hidden_seconds, self.renewal_seconds) as heartbeat,
         ):
             drain = Drain(
-                self._queue, heartbeat, self._options.fetch_parallelism, self._hidden_seconds
+                self.queue, heartbeat, self.options.fetch_parallelism, self.hidden_seconds
             )
-            work = _Work(self._queue, keep, candidates, heartbeat, drain, pool)
+            work = _Work(self.queue, keep, candidates, heartbeat, drain, pool)
             try:
                 work.drain()
             except BaseException:
@@ -213,34 +204,34 @@ class NotificationDiscovery:
 
     def _size(self) -> int | None:
         try:
-            return self._queue.approximate_size()
+            return self.queue.approximate_size()
         except OSError as failure:
             raise as_queue_error(failure) from failure
 
     def _show(self, messages: Sequence[Message]) -> None:
         """Let others see messages again at once, if that is possible."""
         try:
-            for batch in batched(messages, self._queue.batch_size):
-                self._queue.hide(batch, 0)
+            for batch in batched(messages, self.queue.batch_size):
+                self.queue.hide(batch, 0)
         except OSError as failure:
             _log.info(
                 "%s of %s %s back in %s only: %s",
                 counted(len(messages), "message"),
-                self._queue.name,
+                self.queue.name,
                 plural(len(messages), "comes", "come"),
-                counted(self._hidden_seconds, "second"),
+                counted(self.hidden_seconds, "second"),
                 failure,
             )
 
     def _report(self, work: _Work, size: int | None, seconds: float) -> NotificationReport:
         try:
-            after = self._queue.approximate_size()
+            after = self.queue.approximate_size()
         except OSError as failure:
-            _log.info("The number of messages in %s is unknown: %s", self._queue.name, failure)
+            _log.info("The number of messages in %s is unknown: %s", self.queue.name, failure)
             after = None
         counts = work.counts
         report = NotificationReport(
-            queue=self._queue.name,
+            queue=self.queue.name,
             received=counts["received"],
             files=counts["files"],
             new=counts["new"],
@@ -337,9 +328,10 @@ class _Work:
         """Record the files that were gathered, then delete their messages."""
         events, self._events = self._events, []
         held, self._held = self._held, []
-        for found in _chunks(self._inspected([event for event, _ in events])):
-            self.counts["files"] += len(found)
-            self.counts["new"] += self.keep(found)
+        found = self._inspected([event for event, _ in events])
+        while some := list(islice(found, RECORDED_FILES)):
+            self.counts["files"] += len(some)
+            self.counts["new"] += self.keep(some)
         crash_point("after-notification-record")
         late = self._leave_late(events)
         held = [message for message in held if message.id not in late]
@@ -392,8 +384,3 @@ class _Work:
         except OSError as failure:
             _log.info("Messages could not be deleted yet: %s", failure)
             return messages
-
-
-def _chunks(found: Iterator[AnnouncedFile]) -> Iterator[list[AnnouncedFile]]:
-    while chunk := list(islice(found, RECORDED_FILES)):
-        yield chunk

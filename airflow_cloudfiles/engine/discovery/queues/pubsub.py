@@ -231,6 +231,7 @@ class PubSubQueue:
         counter: Cloud Monitoring; `None` for an emulator, which has none.
 
     Attributes:
+        name: The full name of the subscription.
         wait_seconds: How long a pull waits for messages; the service does not document how long
             it would wait by itself.
         connect_seconds: How long the first pull waits for a connection. Without one, a pull would
@@ -244,15 +245,10 @@ class PubSubQueue:
     def __init__(
         self, subscription: str, clients: ClientPerProcess, counter: MessageCounter | None = None
     ) -> None:
-        self._subscription = subscription
+        self.name = subscription
         self._clients = clients
         self._counter = counter
         self._connected: SubscriberClient | None = None
-
-    @property
-    def name(self) -> str:
-        """The full name of the subscription."""
-        return self._subscription
 
     @property
     def _client(self) -> SubscriberClient:
@@ -263,7 +259,7 @@ class PubSubQueue:
         self._connect()
         try:
             answer = self._client.pull(
-                subscription=self._subscription,
+                subscription=self.name,
                 max_messages=_MOST,
                 timeout=self.wait_seconds,
                 retry=_RETRY,
@@ -271,7 +267,7 @@ class PubSubQueue:
         except google.DeadlineExceeded:  # nothing came
             return []
         except (google.GoogleAPIError, GoogleAuthError) as failure:
-            raise _as_os_error(failure, "pull from", self._subscription) from failure
+            raise _as_os_error(failure, "pull from", self.name) from failure
         messages = [_message(each) for each in type(answer).pb(answer).received_messages]
         if messages:
             self.hide(messages, seconds)
@@ -283,7 +279,7 @@ class PubSubQueue:
             "hide messages of",
             messages,
             lambda ids: self._client.modify_ack_deadline(
-                subscription=self._subscription, ack_ids=ids, ack_deadline_seconds=seconds
+                subscription=self.name, ack_ids=ids, ack_deadline_seconds=seconds
             ),
         )
 
@@ -295,7 +291,7 @@ class PubSubQueue:
         return self._each_half(
             "acknowledge messages of",
             messages,
-            lambda ids: self._client.acknowledge(subscription=self._subscription, ack_ids=ids),
+            lambda ids: self._client.acknowledge(subscription=self.name, ack_ids=ids),
         )
 
     def approximate_size(self) -> int | None:
@@ -307,11 +303,11 @@ class PubSubQueue:
         if self._counts_deliveries():
             if self._counter is None:
                 raise PermissionError(
-                    f"{self._subscription} has a dead-letter policy, which counts each look, or "
+                    f"{self.name} has a dead-letter policy, which counts each look, or "
                     "may have one, without the right pubsub.subscriptions.get; and an emulator has "
                     "no Cloud Monitoring to ask instead. Remove the policy, or grant the right."
                 )
-            return WaitingMessages(self._counter.count(self._subscription))
+            return WaitingMessages(self._counter.count(self.name))
         seen = self.receive(_GLANCE_SECONDS)
         if seen:
             self.hide(seen, 0)
@@ -322,11 +318,11 @@ class PubSubQueue:
         """Whether the subscription has a dead-letter policy; what may not be seen may have one."""
         self._connect()
         try:
-            found = self._client.get_subscription(subscription=self._subscription)
+            found = self._client.get_subscription(subscription=self.name)
         except (google.Forbidden, google.Unauthorized):
             return True
         except (google.GoogleAPIError, GoogleAuthError) as failure:
-            raise _as_os_error(failure, "inspect", self._subscription) from failure
+            raise _as_os_error(failure, "inspect", self.name) from failure
         return bool(found.dead_letter_policy.dead_letter_topic)
 
     def parse(self, message: Message) -> Parsed:
@@ -348,7 +344,7 @@ class PubSubQueue:
             halves = (messages[:middle], messages[middle:])
             return [bad for half in halves for bad in self._each_half(what, half, call)]
         except (google.GoogleAPIError, GoogleAuthError) as failure:
-            raise _as_os_error(failure, what, self._subscription) from failure
+            raise _as_os_error(failure, what, self.name) from failure
         return []
 
     def _connect(self) -> None:
@@ -361,7 +357,7 @@ class PubSubQueue:
         except grpc.FutureTimeoutError as failure:
             ready.cancel()
             raise TimeoutError(
-                f"No connection to Pub/Sub for {self._subscription} in {self.connect_seconds} "
+                f"No connection to Pub/Sub for {self.name} in {self.connect_seconds} "
                 f"seconds. Check the network, and the endpoint of the connection."
             ) from failure
         self._connected = client

@@ -255,6 +255,7 @@ class SqsQueue:
         open_client: Gives the client of `boto3`, which is another one when its keys have changed.
 
     Attributes:
+        name: The URL of the queue.
         wait_seconds: How long a receive waits for messages: at least a second, for all servers.
     """
 
@@ -262,13 +263,8 @@ class SqsQueue:
     wait_seconds = 1
 
     def __init__(self, url: str, open_client: Callable[[], Any]) -> None:
-        self._url = url
+        self.name = url
         self._open_client = open_client
-
-    @property
-    def name(self) -> str:
-        """The URL of the queue."""
-        return self._url
 
     @property
     def _client(self) -> Any:
@@ -288,7 +284,7 @@ class SqsQueue:
                 "SentTimestamp",
             ],
         )
-        is_fifo = self._url.endswith(".fifo")
+        is_fifo = self.name.endswith(".fifo")
         return [_message(each, is_fifo=is_fifo) for each in answer.get("Messages", ())]
 
     def hide(self, messages: Sequence[Message], seconds: int) -> list[Message]:
@@ -345,18 +341,18 @@ class SqsQueue:
         """
         for attempt in range(1, _TRIES + 1):
             try:
-                return call(QueueUrl=self._url, **arguments)
+                return call(QueueUrl=self.name, **arguments)
             except ClientError as failure:
                 code = error_code(failure)
                 is_busy = bool(_BUSY.search(code)) or error_status(failure) in _FAILING
                 if is_busy and attempt == _TRIES:
                     raise ConnectionError(
-                        f"SQS was too busy to {what} {self._url} ({code}). Try again later."
+                        f"SQS was too busy to {what} {self.name} ({code}). Try again later."
                     ) from failure
                 if not is_busy:
-                    raise _refused(failure, what, self._url) from failure
+                    raise _refused(failure, what, self.name) from failure
             except BotoCoreError as failure:
-                raise readable(failure, f"Could not {what} {self._url}", what) from failure
+                raise readable(failure, f"Could not {what} {self.name}", what) from failure
             pause = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
             time.sleep(pause * _JITTER.uniform(0.5, 1.0))
         raise AssertionError

@@ -18,7 +18,12 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
 
-from airflow_cloudfiles.engine.discovery.services.base import MISSING, OURS, Inspection
+from airflow_cloudfiles.engine.discovery.services.base import (
+    MISSING,
+    OURS,
+    CloudResource,
+    Inspection,
+)
 from airflow_cloudfiles.engine.errors import NotificationServicesError
 
 _log = logging.getLogger(__name__)
@@ -107,7 +112,7 @@ class BucketNotifications:
             pause *= 2
 
 
-class BucketEntry:
+class BucketEntry(CloudResource):
     """Our entry in the configuration: created files below a prefix go to a queue or topic.
 
     Args:
@@ -180,15 +185,13 @@ class BucketEntry:
                 )
         return None
 
-    def make(self) -> str:
+    def make(self) -> None:
         """Add our entry, beside those of others."""
         self._notifications.change(lambda found: self._put(found, self._entry))
-        return ""
 
-    def remove(self) -> str:
+    def remove(self) -> None:
         """Take our entry out, and nothing else."""
         self._notifications.change(lambda found: self._put(found, None))
-        return ""
 
     def _put(self, found: Configuration, ours: Configuration | None) -> None:
         for key in _LISTS:
@@ -205,7 +208,7 @@ class BucketEntry:
                 found.pop(key, None)
 
 
-class EventBridgeSwitch:
+class EventBridgeSwitch(CloudResource):
     """That a bucket sends its events to EventBridge. It is one setting for all rules.
 
     Args:
@@ -227,14 +230,9 @@ class EventBridgeSwitch:
             return MISSING
         return Inspection("foreign", "other rules may use it too") if self._to_remove else OURS
 
-    def refusal(self) -> str | None:
-        """Nothing prevents it."""
-        return None
-
-    def make(self) -> str:
+    def make(self) -> None:
         """Switch it on."""
         self._notifications.change(lambda found: found.update(EventBridgeConfiguration={}))
-        return ""
 
     def remove(self) -> str:
         """Leave it on."""

@@ -19,6 +19,7 @@ from airflow_cloudfiles.engine.discovery.services.base import (
     MISSING,
     OURS,
     VENDOR,
+    CloudResource,
     Inspection,
     queue_with,
 )
@@ -96,7 +97,7 @@ def with_statement(policy: str | None, statement: Json) -> str | None:
     return json.dumps({**found, "Statement": [*others, statement]})
 
 
-class AwsQueue:
+class AwsQueue(CloudResource):
     """A queue, or (without a statement) the dead-letter queue behind it.
 
     Args:
@@ -142,28 +143,22 @@ class AwsQueue:
             return Inspection("incomplete", "its policy did not let the events in")
         return queue_with(int(has.get("ApproximateNumberOfMessages", "0")))
 
-    def refusal(self) -> str | None:
-        """Nothing prevents a queue."""
-        return None
-
-    def make(self) -> str:
+    def make(self) -> None:
         """Make it, or give it what it lacks; settings that somebody changed stay as they are."""
         url = self.url
         if url is None:
             self._create()
-            return ""
+            return
         has = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
         wanted = self._ways(has.get("Policy"))
         lacking = {key: value for key, value in wanted.items() if key == "Policy" or key not in has}
         self._sqs.set_queue_attributes(QueueUrl=url, Attributes=lacking)
-        return ""
 
-    def remove(self) -> str:
+    def remove(self) -> None:
         """Delete it, with the messages that are in it."""
         url = self.url
         if url is not None:
             self._sqs.delete_queue(QueueUrl=url)
-        return ""
 
     def _create(self) -> None:
         attributes = {
@@ -190,7 +185,7 @@ class AwsQueue:
         return {"RedrivePolicy": json.dumps(redrive), **({"Policy": changed} if changed else {})}
 
 
-class SnsTopic:
+class SnsTopic(CloudResource):
     """A topic of ours, which the bucket publishes to.
 
     Args:
@@ -235,11 +230,7 @@ class SnsTopic:
                 return endpoint.rpartition(":")[2]
         return None
 
-    def refusal(self) -> str | None:
-        """Nothing prevents a topic."""
-        return None
-
-    def make(self) -> str:
+    def make(self) -> None:
         """Make it, or let the bucket publish to it."""
         policy = self._policy()
         changed = with_statement(policy, self._statement)
@@ -252,12 +243,10 @@ class SnsTopic:
             self._sns.set_topic_attributes(
                 TopicArn=self._arn, AttributeName="Policy", AttributeValue=changed
             )
-        return ""
 
-    def remove(self) -> str:
+    def remove(self) -> None:
         """Delete it; `inspect` has seen that nothing else is subscribed."""
         self._sns.delete_topic(TopicArn=self._arn)
-        return ""
 
     def _policy(self) -> str | None:
         """Its policy, which may be empty; `None` when there is no such topic."""
@@ -278,7 +267,7 @@ def endpoints(sns: Any, topic_arn: str) -> dict[str, str]:
     }
 
 
-class SnsSubscription:
+class SnsSubscription(CloudResource):
     """That a topic passes its messages on to our queue."""
 
     kind = "subscription"
@@ -293,11 +282,7 @@ class SnsSubscription:
         """Inspection for it at the topic."""
         return OURS if self._found() else MISSING
 
-    def refusal(self) -> str | None:
-        """Nothing prevents it."""
-        return None
-
-    def make(self) -> str:
+    def make(self) -> None:
         """Subscribe; messages come as S3 wrote them, without the topic's envelope."""
         self._sns.subscribe(
             TopicArn=self._topic_arn,
@@ -305,13 +290,11 @@ class SnsSubscription:
             Endpoint=self._queue_arn,
             Attributes={"RawMessageDelivery": "true"},
         )
-        return ""
 
-    def remove(self) -> str:
+    def remove(self) -> None:
         """Unsubscribe."""
         if found := self._found():
             self._sns.unsubscribe(SubscriptionArn=found)
-        return ""
 
     def _found(self) -> str | None:
         try:
@@ -320,7 +303,7 @@ class SnsSubscription:
             return None
 
 
-class EventBridgeRule:
+class EventBridgeRule(CloudResource):
     """A rule of EventBridge that matches created files below a prefix."""
 
     kind = "rule"
@@ -352,17 +335,12 @@ class EventBridgeRule:
             return Inspection("incomplete", "it matched other files, or was disabled")
         return found
 
-    def refusal(self) -> str | None:
-        """Nothing prevents a rule."""
-        return None
-
-    def make(self) -> str:
+    def make(self) -> None:
         """Make it, or give it its pattern back."""
         tags = [{"Key": key, "Value": value} for key, value in self._tags.items()]
         self._events.put_rule(
             Name=self.name, EventPattern=json.dumps(self._pattern), State="ENABLED", Tags=tags
         )
-        return ""
 
     def remove(self) -> str:
         """Delete it, unless it has targets of others."""
@@ -373,7 +351,7 @@ class EventBridgeRule:
         return ""
 
 
-class EventBridgeTarget:
+class EventBridgeTarget(CloudResource):
     """That a rule sends what it matches to our queue."""
 
     kind = "target of the rule"
@@ -392,11 +370,7 @@ class EventBridgeTarget:
             return MISSING
         return OURS if any(each["Arn"] == self._target["Arn"] for each in listed) else MISSING
 
-    def refusal(self) -> str | None:
-        """Nothing prevents a target."""
-        return None
-
-    def make(self) -> str:
+    def make(self) -> None:
         """Add it to the rule."""
         done = self._events.put_targets(Rule=self._rule, Targets=[self._target])
         if done.get("FailedEntryCount"):
@@ -404,9 +378,7 @@ class EventBridgeTarget:
                 f"EventBridge refused the queue {self.name} as a target of the rule "
                 f"{self._rule}: {done['FailedEntries'][0].get('ErrorMessage')}. Run this again."
             )
-        return ""
 
-    def remove(self) -> str:
+    def remove(self) -> None:
         """Take it from the rule."""
         self._events.remove_targets(Rule=self._rule, Ids=[self._target["Id"]])
-        return ""

@@ -254,7 +254,7 @@ class ResourceManager:
         return content
 
 
-class StorageQueue:
+class StorageQueue(CloudResource):
     """The storage queue that the stream reads; its metadata records whose it is."""
 
     kind = "queue"
@@ -279,22 +279,16 @@ class StorageQueue:
             return Inspection("foreign", f"it serves {unquote(metadata.get('path', '?'))}")
         return queue_with(found.approximate_message_count or 0)
 
-    def refusal(self) -> str | None:
-        """Nothing prevents a queue."""
-        return None
-
-    def make(self) -> str:
+    def make(self) -> None:
         """Make it."""
         self._queues.create_queue(self.name, metadata=dict(self._metadata))
-        return ""
 
-    def remove(self) -> str:
+    def remove(self) -> None:
         """Delete it, with the messages that are in it."""
         self._queues.delete_queue(self.name)
-        return ""
 
 
-class EventSubscription:
+class EventSubscription(CloudResource):
     """That the account's events of a container go to the queue. Its labels record whose it is."""
 
     kind = "event subscription"
@@ -348,19 +342,13 @@ class EventSubscription:
             else Inspection("incomplete", "it announced other files, or to another queue")
         )
 
-    def refusal(self) -> str | None:
-        """Nothing prevents it: Event Grid checks the queue, which is made first."""
-        return None
-
-    def make(self) -> str:
+    def make(self) -> None:
         """Make it, or restore its settings."""
         self._manager.put(self._id, {"properties": {**self._properties, "labels": self._labels}})
-        return ""
 
-    def remove(self) -> str:
+    def remove(self) -> None:
         """Delete it."""
         self._manager.delete(self._id)
-        return ""
 
 
 _COMPARED = ("destination", "filter")

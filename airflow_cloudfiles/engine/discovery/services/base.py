@@ -18,7 +18,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
@@ -188,26 +188,27 @@ def queue_with(messages: int) -> Inspection:
 
 
 class CloudResource(Protocol):
-    """One part, as a cloud knows it."""
+    """One part, as a cloud knows it.
 
-    @property
-    def kind(self) -> str:
-        """What it is."""
+    Attributes:
+        kind: What it is.
+        name: What it is called in the cloud.
+    """
 
-    @property
-    def name(self) -> str:
-        """What it is called in the cloud."""
+    kind: str
+    name: str
 
     def inspect(self) -> Inspection:
         """Find out whether it is there, and whose it is."""
 
     def refusal(self) -> str | None:
         """Explain why it could not be made now; `None` when nothing prevents it."""
+        return None
 
-    def make(self) -> str:
-        """Make or complete it; gives a note."""
+    def make(self) -> str | None:
+        """Make or complete it; may give a note."""
 
-    def remove(self) -> str:
+    def remove(self) -> str | None:
         """Remove it, which it may be already. Gives why it was left, when it was."""
 
 
@@ -308,9 +309,7 @@ def list_notifications(
             )
             services = NotificationServices(wanted.source, wanted.name, parts)
             options = cloud.options(wanted) if services.is_complete else {}
-            found.append(
-                NotificationServices(wanted.source, wanted.name, parts, MappingProxyType(options))
-            )
+            found.append(replace(services, options=MappingProxyType(options)))
     return found
 
 

@@ -260,7 +260,7 @@ class GcpServices:
         return self.storage.lookup_bucket(name)
 
 
-class PubSubTopic:
+class PubSubTopic(CloudResource):
     """The topic that the bucket publishes to; it is left to other subscribers."""
 
     kind = "topic"
@@ -290,19 +290,13 @@ class PubSubTopic:
             )
         return whose
 
-    def refusal(self) -> str | None:
-        """Nothing prevents a topic."""
-        return None
-
-    def make(self) -> str:
+    def make(self) -> None:
         """Make it."""
         self._publisher.create_topic(request={"name": self.path, "labels": dict(self._labels)})
-        return ""
 
-    def remove(self) -> str:
+    def remove(self) -> None:
         """Delete it; `inspect` has seen that nothing else is attached."""
         self._publisher.delete_topic(topic=self.path)
-        return ""
 
     def _other_subscriber(self) -> str | None:
         """A subscription that is not ours."""
@@ -313,7 +307,7 @@ class PubSubTopic:
         return None
 
 
-class PublisherRole:
+class PublisherRole(CloudResource):
     """That the storage service may publish to the topic."""
 
     kind = "role of the storage service on the topic"
@@ -338,10 +332,6 @@ class PublisherRole:
         has = any(each.role == PUBLISHER and member in each.members for each in policy.bindings)
         return OURS if has else MISSING
 
-    def refusal(self) -> str | None:
-        """Nothing prevents it."""
-        return None
-
     def make(self) -> str:
         """Give it beside the roles of others; the etag keeps changes at the same time apart."""
         from google.api_core import exceptions as google  # noqa: PLC0415 - lazy import
@@ -354,9 +344,8 @@ class PublisherRole:
         self._gcp.publisher.set_iam_policy(request={"resource": self._topic, "policy": policy})
         return ""
 
-    def remove(self) -> str:
+    def remove(self) -> None:
         """It goes with the topic."""
-        return ""
 
     def _policy(self) -> Any:
         return self._gcp.publisher.get_iam_policy(request={"resource": self._topic})
@@ -368,7 +357,7 @@ class PublisherRole:
         return f"serviceAccount:{email}"
 
 
-class PubSubSubscription:
+class PubSubSubscription(CloudResource):
     """The subscription that the stream reads."""
 
     kind = "subscription"
@@ -397,11 +386,7 @@ class PubSubSubscription:
             return Inspection("incomplete", note)
         return whose
 
-    def refusal(self) -> str | None:
-        """Nothing prevents a subscription."""
-        return None
-
-    def make(self) -> str:
+    def make(self) -> None:
         """Make it, to stay for ever: without that it goes after 31 days without a reader."""
         if self._found() is not None:  # of a deleted topic: it can never get a message again
             self._subscriber.delete_subscription(subscription=self._path)
@@ -419,12 +404,10 @@ class PubSubSubscription:
                 "max_delivery_attempts": _MAX_DELIVERIES,
             }
         self._subscriber.create_subscription(request=request)
-        return ""
 
-    def remove(self) -> str:
+    def remove(self) -> None:
         """Delete it, with the messages that are in it."""
         self._subscriber.delete_subscription(subscription=self._path)
-        return ""
 
     def _found(self) -> Any:
         from google.api_core.exceptions import NotFound  # noqa: PLC0415 - lazy import
@@ -435,7 +418,7 @@ class PubSubSubscription:
             return None
 
 
-class BucketNotification:
+class BucketNotification(CloudResource):
     """That the bucket publishes to our topic. It is recognized by the topic."""
 
     kind = "bucket notification"
@@ -468,7 +451,7 @@ class BucketNotification:
             )
         return None
 
-    def make(self) -> str:
+    def make(self) -> None:
         """Add it, and take out one of ours that announced other files."""
         wrong = [each for each in self._ours() if not self._is_right(each)]
         project, topic = self._topic
@@ -481,13 +464,11 @@ class BucketNotification:
         ).create()
         for each in wrong:
             each.delete()
-        return ""
 
-    def remove(self) -> str:
+    def remove(self) -> None:
         """Take it out, and nothing else."""
         for each in self._ours():
             each.delete()
-        return ""
 
     def _ours(self) -> list[Any]:
         found = self._bucket.list_notifications()

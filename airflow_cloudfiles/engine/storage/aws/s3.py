@@ -165,12 +165,12 @@ class S3Store(CloudStore):
 
     @property
     def _is_directory_bucket(self) -> bool:
-        return is_directory_bucket(self._uri)
+        return is_directory_bucket(self.uri)
 
     def _require_order(self) -> None:
         if self._is_directory_bucket:
             raise UnorderedListingError(
-                f"{self._uri} is in a directory bucket, which does not list its keys in order. It "
+                f"{self.uri} is in a directory bucket, which does not list its keys in order. It "
                 f"can be a source; use a general purpose bucket for everything else."
             )
 

@@ -132,7 +132,7 @@ class AzureStore(CloudStore):
         if order is not None:
             fetch = self._first_pages()
             return first_key(fetch, self._root, after, order=order, first_asked=_safe_start)
-        found = self._filtered(self._pages("", self._page_size), ListRequest(start_after=after))
+        found = self._filtered(self._pages("", self.page_size), ListRequest(start_after=after))
         keys = (entry.path for entry in found)
         return min(keys, key=FLAT.of, default=None)
 
@@ -241,7 +241,7 @@ class AzureStore(CloudStore):
 
     def _listing(self, wanted: ListRequest, *, ordered: bool) -> Iterator[FileEntry]:
         """List; nothing is asked before the first step."""
-        fetch = self._pages(wanted.prefix, self._page_size)
+        fetch = self._pages(wanted.prefix, self.page_size)
         if not (wanted.start_after or wanted.end_before or wanted.skip):
             yield from list_flat(fetch, self._root, wanted, order=None)
             return

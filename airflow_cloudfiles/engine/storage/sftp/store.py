@@ -90,19 +90,14 @@ class SftpStore:
     """SFTP has no request for the time of the server."""
 
     def __init__(self, uri: str, access: Access | None = None) -> None:
-        self._uri = normalize_uri(uri)
-        self._server, path = bucket_and_path(self._uri)
+        self.uri = normalize_uri(uri)
+        self._server, path = bucket_and_path(self.uri)
         self._root = b"/" + key_bytes(path)
-        self._login: Login = login_of(self._uri, access)
+        self._login: Login = login_of(self.uri, access)
         self._requests = RequestCounter()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SftpStore, (self._uri,)
-
-    @property
-    def uri(self) -> str:
-        """Canonical URI of the root."""
-        return self._uri
+        return SftpStore, (self.uri,)
 
     @property
     def requests(self) -> Counter[str]:
@@ -117,7 +112,7 @@ class SftpStore:
             return await described(client, self._root, found, is_followed=True)
 
         try:
-            return stat.S_ISDIR(self._ask("list", self._uri, inspect)[0])
+            return stat.S_ISDIR(self._ask("list", self.uri, inspect)[0])
         except FileNotFoundError:
             return False
 
@@ -132,7 +127,7 @@ class SftpStore:
     ) -> Iterator[FileEntry]:
         """List the files, in byte order of their keys; links are not followed."""
         wanted = ListRequest(prefix, start_after, end_before, skip)
-        name = printable_path(self._uri)
+        name = printable_path(self.uri)
         return SftpWalk(self._begin_to_list, name, wanted, self._requests).files()
 
     def key_after(self, after: str) -> str | None:
@@ -238,7 +233,7 @@ class SftpStore:
     ) -> bool:
         """Refuse: files are moved on a server (`move_version`), which copies nothing by itself."""
         raise UnsupportedOperation(
-            f"{printable_path(self._uri)} is on an SFTP server, which copies no files."
+            f"{printable_path(self.uri)} is on an SFTP server, which copies no files."
         )
 
     def fingerprint(self, key: str) -> Fingerprint | None:
@@ -250,11 +245,11 @@ class SftpStore:
 
     def child_uri(self, key: str) -> str:
         """Give the URI of a file."""
-        return f"{printable_path(self._uri)}/{printable_path(key)}"
+        return f"{printable_path(self.uri)}/{printable_path(key)}"
 
     def key_of(self, uri: str) -> str | None:
         """Give the key of another location below this root, links as they are written."""
-        return key_below(self._uri, uri)
+        return key_below(self.uri, uri)
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────
 
@@ -269,7 +264,7 @@ class SftpStore:
                     raise
                 return None
 
-        where = self._uri if not folder else self.child_uri(key_text(folder.rstrip(b"/")))
+        where = self.uri if not folder else self.child_uri(key_text(folder.rstrip(b"/")))
         return _Reading(session.begin_to_ask(self._login, read), self, where)
 
     def _read(self, key: str, start: int, length: int | None, etag: str | None) -> bytes:
@@ -386,7 +381,7 @@ class SftpStore:
         )
 
     def _refuse(self) -> NoReturn:
-        refuse_source_only(self._uri)
+        refuse_source_only(self.uri)
         raise AssertionError
 
     def _below(self, key: bytes) -> bytes:

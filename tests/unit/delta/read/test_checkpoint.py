@@ -86,7 +86,7 @@ def _columnar(actions: list[dict[str, Any]]) -> CheckpointPart:
 @given(ACTIONS)
 def test_columns_say_what_lines_say(actions: list[dict[str, Any]]) -> None:
     lines = "\n".join(json.dumps(each) for each in actions).encode()
-    by_line = CheckpointPart.of_actions(decode(lines) if lines else [])
+    by_line = CheckpointPart(decode(lines) if lines else [])
     columnar = _columnar(actions)
     assert list(columnar.files()) == list(by_line.files())
     assert list(columnar.gone()) == list(by_line.gone())
