@@ -18,7 +18,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators oldest-spark demo torture test-matrix bench bench-discovery bench-formats bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock size audit dist ci clean
+.PHONY: help setup emulators oldest-spark demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock size audit dist ci clean
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -28,6 +28,7 @@ help:
 	@echo '  make bench         measure it against the file source of Spark'
 	@echo '  make bench-discovery  the same for finding files'
 	@echo '  make bench-formats    the same for each format, and for inference'
+	@echo '  make bench-freshness  from an object to its row: queries, watchers and DAGs'
 	@echo '  make bench-profile    CPU seconds of each part of a run, by groups of functions'
 	@echo
 	@echo 'Change it'
@@ -118,6 +119,9 @@ bench-discovery: setup
 
 bench-formats: setup
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.formats $(ARGS)
+
+bench-freshness: setup emulators
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks.freshness $(ARGS)
 
 bench-profile: setup
 	@$(BIN)/python -m benchmarks.profile $(ARGS)
