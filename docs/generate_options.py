@@ -19,10 +19,9 @@ from airflow_cloudfiles.engine.options import values
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS
 from airflow_cloudfiles.engine.options.declared import Option, OptionGroup, options_of
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS
-from airflow_cloudfiles.engine.options.values import Refused
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOptions
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
-from airflow_cloudfiles.engine.options.values import GIB, size
+from airflow_cloudfiles.engine.options.values import GIB, Refused, size
 from airflow_cloudfiles.engine.spark.preload import MEANINGS
 
 PAGE: Final = Path(__file__).parent / "reference" / "options.md"

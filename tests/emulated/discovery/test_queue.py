@@ -282,7 +282,9 @@ def test_only_the_beginning_of_a_path_is_rewritten(rewrites, location, key):
 class _InCloud(MemoryStore):
     """A source that events name without a rewrite."""
 
-    uri = "s3://bucket/in"
+    def __init__(self, uri):
+        super().__init__(uri)
+        self.uri = "s3://bucket/in"
 
 
 def _entry_of(source, event):

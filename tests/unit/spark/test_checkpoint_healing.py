@@ -105,7 +105,7 @@ def test_what_spark_has_written_is_whole_and_stays_as_it_is(state: Path) -> None
     for batch in range(BATCHES):
         found = spark_checkpoint.read_offsets(open_store(str(state)), batch)
         assert found is not None
-        assert (found.sources, found.ours) == (1, PlanLog(open_store(str(state)))._at(batch).end)
+        assert (found.sources, found.ours) == (1, PlanLog(open_store(str(state))).at(batch).end)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +154,7 @@ class NotificationDiscovery:
     source: ObjectStore
     filter: WantedFiles
     options: DiscoveryOptions
+    _: KW_ONLY
     hidden_seconds: int = HIDDEN_SECONDS
     renewal_seconds: float = RENEWAL_SECONDS
 
