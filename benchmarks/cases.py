@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks import data, measure
 
-ENGINES = ("ingest", "local", "query", "rows", "spark", "spark-infers")
+ENGINES = ("ingest", "local", "query", "rows", "spark", "spark-infers", "spark-warm")
 SCHEMA_TRIES = {
     "plain": "no new column",
     "failing": "a new column: the try that fails",
