@@ -1,4 +1,4 @@
-"""What can be done from a shell, without Airflow?
+"""Run what can be done from a shell, without Airflow.
 
 `cloudfiles <command>`: each command is a module in a folder of `commands`, which adds its arguments
 and gives an `Outcome`. What went wrong is one sentence on standard error, never a traceback. Ends

@@ -1,4 +1,4 @@
-"""What does Airflow's provider manager ask for?
+"""Tell Airflow's provider manager what this package brings.
 
 Plain data: Airflow reads it through the entry point `apache_airflow_provider` in every process it
 starts, so this module imports nothing. The keys are those of Airflow's `provider_info.schema.json`.

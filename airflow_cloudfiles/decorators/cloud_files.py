@@ -1,4 +1,4 @@
-"""How is a function over micro-batches a task: `@task.cloud_files`?"""
+"""Make a task of a function over micro-batches: `@task.cloud_files`."""
 
 from __future__ import annotations
 

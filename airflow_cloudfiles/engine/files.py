@@ -1,4 +1,4 @@
-"""What is a file to us?
+"""Describe a file, as discovery finds it and a reader gets it.
 
 The frozen values that every package exchanges. A file is known by its path relative to the source,
 and a version of it by size, modification time and etag.

@@ -1,4 +1,4 @@
-"""Which streams does a YAML file describe, and what is wrong with it?
+"""Read the streams that a YAML file describes, and say what is wrong with it.
 
 `streams` has the arguments of each by its name, `defaults` those that all have. Nothing is executed
 and nothing is made of the text but plain values; templates are left to Airflow. Every mistake is

@@ -1,4 +1,4 @@
-"""How does one test a stream without a cloud, a cluster or luck?
+"""Test a stream without a cloud, a cluster or luck.
 
 The shipped test kit; nothing else imports it. `LandingZone` writes files that a source discovers,
 with the modification times a test wants. `FailingStore` is a store whose answers get lost, as

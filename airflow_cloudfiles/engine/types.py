@@ -1,4 +1,4 @@
-"""How do the types of two records become one?
+"""Merge the types of two records into one.
 
 The common language of schemas is `pyspark.sql.types`, which imports without a JVM. The laws are
 those of Spark's JSON inference (`JsonInferSchema` and `TypeCoercion.findTightestCommonType`),

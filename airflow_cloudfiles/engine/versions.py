@@ -1,4 +1,4 @@
-"""May this version of the package read what another one has written?
+"""Say whether this version of the package may read what another one has written.
 
 Whatever is written and may be read by another version says its own version: as a first line `v1`,
 or in the field `version` of a JSON object. A version that is newer than what is understood is

@@ -1,4 +1,4 @@
-"""Which messages do this package's own processes exchange?
+"""Declare the messages that this package's own processes exchange.
 
 Tasks of schema inference and what they found travel between a process and the workers that it
 started itself: through anonymous pipes, or inside Spark's own results. Nothing that was read from a

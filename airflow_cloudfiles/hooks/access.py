@@ -1,4 +1,4 @@
-"""How does an Airflow connection say that a cloud or a server is reached?
+"""Read from an Airflow connection how a cloud or a server is reached.
 
 Each cloud has a type of connection of this package (`clouds`), and so have SFTP servers, with the
 fields of the Amazon, Azure, Google and SFTP providers' types. Those are read here, too, and not by

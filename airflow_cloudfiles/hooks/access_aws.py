@@ -1,4 +1,4 @@
-"""How does a connection of type `aws` or `cloudfiles_aws` say that AWS is reached?
+"""Read from a connection of type `aws` or `cloudfiles_aws` how AWS is reached.
 
 Fields and precedence are those of Airflow's Amazon provider: "Amazon Web Services Connection" in
 its documentation. Host, port and schema, or an extra field `host`, which older ones have for a

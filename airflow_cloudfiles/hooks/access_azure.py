@@ -1,4 +1,4 @@
-"""How does a connection of type `wasb`, `adls` or `cloudfiles_azure` reach Azure Storage?
+"""Read from a connection of type `wasb`, `adls` or `cloudfiles_azure` how Azure is reached.
 
 Fields and precedence are those of Airflow's Azure provider. Which account is reached, the URI of a
 location says (`abfss://container@account…`); an address in the connection is needed for an emulator

@@ -1,4 +1,4 @@
-"""How does a connection of type `google_cloud_platform` or `cloudfiles_gcp` reach Google Cloud?
+"""Read from a connection of type `google_cloud_platform` or `cloudfiles_gcp` how Google is reached.
 
 Fields are those of Airflow's Google provider, also under the names that older forms gave them
 (`extra__google_cloud_platform__…`). `storage_endpoint` and `pubsub_endpoint` are ours, for

@@ -1,4 +1,4 @@
-"""How does a connection of type `sftp`, `ssh` or `cloudfiles_sftp` reach an SFTP server?
+"""Read from a connection of type `sftp`, `ssh` or `cloudfiles_sftp` how a server is reached.
 
 Fields are those of Airflow's SFTP and SSH providers, under their names, and two of ours:
 `max_connections`, and `known_hosts`, which the provider has for its asynchronous hook. In one thing

@@ -1,4 +1,4 @@
-"""How is a person asked whether the schema of a stream may change?
+"""Ask a person whether the schema of a stream may change.
 
 A task of Airflow 3.3 waits for an answer without a worker. What is shown comes from the files of
 others: it is in one fenced block, which neither Markdown nor HTML can leave, and has no character

@@ -1,4 +1,4 @@
-"""Which stream does a task speak of, and are its arguments valid?
+"""Find the stream that a task speaks of, and check its arguments.
 
 The arguments all tasks have in common, as one frozen value. What is written plainly in a DAG is
 checked when the DAG is parsed; what is templated is checked when it has been rendered.

@@ -1,4 +1,4 @@
-"""What do Airflow's assets have to do with a stream?
+"""Give a stream the assets of Airflow that belong to it.
 
 An asset can stand for a location. The events of the assets that a task writes say what its run did,
 so that a DAG which they start can decide by it.

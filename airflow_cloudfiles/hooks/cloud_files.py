@@ -1,4 +1,4 @@
-"""How does a task reach the engine: with which connection, and through which few calls?"""
+"""Reach the engine from a task, with its connection and through few calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which types of connections does this package bring, and does one of them work?
+"""Declare the types of connections that this package brings, and test them.
 
 A hook for each cloud, so that Airflow's command line and forms know the type without the cloud's
 own provider (docs/decisions/0103-connection-types.md). Tasks use `CloudFilesHook`, which takes a

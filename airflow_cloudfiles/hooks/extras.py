@@ -1,4 +1,4 @@
-"""Which extra fields does a connection have, and which of them do we obey?
+"""Declare the extra fields of connections, and those that this package obeys.
 
 A field decides with which identity a cloud is reached. So each is used, or known to change nothing
 for us, or refused by its name; what is misspelt is not passed over either. Values never reach a

@@ -1,4 +1,4 @@
-"""How does a line of a job's log become an entry of the task's, at its own level?
+"""Make a line of a job's log an entry of the task's, at its own level.
 
 A job writes `time LEVEL name: message`, its JVM `time LEVEL class: message`. Airflow's log has the
 time itself, so only level and message are passed on. A line without such a head, as a stack trace

@@ -1,4 +1,4 @@
-"""Which arguments of a task does a type checker accept?
+"""Declare the arguments of tasks for a type checker.
 
 An `__init__` names the arguments it adds and passes the others on as `**kwargs`: Airflow reads the
 signature of every class on the way to its base operator. The classes that a DAG is written with

@@ -1,4 +1,4 @@
-"""How does Airflow ask a Spark Connect server about the query of a deferred task?
+"""Ask a Spark Connect server about the query of a deferred task.
 
 The address is looked up where it is needed, in the triggerer or the worker: a connection's token
 is in no argument of a trigger.

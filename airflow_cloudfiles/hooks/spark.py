@@ -1,4 +1,4 @@
-"""Where does a task's Spark run?
+"""Choose where a task's Spark runs.
 
 A Spark of the task's own, in a process beside it, unless arguments or a connection name a cluster
 or a Spark Connect server. The connection is read here and not by Airflow's Spark provider, which

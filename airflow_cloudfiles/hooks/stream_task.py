@@ -1,4 +1,4 @@
-"""Which arguments do all tasks of a stream have in common?
+"""Give all tasks of a stream the arguments that they have in common.
 
 Airflow reads the signature of every `__init__` on the way to its base operator: for `default_args`,
 for `partial()`, for required arguments. So a stream's arguments are written out once, here, and a

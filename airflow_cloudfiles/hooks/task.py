@@ -1,4 +1,4 @@
-"""How does a task of ours behave towards Airflow: its retries, its errors, its name?"""
+"""Give tasks their behavior towards Airflow: retries, errors, names."""
 
 from __future__ import annotations
 

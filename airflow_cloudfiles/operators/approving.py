@@ -1,4 +1,4 @@
-"""How does an ingestion wait until somebody agrees to a change of the schema?
+"""Have an ingestion wait until somebody agrees to a change of the schema.
 
 The run fails with a proposal in the schema log. The task then asks, and leaves its worker; with the
 answer it comes back in the same try, records the decision, and ingests.

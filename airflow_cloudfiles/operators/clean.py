@@ -1,4 +1,4 @@
-"""How does a task remove or move files that are in the table?"""
+"""Remove or move files that are in the table, as a task."""
 
 from __future__ import annotations
 

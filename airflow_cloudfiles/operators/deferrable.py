@@ -1,4 +1,4 @@
-"""How does a task leave its worker while its query goes on, on a Spark Connect server?
+"""Have a task leave its worker while its query goes on, on a Spark Connect server.
 
 The driver starts the query and leaves it there (`engine.job.connect.coming_back`); the task
 defers, and its trigger asks the server. Then the task does the same once more: its driver finds the

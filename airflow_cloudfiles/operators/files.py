@@ -1,4 +1,4 @@
-"""How does a task have single files ingested again, left out, put aside, or forgotten?"""
+"""Ingest single files again, leave them out, put them aside or forget them, as a task."""
 
 from __future__ import annotations
 

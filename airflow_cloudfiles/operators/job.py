@@ -1,4 +1,4 @@
-"""How does a task follow a job that runs in a process of its own?"""
+"""Follow a job that runs in a process of its own."""
 
 from __future__ import annotations
 

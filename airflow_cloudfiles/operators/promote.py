@@ -1,4 +1,4 @@
-"""How does a task turn what was rescued into a column?"""
+"""Turn what was rescued into a column, as a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do two tasks around one of Airflow's own have a change of the schema approved?
+"""Have a change of the schema approved by two tasks around one of Airflow's own.
 
 For Airflow 3.1 and 3.2, where only Airflow's operators can wait for a person, and for DAGs that
 show the question as a task of its own: propose, ask with the `HITLOperator`, decide.

@@ -1,4 +1,4 @@
-"""How does a task run one of our jobs on Spark?"""
+"""Run a job on Spark, as a task."""
 
 from __future__ import annotations
 

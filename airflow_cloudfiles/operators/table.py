@@ -1,4 +1,4 @@
-"""How does a task keep the files of a Delta table in shape?"""
+"""Keep the files of a Delta table in shape, as a task."""
 
 from __future__ import annotations
 

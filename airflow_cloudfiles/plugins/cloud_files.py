@@ -1,4 +1,4 @@
-"""What does this package add to Airflow's UI?
+"""Add what this package shows to Airflow's UI.
 
 A tab *Stream* at each task instance of this package, and a page *Cloud Files* in the navigation.
 Airflow loads plugins in each of its processes, so this module imports next to nothing; the API

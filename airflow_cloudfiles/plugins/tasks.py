@@ -1,4 +1,4 @@
-"""Which stream does a task instance work on?
+"""Find the stream that a task instance works on.
 
 Airflow's own record says: the rendered fields that it has stored of the task instance. Nothing of a
 request but its key is used, so a client cannot name a location.

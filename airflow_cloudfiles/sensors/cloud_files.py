@@ -1,4 +1,4 @@
-"""Have files arrived that are not ingested yet?"""
+"""Wait until files have arrived that are not ingested yet."""
 
 from __future__ import annotations
 

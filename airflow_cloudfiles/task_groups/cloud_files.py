@@ -1,4 +1,4 @@
-"""How is a stream written in one statement: wait for its files, then ingest them?"""
+"""Write a stream in one statement: wait for its files, then ingest them."""
 
 from __future__ import annotations
 

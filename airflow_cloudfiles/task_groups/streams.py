@@ -1,4 +1,4 @@
-"""How do the streams of a YAML file become task groups, or DAGs?"""
+"""Make task groups or DAGs of the streams of a YAML file."""
 
 from __future__ import annotations
 

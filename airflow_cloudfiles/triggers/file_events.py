@@ -1,4 +1,4 @@
-"""How does one watcher of a bucket start the DAGs whose folders got files, and no others?
+"""Start the DAGs whose folders got files by one watcher of a bucket.
 
 All watchers of a bucket share one poller (Airflow 3.3), which drains the queue into the event log
 and reads what is new; each counts the files of its folder. An event only says that there is

@@ -1,4 +1,4 @@
-"""How does Airflow wait for a query on a Spark Connect server, without a worker that waits?
+"""Wait for a query on a Spark Connect server, without a worker that waits.
 
 The trigger asks the server whether the query goes on. What has become of it, and what it has
 committed, the task finds out in its worker: an event may be lost, repeated or late, and more than

@@ -1,4 +1,4 @@
-"""`cloudfiles completion`: what does a shell complete after `cloudfiles`?
+"""Run `cloudfiles completion`, which tells a shell what it completes after `cloudfiles`.
 
 The script is written once by shtab, from the parser itself, so completing starts no Python.
 """

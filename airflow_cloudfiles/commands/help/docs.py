@@ -1,4 +1,4 @@
-"""`cloudfiles docs`: what does the documentation of this version say?
+"""Run `cloudfiles docs`, which shows the documentation of this version.
 
 The pages are in the wheel, below `docs` of the package (`hatch_build.py` puts them there), so that
 a worker without the network has them. In a checkout they are beside the package.

@@ -1,4 +1,4 @@
-"""`cloudfiles explain`: what do the options of a stream amount to?"""
+"""Run `cloudfiles explain`, which says what the options of a stream amount to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cloudfiles cluster`: how is a run submitted to Kubernetes, to YARN or to a standalone cluster?
+"""Run `cloudfiles cluster`, which writes what submits a run to a cluster of any kind.
 
 Writes the `spark-submit` line and the files that it names, for a cluster that this machine may not
 reach. What it starts is what the operators start.

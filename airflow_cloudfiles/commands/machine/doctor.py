@@ -1,4 +1,4 @@
-"""`cloudfiles doctor`: would a stream work here, and what is missing?
+"""Run `cloudfiles doctor`, which says whether a stream would work here, and what is missing.
 
 Looks at this machine first (Python, Java, Spark, the extras, disk space), then at the locations
 that are given. A location is listed, and where a stream writes, an object is made and removed

@@ -1,4 +1,4 @@
-"""How does a command run a job?
+"""Run a job for a command.
 
 In a process of its own, whose log goes on to the log of the command as it comes.
 """

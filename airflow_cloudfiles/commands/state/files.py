@@ -1,4 +1,4 @@
-"""`cloudfiles state files`: was this file ingested, when, and in which batch?"""
+"""Run `cloudfiles state files`, which says whether, when and how a file was ingested."""
 
 from __future__ import annotations
 

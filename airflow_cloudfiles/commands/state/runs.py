@@ -1,4 +1,4 @@
-"""`cloudfiles state runs`: how did the newest runs of a stream go?"""
+"""Run `cloudfiles state runs`, which says how the newest runs of a stream went."""
 
 from __future__ import annotations
 

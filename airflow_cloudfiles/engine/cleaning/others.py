@@ -1,4 +1,4 @@
-"""What have the other streams of the same source not committed yet?
+"""Find what the other streams of the same source have not committed yet.
 
 A stream knows nothing of others that read its source, unless it is given their checkpoint locations
 (`cloudFiles.cleanSource.otherCheckpoints`). Of each, three things are read, in this order: its

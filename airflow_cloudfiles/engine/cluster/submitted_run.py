@@ -1,4 +1,4 @@
-"""How does a task come back to the driver that an earlier try of it has submitted?
+"""Come back to the driver that an earlier try of a task has submitted.
 
 In cluster deploy mode the driver is a process of the cluster. A worker that is lost, or killed
 with the `spark-submit` that it follows, takes nothing of it along. The next try follows that driver

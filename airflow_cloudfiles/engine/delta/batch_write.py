@@ -1,4 +1,4 @@
-"""How does a DataFrame that is written once become one version of a Delta table?
+"""Make a DataFrame that is written once one version of a Delta table.
 
 Its tasks write data files that nobody sees; one process commits them. An append goes beside
 whatever others commit. An overwrite replaces what the table had when the write began: if another

@@ -1,4 +1,4 @@
-"""How does a micro-batch become one version of a Delta table?
+"""Make a micro-batch one version of a Delta table.
 
 1. The data files are there already, invisible.
 2. If the table lacks a batch that it had, this one is refused (`lineage`). If it has seen

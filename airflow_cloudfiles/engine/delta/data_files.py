@@ -1,4 +1,4 @@
-"""How do rows become data files?
+"""Write rows to data files, and commit these.
 
 A task writes record batches to Parquet files in the table's folder, under names that are not used
 yet; in a cloud, a file grows in memory and is uploaded whole. They are invisible until the driver

@@ -1,4 +1,4 @@
-"""When does a commit to a table on a disk survive a power failure?
+"""Have commits to a table on a disk survive a power failure.
 
 `deltalake` (1.6) syncs nothing that it writes: neither an entry of the log, nor a checkpoint of it,
 nor a folder. So every commit of this package goes through `durable_commit`:

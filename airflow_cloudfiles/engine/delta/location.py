@@ -1,4 +1,4 @@
-"""Where is a Delta table, and how does `deltalake` get there?
+"""Say where a Delta table is, and how `deltalake` gets there.
 
 A folder of this machine, or a place in a cloud. There the data files go through the `ObjectStore`
 of the cloud and the log through `deltalake`, which has clients of its own: both are given the same

@@ -1,4 +1,4 @@
-"""What becomes of a table's columns when rows with other columns are written?
+"""Merge the columns of a table with those of the rows that are written.
 
 Delta's rules, walked over both schemas at once:
 

@@ -1,4 +1,4 @@
-"""How do many small data files of a table become few, or rows that belong together get near?
+"""Write small data files of a table together, or bring rows near that belong together.
 
 Files are grouped, those of each partition for themselves. The rows of each group are written to new
 files, and one commit a group puts these in their place. No row changes: streams that read the table

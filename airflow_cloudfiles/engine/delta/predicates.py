@@ -1,4 +1,4 @@
-"""Which rows does a predicate of an option choose?
+"""Parse the predicate of an option, and choose rows by it.
 
 `replaceWhere`, `mergeDeleteWhen` and `--where` take a part of SQL: comparisons of a column with a
 literal, `IN`, `BETWEEN`, `IS [NOT] NULL`, `AND`, `OR`, `NOT`, parentheses. The text is read into a

@@ -1,4 +1,4 @@
-"""How are data files of a table replaced by others?
+"""Replace data files of a table by others.
 
 1. A file is read batch by batch, as the columns the table has by now.
 2. What becomes of the rows is written to new files, which no reader sees yet.

@@ -1,4 +1,4 @@
-"""What does the log say of a data file, so that readers can skip it?
+"""Write what the log says of a data file, so that readers can skip it.
 
 Row count, null counts, and bounds. A bound that is a little wrong hides rows, silently and for
 every reader. So each bound is what the file has, or lies outside of it:

@@ -1,4 +1,4 @@
-"""Which files of a table does no version need any more?
+"""Remove the files of a table that no version needs any more.
 
 1. All files below the table are listed. Those younger than the retention are left alone: a running
    task may have written them for a commit that is still to come.

@@ -1,1 +1,1 @@
-"""Which files exist?"""
+"""Find the files that exist."""

@@ -1,4 +1,4 @@
-"""What do the ways of discovering have in common?
+"""Declare what the ways of discovering have in common.
 
 A listing and a queue both give candidates: files that may be new. Whether they are is not theirs
 to know. They hand candidates to a `Recorder`, which leaves out what the file log has and appends

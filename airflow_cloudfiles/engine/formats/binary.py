@@ -1,4 +1,4 @@
-"""What are these files, whatever they are?
+"""Read files as they are, whatever they are.
 
 One row a file, in the columns of Spark's `binaryFile` (B14): where it is, when it was written, how
 long it is, and its bytes as they are stored: never decompressed.

@@ -1,4 +1,4 @@
-"""What does a file hold that cannot be read as its format?
+"""Recognize content that cannot be read as its format.
 
 Looks at the first bytes for a message: a file of another format is the most frequent reason why
 nothing can be read, a mistake in the first record the next. Never decides how a file is read.

@@ -1,4 +1,4 @@
-"""Which code reads which format?
+"""Find the code that reads a format.
 
 Modules are imported when they are asked for: nobody pays for a format that is not read.
 """

@@ -1,4 +1,4 @@
-r"""What lines are in these text files?
+r"""Read the lines of text files.
 
 One column, one row a line, or one row a file with `wholeText` (B14). The text is what is between
 the line breaks, whatever it is: nothing is trimmed, and an empty line is an empty text.

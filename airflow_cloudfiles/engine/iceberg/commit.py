@@ -1,4 +1,4 @@
-"""How does a micro-batch become one snapshot of an Iceberg table?
+"""Make a micro-batch one snapshot of an Iceberg table.
 
 1. The data files are there already, invisible: before a task wrote its first one, the table was
    created, or given the columns it lacked (`ready_table`), since a file has the ids of its columns.

@@ -1,4 +1,4 @@
-"""How do rows become data files of an Iceberg table?
+"""Write rows to data files of an Iceberg table.
 
 A task writes Parquet files with Iceberg's field ids in the table's location, one or more for each
 partition, under names that are not used yet. They are invisible until a commit adds them; what a

@@ -1,4 +1,4 @@
-"""Which micro-batches of a stream does an Iceberg table have?
+"""Tell which micro-batches of a stream an Iceberg table has.
 
 The snapshot of a batch has the stream and the batch's number in its summary. A table property, set
 in the same commit, has the newest batch of the stream with its snapshot: it is still there when old

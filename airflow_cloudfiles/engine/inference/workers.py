@@ -1,4 +1,4 @@
-"""Which workers read a large sample?
+"""Choose the workers that read a large sample.
 
 Spark's executors where there is a cluster, else processes on this machine. Both end when the
 process that infers does: interrupting an inference leaves nothing running, and nothing written.

@@ -1,4 +1,4 @@
-"""What announces the files of a stream, if anything does?
+"""Find what announces the files of a stream, if anything does.
 
 A queue of its own (`cloudFiles.useNotifications`), or the event log of its bucket, which many
 streams read (`cloudFiles.useManagedFileEvents`). Either announces what arrives; so a listing is

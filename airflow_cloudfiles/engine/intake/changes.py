@@ -1,4 +1,4 @@
-"""Which files have changed since they were ingested, and who says so?
+"""Notice files that have changed since they were ingested, and report them once.
 
 A file that is known by its path is ingested once. If it changes afterwards, because it was seen
 while it was still being written, or was overwritten, the table has what it was. Whoever finds that

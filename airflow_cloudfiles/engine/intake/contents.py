@@ -1,4 +1,4 @@
-"""Which contents do candidates have, and which of these are new?
+"""Compute the contents of candidates, and leave out those that are known.
 
 With `cloudFiles.fileIdentity=content` a candidate is read before it is recorded: the file log says
 which content each file had. A candidate whose content no ingested entry has is new. One whose

@@ -1,4 +1,4 @@
-"""How is one file ingested again, left out, put aside, or forgotten?
+"""Ingest one file again, leave it out, put it aside, or forget it.
 
 Under the locks of a run, so that none is at work:
 

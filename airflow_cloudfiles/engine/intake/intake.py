@@ -1,4 +1,4 @@
-"""What has arrived, and what is still to be ingested?
+"""Discover what has arrived, and say what is still to be ingested.
 
 Discovering is three steps, and may be killed between any two of them:
 

@@ -1,4 +1,4 @@
-"""What did finding files come to?"""
+"""Describe what finding files came to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Since when has nothing arrived in a stream, and who has notified people of that?
+"""Remember since when nothing has arrived in a stream, and who was notified of that.
 
 By the newest entry of the file log that has files that were found: the state knows it whatever
 process has found them. Whoever tells people notes behind which entry it has, so that a silence is

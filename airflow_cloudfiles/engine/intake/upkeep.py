@@ -1,4 +1,4 @@
-"""What keeps a state from growing with the number of runs?
+"""Keep a state from growing with the number of runs.
 
 Old entries of its logs are packed (`state.compaction`), as are old notes of changed files
 (`ledger.packed_changes`), and what runs of the past have left is swept (`state.run_history`). All

@@ -1,4 +1,4 @@
-"""How does a run ingest what has arrived?
+"""Ingest what has arrived.
 
 1. Look: what is recorded and not committed, or else what a discovery finds. Where there is nothing,
    the run ends here, and has started no Spark.

@@ -1,4 +1,4 @@
-"""Where is a Java that Spark can start?
+"""Find a Java that Spark can start.
 
 Looked for in this order: the environment's `JAVA_HOME`; `java` on the `PATH`; the folders where
 Debian, Fedora, macOS, Homebrew, container images and SDKMAN keep theirs. A Java that will do is

@@ -1,4 +1,4 @@
-"""How is a run started, followed and stopped from outside Spark?
+"""Start, follow and stop a run from outside Spark.
 
 Operators and commands call `launch`: it stores the job specification in the state, starts the
 driver in a process of its own under a supervisor (so that it dies with whoever started it), passes

@@ -1,4 +1,4 @@
-"""How does one run go, from its specification to its report?
+"""Carry out one run, from its specification to its report.
 
 Carry out what the specification asks for, then write the report beside the state, whatever
 happened. An error is in it by class and message.

@@ -1,4 +1,4 @@
-"""How does the Spark session of a run start?
+"""Start the Spark session of a run.
 
 A local run starts its JVM, and has a process that becomes Spark's Python daemon import what tasks
 need, in the background, as soon as it knows that there is work for them, and goes on with what

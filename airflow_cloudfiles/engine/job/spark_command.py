@@ -1,4 +1,4 @@
-"""With which command and environment is a driver started?
+"""Build the command and the environment that start a driver.
 
 `LocalSpark` and `LocalPython` run the job in a Python process on this machine, `SparkSubmit` hands
 it to a cluster. Importing this module imports no Spark.

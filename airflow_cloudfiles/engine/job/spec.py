@@ -1,4 +1,4 @@
-"""What is one run asked to do?
+"""Specify one run.
 
 A job specification travels from whoever asks (an operator, a test) to the Spark driver as JSON in
 the state (`_runs/<run id>.json`), so that it reaches a driver on another machine and never passes

@@ -1,4 +1,4 @@
-"""Who ends Spark when the one who asked for it is gone?
+"""End Spark when the process that asked for it is gone.
 
 `python -m airflow_cloudfiles.engine.job.supervisor -- COMMAND ...` runs a command in a process
 group of its own and watches its own standard input, which the parent holds open. When that ends,

@@ -1,4 +1,4 @@
-"""Which kind of table does a run write to, and what does it ask of it?
+"""Find the kind of table that a run writes to, and ask it what a run has to know.
 
 A Delta table at a path or URI, or a table of an Iceberg catalog (`iceberg://...`), whose code is
 imported only then: it is an extra of this package.

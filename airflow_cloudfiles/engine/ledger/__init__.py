@@ -1,1 +1,1 @@
-"""Which files have we already seen, and which of them does a micro-batch take?"""
+"""Know which files were seen already."""

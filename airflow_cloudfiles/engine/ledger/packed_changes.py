@@ -1,4 +1,4 @@
-"""How do notes of changed files stay few objects?
+"""Pack notes of changed files, so that they stay few objects.
 
 A note of `ledger.changed` says what it says by its name and its time: that a change was noticed,
 that somebody reports it, which version was read. So old ones become lines of one object,

@@ -1,4 +1,4 @@
-"""How are hundreds of millions of seen paths kept on a small machine?
+"""Keep hundreds of millions of seen paths on a small machine.
 
 In RocksDB, on a local disk: sorted, compressed, written in batches. A sorted listing is merged with
 a sorted scan of the index; where few files are asked for, the scan leaps from one to the next.

@@ -1,4 +1,4 @@
-"""How does a worker with an empty disk get an index without reading the whole file log?
+"""Give a worker with an empty disk an index without reading the whole file log.
 
 It fetches a snapshot: a copy of somebody's index, in the state. `_source/snapshots/<n>-<id>/` is a
 RocksDB checkpoint that covers the entries up to `n`. Its tables, which RocksDB writes once and

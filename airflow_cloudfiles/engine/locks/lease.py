@@ -1,4 +1,4 @@
-"""Who has this object now?
+"""Say who has an object now.
 
 A lock in an object store, which frees nothing when its holder dies: so it is held for a time only.
 

@@ -1,4 +1,4 @@
-"""How is an option declared?
+"""Declare options.
 
 Once, as a field of a frozen dataclass: `option("cloudFiles.maxFilesPerTrigger", positive,
 default=1000)`, with its documentation in the docstring below. Its declaration is in the metadata of

@@ -1,4 +1,4 @@
-"""What do the options of a stream amount to?
+"""Explain what the options of a stream amount to.
 
 Which value each option has, and whether it was given; then, in sentences, what follows from them
 together.

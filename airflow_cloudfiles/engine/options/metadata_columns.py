@@ -1,4 +1,4 @@
-"""Which columns say what file a row came from?
+"""Declare the columns that say what file a row came from.
 
 `cloudFiles.metadataColumns` is written as the list of a SELECT over Spark's `_metadata`:
 `_metadata`, `_metadata.file_path`, `file_path AS source_file`, `_metadata.*`.

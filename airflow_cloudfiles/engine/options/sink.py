@@ -1,4 +1,4 @@
-"""Which options do the sinks have?"""
+"""Declare the options of the sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which options does a stream from a Delta table have?
+"""Declare the options of a stream from a Delta table.
 
 Delta's own names. What looks like one of them and is none is left to Spark, which passes on
 options of all kinds.

@@ -1,4 +1,4 @@
-"""How do the files of a table get what was promoted, each row once?
+"""Give the files of a table what was promoted, each row once.
 
 1. A file whose rescued data has none of the fields is done: files never change.
 2. One that has is read again, changed batch by batch, and written to new files.

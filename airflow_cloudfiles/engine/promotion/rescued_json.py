@@ -1,4 +1,4 @@
-"""How is one field taken out of rescued data, and the rest left as it was?
+"""Take one field out of rescued data, and leave the rest as it was.
 
 Rescued data is one JSON object that is the record without everything that found its column; nested
 fields keep their path, `_file_path` comes last. Values are cut out, not parsed and written again:

@@ -1,4 +1,4 @@
-"""How is what is compressed decompressed?
+"""Decompress what is compressed.
 
 By its first bytes, whatever its name says; a text never begins like that. Hadoop's own layouts of
 LZ4 and Snappy, which Spark writes, and deflate have no such mark: there the name decides. A name

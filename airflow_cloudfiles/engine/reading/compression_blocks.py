@@ -1,4 +1,4 @@
-"""How are LZ4 and Snappy framed in files?
+"""Read how LZ4 and Snappy are framed in files.
 
 Both compress blocks in memory; how blocks make up a file is defined elsewhere:
 

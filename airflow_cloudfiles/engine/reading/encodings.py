@@ -1,4 +1,4 @@
-"""In which encoding is a text?
+"""Decode a text, whatever its encoding.
 
 What comes out is UTF-8 without a byte order mark. A file that is declared as UTF-8, which is the
 default, is UTF-16 or UTF-32 if it begins with the mark of one of these, or with two characters of

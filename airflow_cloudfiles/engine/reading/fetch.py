@@ -1,4 +1,4 @@
-"""How do the files of a split get here?
+"""Fetch the files of a split.
 
 Opens each file for the format that reads it. A file that changed since it was discovered is read in
 its present version if that can be done consistently, and refused otherwise; where every version of

@@ -1,4 +1,4 @@
-"""What does a format get of one file?
+"""Give a format what it needs of one file.
 
 `StoreFile` is the `OpenedFile` of `formats.base` over an object store: one version of one file,
 whose bytes are fetched when they are asked for. Blocks are cut at the ends of lines; what is

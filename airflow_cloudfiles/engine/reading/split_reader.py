@@ -1,4 +1,4 @@
-"""How does a split become rows?
+"""Read the rows of a split.
 
 Runs in a task: opens the files of a split, has their format parse them, adds the columns that are
 in their paths (`file_columns`), and hands out Arrow record batches with exactly the stream's

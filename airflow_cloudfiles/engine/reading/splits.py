@@ -1,4 +1,4 @@
-"""Which task reads what?
+"""Divide files among tasks.
 
 A micro-batch is cut into splits, one task each: small files are packed together by size, large
 files that can be cut are cut into byte ranges. A split carries all that a task needs to read it,

@@ -1,4 +1,4 @@
-"""With which types is a change of the schema accepted?
+"""Check the types with which a change of the schema is accepted.
 
 Apart from `decisions`, which needs no types of Spark.
 """

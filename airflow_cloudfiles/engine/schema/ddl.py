@@ -1,4 +1,4 @@
-"""What does a piece of Spark DDL mean?
+"""Turn a piece of Spark DDL into types.
 
 Makes Spark's types of what `ddl_grammar` reads, without a JVM.
 """

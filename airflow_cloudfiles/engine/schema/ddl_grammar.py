@@ -1,4 +1,4 @@
-"""What does a piece of Spark DDL say, before it is turned into types?
+"""Parse a piece of Spark DDL, before it is turned into types.
 
 Reads column lists as `cloudFiles.schemaHints` has them (`tags map<string,string>, user.id INT`)
 without a JVM, and without importing Spark: Airflow parses a DAG every few seconds. The grammar is

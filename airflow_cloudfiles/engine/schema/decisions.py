@@ -1,4 +1,4 @@
-"""What becomes of a change of the schema that waits for somebody to decide?
+"""Decide about a change of the schema that waits.
 
 Each decision is the next version of the schema log, written with put-if-absent: of two people who
 decide at once, one learns that the other was first. What is in the table stays as it is.

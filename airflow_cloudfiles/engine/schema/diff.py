@@ -1,4 +1,4 @@
-"""How do two schemas differ, and what are their columns called?
+"""Compare two schemas, and name their columns.
 
 Works on Spark's schema JSON as it stands in the schema log, so that a reader of the log needs no
 Spark.

@@ -1,4 +1,4 @@
-"""How did this stream's schema come about, and how is it put right?
+"""Show how a stream's schema came about, and put it right.
 
 `SchemaHistory` shows the schema log of a stream to people, and writes to it for them: rolling
 back, pinning and unpinning each append a version. Nothing is rewritten, and what is in the table

@@ -1,4 +1,4 @@
-"""Which schemas has this stream had?
+"""Keep the schemas that a stream has had.
 
 Version `n` is the entry `_schemas/<n>` of a numbered log below the schema location: the highest
 is the one to read with (B67). Nothing is ever rewritten, so a version says for ever what the

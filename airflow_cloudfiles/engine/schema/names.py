@@ -1,4 +1,4 @@
-"""Which other names has the source of a schema log had?
+"""Keep the other names that the source of a schema log had.
 
 A schema log holds the versions of one source. Where a source was relocated, `_schemas/sources.json`
 has its names: versions that were written under one of them are those of the others, too.

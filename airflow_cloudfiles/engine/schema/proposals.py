@@ -1,4 +1,4 @@
-"""Which change of the schema waits for somebody to decide?
+"""Keep the change of the schema that waits for a decision.
 
 With `cloudFiles.requireApproval` a change is at first no version of the schema log, but a proposal:
 `_schemas/proposed/<n>`, written once, where `n` is the version that it would change. So one change

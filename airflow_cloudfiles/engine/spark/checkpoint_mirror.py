@@ -1,4 +1,4 @@
-"""How does Spark keep its checkpoint in an object store it cannot reach?
+"""Have Spark keep its checkpoint in an object store it cannot reach.
 
 Plain PySpark has no connector for object stores. Where the JVM has none either, Spark writes its
 own part of the checkpoint (`offsets`, `commits`, `metadata`, `state`, `sources`) into a local

@@ -1,4 +1,4 @@
-"""How does a Spark Connect session learn `format("cloudFiles")`?
+"""Teach a Spark Connect session `format("cloudFiles")`.
 
 A session of Spark Connect is a client: what a query reads and writes is a message that it sends to
 the server. `register` puts the same few things around it as around a session with a JVM

@@ -1,4 +1,4 @@
-"""How does the source learn where its state is?
+"""Tell the source where its state is.
 
 Spark tells a Python source its options, but not the `checkpointLocation` of the query that runs
 it, nor where its rows go. So `load()` gives the source the name of a file to look at, and `start()`

@@ -1,4 +1,4 @@
-"""How does a Spark session learn `format("cloudFiles")`?
+"""Teach a Spark session `format("cloudFiles")`.
 
 `register(spark)` adds the data source and the Delta sink, and five small things around PySpark's
 own reader and writer that Spark's Python data sources cannot do by themselves:

@@ -1,4 +1,4 @@
-"""How does Spark read the state of a stream as a table of files?
+"""Have Spark read the state of a stream as a table of files.
 
 `spark.read.format("cloudFilesState").load(checkpoint)`: entries of the file log are shared out over
 tasks, and every task looks at the state as it was when the query was planned.

@@ -1,4 +1,4 @@
-"""When do old entries of the logs become packs, and when do they go?
+"""Pack old entries of the logs, and remove them when their time has come.
 
 A pass over a folder does what is due, in this order. Each step can be killed and repeated, and
 after each one every number is an object or in a pack that is whole.

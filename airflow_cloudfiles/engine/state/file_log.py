@@ -1,4 +1,4 @@
-"""Which files were discovered, in which order?
+"""Keep the files that were discovered, in their order.
 
 The file log is the truth about discovery: a file is ingested if it is in an entry, once, however
 often it is listed. Everything else (the ledger, Spark's offsets) refers to it.

@@ -1,4 +1,4 @@
-"""Whose state is this?
+"""Say whose state this is.
 
 `_source/metadata.json` is written by the first discovery. It ties a checkpoint location to one
 source and one format, and gives the stream the id under which its ledger is cached and its batches

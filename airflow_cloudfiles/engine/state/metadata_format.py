@@ -1,4 +1,4 @@
-"""What are the bytes of `_source/metadata.json`?
+"""Encode and decode `_source/metadata.json`.
 
 No input or output: `metadata` reads and writes them.
 """

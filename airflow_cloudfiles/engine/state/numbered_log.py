@@ -1,4 +1,4 @@
-"""How is something written down so that it happened exactly once?
+"""Write something down so that it happened exactly once.
 
 A numbered log: immutable entries `<prefix>/<n>`, each created with put-if-absent. Whoever creates
 number `n` wins; the others read it and try `n + 1`. The answer to a put can be lost, and a client's

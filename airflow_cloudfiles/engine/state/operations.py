@@ -1,4 +1,4 @@
-"""What was asked for single files, and from where on does it hold?
+"""Keep what was asked for single files, and from where on it holds.
 
 An operation on files is an entry of the file log, so it has its place among the discoveries:
 whoever reads the log up to there knows it, and nothing before it changes. What it excludes are

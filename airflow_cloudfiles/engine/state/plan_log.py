@@ -1,4 +1,4 @@
-"""Which files are micro-batch `b`?
+"""Keep which files a micro-batch has.
 
 The plan log answers for ever. The range of a batch is written here, with put-if-absent, before
 Spark writes it into its own checkpoint; so a batch that is planned again (after a crash, with an

@@ -1,4 +1,4 @@
-"""Which files did the stream refuse for their new fields?
+"""Keep which files a stream refused for their new fields.
 
 In `failOnNewColumns` the stream goes on when the file that it named is removed (B52). That file is
 part of a planned micro-batch, and a planned file that is gone is an error otherwise; so the task

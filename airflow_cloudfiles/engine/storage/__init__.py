@@ -1,4 +1,4 @@
-"""Where do bytes live?
+"""Store bytes: open the store of a location.
 
 `open_store(uri)` gives an `ObjectStore`: list, head, get, get ranges, put, put-if-absent. Every
 durable thing this package writes rests on one promise of it: of any number of callers that create

@@ -1,4 +1,4 @@
-"""With which identity, and at which address, is a cloud reached?
+"""Describe the identity with which a cloud is reached, and its address.
 
 The values of an Airflow connection; nothing here opens anything. Without an access the
 clients find credentials in the environment's own chain (instance profile, workload identity,

@@ -1,4 +1,4 @@
-"""Which bytes does a file have?
+"""Compute what identifies the bytes of a file.
 
 Two files have the same content when the SHA-256 of their bytes is the same. Of the checksums that
 stores have, only a SHA-256 that the store itself has computed over the whole object is taken in its

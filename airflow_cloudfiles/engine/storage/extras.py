@@ -1,4 +1,4 @@
-"""What happens where an extra of this package is not installed?
+"""Import what an extra of this package brings, or say how it is installed.
 
 The clients of the clouds are extras: a module that needs one is imported only when a location or
 an option asks for it.

@@ -1,4 +1,4 @@
-"""How does opening a state cost few round trips?
+"""Open a state in few round trips.
 
 What a run reads of its state when it opens it is known before: some objects, some folders, and the
 newest object of each. So all of that is requested at once, and the code that opens the state, piece

@@ -1,4 +1,4 @@
-"""How is a flat name space listed?
+"""List a flat name space.
 
 Object stores have keys, pages and no folders. What is the same in all of them is here; a store
 brings one function that fetches one page, `fetch(start_after, mark)`. Its contract:

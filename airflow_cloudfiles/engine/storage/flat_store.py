@@ -1,4 +1,4 @@
-"""What do all stores with a flat name space have in common?
+"""Give all stores with a flat name space what they have in common.
 
 `FlatStore` is an `ObjectStore` over keys and pages: it builds keys, lists, and translates between
 keys and URIs. `CloudStore` adds what comes with a service behind a network: it counts requests,

@@ -1,4 +1,4 @@
-"""How does a local disk serve as an object store?
+"""Use a local disk as an object store.
 
 A key is a path below the root; folders exist only as parts of keys. What is written is on the disk
 (fsync of the file and of the folder that names it) when the call returns.

@@ -1,4 +1,4 @@
-"""What does a store do when it has no disk?
+"""Store objects in memory.
 
 The reference implementation of `ObjectStore`, for tests. It behaves like an object store: flat
 keys, no folders, pages, etags, and an object may have the name of another one's parent.

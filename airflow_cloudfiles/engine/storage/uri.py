@@ -1,4 +1,4 @@
-"""How is a location written?
+"""Write a location in one way.
 
 One canonical spelling per location, because the spelling decides whether a state belongs to a
 source. Like Hadoop's paths, a URI is plain text: `%20` in it is a per cent sign and two digits, not

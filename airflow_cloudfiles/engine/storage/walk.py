@@ -1,4 +1,4 @@
-"""In which order, and how cheaply, can a tree of folders be listed?
+"""List a tree of folders in order, and cheaply.
 
 In byte order of the full keys, as object stores list. A folder `a` sorts as `a/`, that is between
 the files `a-b` and `a0`. So each folder's names are sorted once, folders with their slash, and

@@ -1,4 +1,4 @@
-"""How are the files read once, without a stream?
+"""Read the files once, without a stream.
 
 As `read_files` does it: what a listing finds is read by the stream's own reader, with the schema
 that a stream with these options would begin with. There is no state: nothing is remembered, nothing

@@ -1,4 +1,4 @@
-"""What is this stream: which schema, which state?
+"""Define a stream: its schema and its state.
 
 A definition that is older than the schema log is refused, not silently read.
 """

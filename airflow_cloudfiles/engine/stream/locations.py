@@ -1,4 +1,4 @@
-"""Where does a query keep its state?"""
+"""Say where a query keeps its state."""
 
 from __future__ import annotations
 

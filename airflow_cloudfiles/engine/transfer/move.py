@@ -1,4 +1,4 @@
-"""How does a state get to another location, so that never two of them work?
+"""Move a state to another location, so that never two of them work.
 
 1. Claim the new location: its metadata say that a state is incoming.
 2. Copy, while the old state can still be used: what fails here has changed nothing.

@@ -1,4 +1,4 @@
-"""Whom does a run notify of what it has met?
+"""Notify people of what a run has met.
 
 Callbacks of a task: callables and Airflow's notifiers, called with the context of the task as those
 of Airflow (`on_failure_callback`) are. They inform people, so none decides how a task ends.

@@ -1,4 +1,4 @@
-"""Which datasets does a task read and write, as OpenLineage names them, and how much of them?
+"""Name the datasets that a task reads and writes as OpenLineage does, and count them.
 
 Plain values, made of the arguments of a task and the report of its run: nothing is read for them.
 `openlineage` makes of them what Airflow's OpenLineage provider takes.

@@ -1,4 +1,4 @@
-"""Where does a task instance lead to?
+"""Link a task instance to its stream.
 
 Airflow asks for links on the worker when a task ends, and keeps them as XCom; its API server only
 shows them. A link has no credentials: it names what is to be shown, and whoever follows it needs

@@ -1,4 +1,4 @@
-"""How does Airflow's OpenLineage provider take what a task reads and writes?
+"""Give Airflow's OpenLineage provider what a task reads and writes.
 
 The provider is an extra, and calls the operators' methods itself. So its classes, and those of its
 client, are imported when it does, and never when a DAG is parsed.

@@ -1,4 +1,4 @@
-"""What has a run met that people want to know: new columns, rescued data, files that were gone?"""
+"""Find what a run has met that people want to know: new columns, rescued data, lost files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens when nothing has arrived in a stream for longer than it should?
+"""Notify people when nothing has arrived in a stream for longer than it should.
 
 The sensor and the ingestion look at the state when they have looked for files, and call callbacks:
 once for each silence. Who was notified is noted in the state of the stream, because Airflow's store

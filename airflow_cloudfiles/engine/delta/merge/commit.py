@@ -1,4 +1,4 @@
-"""How does a micro-batch change the rows of a Delta table?
+"""Change the rows of a Delta table by a micro-batch.
 
 1. The rows are in files already that no version of the table has (`source_rows`).
 2. If the table lacks a batch that it had, this one is refused. If it has seen this batch, the files

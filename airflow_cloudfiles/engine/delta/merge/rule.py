@@ -1,4 +1,4 @@
-"""How is a batch merged into a table?
+"""Describe how a batch is merged into a table.
 
 By keys: a row of the batch updates, or deletes, the row of the table that has the same keys; a row
 with new keys is inserted.

@@ -1,4 +1,4 @@
-"""Which rows of a batch are merged?
+"""Choose the rows of a batch that are merged.
 
 The tasks have written the rows to files that no version of the table has (`staged.STAGED`).
 Their keys are read first, and of several rows with the same keys one is chosen. Then the rows are

@@ -1,4 +1,4 @@
-"""Which rows of a data file are deleted?
+"""Read which rows of a data file are deleted.
 
 A deletion vector is a 64-bit roaring bitmap in the portable format: a count, then for each upper
 half of a row number the lower halves as a 32-bit bitmap. It is in the log itself or in a file that

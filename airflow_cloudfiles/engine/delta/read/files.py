@@ -1,4 +1,4 @@
-"""Which rows does a data file of a table have?
+"""Read the rows of a data file of a table.
 
 Those of the Parquet file that its deletion vector does not list, with the columns of the table
 (`columns`) and the values of the partition columns, which are in the log.

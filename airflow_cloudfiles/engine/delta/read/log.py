@@ -1,4 +1,4 @@
-"""Which files make up a version of a Delta table's log?
+"""Find the files that make up a version of a Delta table's log.
 
 A version is the newest checkpoint at or before it and the commits after that, which must all be
 there. Compacted logs stand for the commits that they repeat, where these are gone: a writer that

@@ -1,4 +1,4 @@
-"""What is a version of a Delta table made of?
+"""Read what a version of a Delta table is made of.
 
 The actions of the log (`log`) are applied in their order: the last word on a data file, on the
 columns and on the protocol counts. Deleted rows are part of a file's identity: a file whose

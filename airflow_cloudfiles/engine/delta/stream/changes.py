@@ -1,4 +1,4 @@
-"""What has changed between two schemas of a table?
+"""Find what has changed between two schemas of a table.
 
 Columns are the same when they have the same physical name, which column mapping keeps for ever;
 without it, when they have the same name. A new column is an additive change: whoever reads on with

@@ -1,4 +1,4 @@
-"""What does a stream do when the table that it reads changes?
+"""Follow the changes of the table that a stream reads.
 
 Without tracking: a new column fails the stream, and the next start reads with it; a renamed,
 dropped or retyped column is refused. Changes before the version that the stream was defined with

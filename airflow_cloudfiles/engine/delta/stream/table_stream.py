@@ -1,4 +1,4 @@
-"""Which files does the next micro-batch of a stream from a Delta table have?
+"""Plan the files of the next micro-batch of a stream from a Delta table.
 
 The stream begins with the rows of the table (the *initial snapshot*), sorted by modification time
 and path and pinned to one version, and goes on with what each later version adds. Or it begins at a

@@ -1,4 +1,4 @@
-"""Which schemas has a stream met, and with which one does it go on?
+"""Track the schemas that a stream has met, and choose the one it goes on with.
 
 The schema tracking log, in Delta's own form: `<location>/_schema_log_<table id>/<n>`, a line `v1`
 and one of JSON. Entry `n` is the schema that the stream reads with from a version of the table on.

@@ -1,4 +1,4 @@
-"""How is a table created for the rows of a stream?
+"""Create a table for the rows of a stream.
 
 A plain table is created with its first batch. One with partition columns or properties is created
 before any task writes: its files depend on what it is. Version 0 of a table with column mapping or

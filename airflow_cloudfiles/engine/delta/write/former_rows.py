@@ -1,4 +1,4 @@
-"""How are the rows that a file had replaced by those that it has now?
+"""Replace the rows that a file had by those that it has now.
 
 In the commit that adds the new rows, where the table has a column with the URI of the file that a
 row came from (`cloudFiles.metadataColumns`):

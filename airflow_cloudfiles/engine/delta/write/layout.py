@@ -1,4 +1,4 @@
-"""How do rows become the columns of a table's data files?
+"""Lay out rows as the columns of a table's data files.
 
 By the table's own columns: under physical names and with field ids where it has column mapping, in
 the table's types, without the partition columns. Driver and tasks compute the layout from the same

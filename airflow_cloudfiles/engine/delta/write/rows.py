@@ -1,4 +1,4 @@
-"""How do the rows of a task become data files of a table?
+"""Write the rows of a task to data files of a table.
 
 Their columns become the table's (`conform`). Without partition columns they go to one file after
 another. With them, rows are kept in memory by partition, up to `BUFFER_BYTES` in all; then the

@@ -1,4 +1,4 @@
-"""What do the rows of an ORC or a Parquet file say?
+"""Read the rows of an ORC or a Parquet file of a report.
 
 The only module of discovery that needs pyarrow. It is imported when a report is of such a format:
 sensors and the command line do without it for CSV.

@@ -1,4 +1,4 @@
-"""What does an inventory report give, and what completes it?
+"""Read an inventory report, and find what completes it.
 
 A report is of the past, and eventually consistent: of what came in the day before it was begun, or
 later, it may lack anything. So it never counts as a full listing by itself:

@@ -1,4 +1,4 @@
-"""Which files are in the folder now, and which of them has nobody seen?
+"""List the files of a folder, and find those that nobody has seen.
 
 A full listing reads every key below the source once; large ones with several threads
 (`ranges.py`). An incremental listing reads where the source grows (`run.py`), which is far

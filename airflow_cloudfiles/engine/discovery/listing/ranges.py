@@ -1,4 +1,4 @@
-"""How do several threads list one key space, for little more than one thread needs?
+"""List one key space in several threads, for little more than one thread needs.
 
 Each reader lists a range of keys, merges it with what is recorded (a sorted scan of its own), and
 has what is new recorded. A worker without a range takes the upper part of the one that is read

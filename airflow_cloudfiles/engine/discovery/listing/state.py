@@ -1,4 +1,4 @@
-"""What does a listing remember of those before it?
+"""Remember what a listing has to know of those before it.
 
 One small JSON file in the state, `_source/listing.json`. It is a hint, written without conditions:
 lost, stale or written by two processes at once, it may cost a full listing that was not needed, and

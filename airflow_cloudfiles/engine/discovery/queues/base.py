@@ -1,4 +1,4 @@
-"""What must a queue of notifications be able to do?
+"""Declare what a queue of notifications must be able to do.
 
 One protocol for SQS, Azure Queue Storage and Pub/Sub. All three lend a message: whoever receives it
 holds a receipt, and nobody else sees the message for some seconds. Then it is deleted, or it is

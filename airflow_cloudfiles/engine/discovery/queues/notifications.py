@@ -1,4 +1,4 @@
-"""Which files do the notifications in a queue announce?
+"""Find the files that the notifications in a queue announce.
 
 The queue is drained at the start of a run:
 

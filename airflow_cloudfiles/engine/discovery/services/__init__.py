@@ -1,4 +1,4 @@
-"""What does a source need before notifications of its files arrive in a queue?
+"""Set up what a source needs before notifications of its files arrive in a queue.
 
 `set_up_notifications` makes it, `list_notifications` shows it, `tear_down_notifications` removes
 it: a queue, the settings of the bucket, and whatever the cloud needs between the two.

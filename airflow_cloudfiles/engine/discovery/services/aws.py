@@ -1,4 +1,4 @@
-"""What announces the files of an S3 bucket?
+"""Set up what announces the files of an S3 bucket.
 
 The bucket sends events of created objects to an SQS queue: by itself (`via="sqs"`), through an SNS
 topic (`"sns"`), or through EventBridge (`"eventbridge"`). A bucket names one destination for an

@@ -1,4 +1,4 @@
-"""How is a bucket made to announce files, when the settings of others are in the same document?
+"""Make a bucket announce files, beside the settings of others in the same document.
 
 A bucket has one notification configuration. `PutBucketNotificationConfiguration` replaces it whole
 and takes no condition, so a change is: read, change our own entry, write, read again. If our entry

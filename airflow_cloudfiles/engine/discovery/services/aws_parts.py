@@ -1,4 +1,4 @@
-"""What stands between a bucket and its queue on AWS?
+"""Make what stands between a bucket and its queue on AWS.
 
 The queue with its dead-letter queue, and what else the way of the events needs: a topic with a
 subscription, or a rule with a target. Each is tagged, and looked at before it is touched: one that

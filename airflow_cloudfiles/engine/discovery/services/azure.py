@@ -1,4 +1,4 @@
-"""What announces the files of an Azure storage account?
+"""Set up what announces the files of an Azure storage account.
 
 An Event Grid subscription of the account puts events into a storage queue of the same account. The
 queue is made with the identity that reads storage; the subscription is made through Azure Resource

@@ -1,4 +1,4 @@
-"""How are notifications set up without breaking what others set up?
+"""Set up notifications without breaking what others set up.
 
 What a source needs is a short row of *parts* in each cloud: a queue comes first, what makes the
 bucket send events comes last. Setting up goes through them three times:

@@ -1,4 +1,4 @@
-"""What announces the files of a Cloud Storage bucket?
+"""Set up what announces the files of a Cloud Storage bucket.
 
 The bucket publishes to a Pub/Sub topic, which fills a subscription. Notifications of a bucket add
 up (others keep theirs), so nothing has to be merged. The storage service publishes as an identity

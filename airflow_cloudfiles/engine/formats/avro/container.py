@@ -1,4 +1,4 @@
-"""Where are the records in an Avro file?
+"""Find the records in an Avro file.
 
 A file has a header, with the schema and the compression, and blocks: how many records, how many
 bytes, the compressed records, and a mark of 16 bytes that is the same throughout the file

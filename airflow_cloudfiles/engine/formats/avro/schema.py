@@ -1,4 +1,4 @@
-"""What is in an Avro file, by the schema that its writer put into it?
+"""Read an Avro file by the schema that its writer put into it.
 
 Its schema becomes a tree of `AvroNode`s. Each knows the Arrow type of its values, which is the one
 that Spark reads them as (`SchemaConverters`, Spark 4.3), and a *wire* schema: another Avro schema

@@ -1,4 +1,4 @@
-"""Which values of an Arrow array fit a column of another type, and as what?
+"""Cast the values of an Arrow array that fit a column of another type.
 
 One rule for each pair of types that have values in common; a pair without a rule has none. A rule
 takes a whole array. It gives the values that are the same in the other type, exactly, and says

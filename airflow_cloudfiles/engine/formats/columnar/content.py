@@ -1,4 +1,4 @@
-"""How do the libraries of the columnar formats get at the bytes of a file?
+"""Give the libraries of the columnar formats the bytes of a file.
 
 Two things they do not do themselves: telling why reading failed, and asking a store for much at
 once.

@@ -1,4 +1,4 @@
-"""What do the columns of a file become in the columns of the stream?
+"""Fit the columns of a file into the columns of the stream.
 
 A file's types and the stream's are compared once (`compile_file`); the plan that comes of it is
 carried out for whole arrays. `fit` gives the array of the column and says which values leave

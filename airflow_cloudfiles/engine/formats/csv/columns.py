@@ -1,4 +1,4 @@
-"""How do the values of plain records become columns of strings?
+"""Make columns of strings of the values of plain records.
 
 Arrow's CSV parser takes them apart; what it does not know about nulls and blanks is done here.
 

@@ -1,4 +1,4 @@
-"""Which columns do these CSV files have, and of which types?
+"""Infer the columns of CSV files, and their types.
 
 The names are those of the headers of all files, in the order of their first appearance (B9); a file
 without a header has `_c0`, `_c1` and so on (B8). All are strings, for which only the headers are

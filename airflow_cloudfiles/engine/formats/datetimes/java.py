@@ -1,4 +1,4 @@
-"""What does a date or time pattern of Java say, and which moment does a text name by it?
+"""Read a date or time pattern of Java, and texts by it.
 
 Patterns are those of Java's `DateTimeFormatter` as Spark uses it to parse: the letters Spark takes
 (`DateTimeFormatterHelper`), strings compared without case, fields checked strictly, and Spark's

@@ -1,4 +1,4 @@
-"""How are strings of a common shape read all at once?
+"""Read strings of a common shape all at once.
 
 A pattern is laid out: each section there or not, each field as wide as it can be, so that every
 character has its place. Texts of one length are a table of characters; those that match exactly

@@ -1,4 +1,4 @@
-"""Which date or time does a text name, by the patterns of the options?
+"""Read dates and times by the patterns of the options.
 
 `dateFormat`, `timestampFormat` and `timestampNTZFormat` with `timeZone` and `locale`, for every
 format whose values are strings. Without a pattern, what Spark's CAST takes (`default_format`).

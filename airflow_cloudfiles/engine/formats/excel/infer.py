@@ -1,4 +1,4 @@
-"""Which columns do these workbooks have, and of which types?
+"""Infer the columns of workbooks, and their types.
 
 The names are those of the headers of all wanted sheets, in the order of their first appearance; a
 sheet without a header has `_c1`, `_c2` and so on. All are strings, for which only headers are read,

@@ -1,4 +1,4 @@
-"""What is in a workbook of Office Open XML (`.xlsx`, `.xlsm`)?
+"""Read a workbook of Office Open XML (`.xlsx`, `.xlsm`).
 
 Sheets are parsed as they come, a block of rows at a time: what a sheet says of its size is not
 believed, and costs nothing. The texts that cells share are held (ECMA-376, 18.4).

@@ -1,4 +1,4 @@
-"""How do the strings of a column become an Arrow array?
+"""Make Arrow arrays of the strings of columns.
 
 One column object per node of the schema. It is fed the decoded values chunk by chunk (`collect`,
 while they are still in the processor's cache) and keeps nothing but the bytes of their strings, one

@@ -1,4 +1,4 @@
-"""Does one JSON value fit one column type, and as what?
+"""Convert one JSON value to a column type, if it fits.
 
 The reference for every leaf: the conversions of Spark's JSON reader (`JacksonParser.makeConverter`,
 Spark 4.3), one value at a time. The columnar conversions of `json.casts` must agree with

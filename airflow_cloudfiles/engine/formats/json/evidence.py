@@ -1,4 +1,4 @@
-"""What is known of JSON records, place by place?
+"""Gather what is known of JSON records, place by place.
 
 An object, an array, a map or a leaf: what values have shown so far, which is more than the type it
 comes to (whether a null was met beside an empty object, say).

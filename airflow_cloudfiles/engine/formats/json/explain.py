@@ -1,4 +1,4 @@
-"""Which field of this record does not fit, and what becomes of it?
+"""Explain which field of a record does not fit, and what becomes of it.
 
 The slow path, one record at a time. It takes a record apart into what the schema can hold, in the
 form the fast path would have decoded (`shape`), and what it cannot, as one JSON object: the

@@ -1,4 +1,4 @@
-"""Which fields do these JSON records have, and of which types?
+"""Infer the fields of JSON records, and their types.
 
 What is known so far is compiled into a check that whole blocks of records either pass (then they
 have nothing to add and are done with at the speed of parsing) or fail (then the records that fail

@@ -1,4 +1,4 @@
-"""Which typed structure does a record of this schema decode into?
+"""Compile a schema into the structure that records decode into.
 
 A schema compiled for `msgspec`: a struct class per `StructType`, whose leaves are `Raw` (the exact
 text of a value, not yet looked at), lists and dictionaries for arrays and maps. Decoding into it

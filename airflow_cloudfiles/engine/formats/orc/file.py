@@ -1,4 +1,4 @@
-"""What is in this ORC file?
+"""Read an ORC file.
 
 Opens a file, tells its types as Spark's reader sees them, and gives its stripes one by one. A
 stripe is read whole, as ORC's library does; writers keep stripes at some 64 MB. The library reads

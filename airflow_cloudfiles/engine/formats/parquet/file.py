@@ -1,4 +1,4 @@
-"""What is in this Parquet file?
+"""Read a Parquet file.
 
 Opens a file, tells its types as Spark's reader sees them, and gives its row groups in batches of
 bounded memory. What the file's metadata says beyond Parquet's own types (the Arrow schema that

@@ -1,4 +1,4 @@
-"""Which groups of a Parquet file's schema are VARIANTs, and which maps have optional keys?
+"""Find VARIANTs and maps with optional keys in a Parquet file's schema.
 
 The library reads the annotation of a group and passes it on to nobody. It does write a footer it
 has read, so the schema is taken from there: a list of elements in Thrift's compact protocol

@@ -1,4 +1,4 @@
-"""How many rows of a row group may be read at once?
+"""Say how many rows of a row group may be read at once.
 
 So many that they take some `MOST_BATCH_BYTES`, whatever the file says of itself. Where the headers
 of the pages cannot tell how long the strings are (a dictionary has short and long ones), the

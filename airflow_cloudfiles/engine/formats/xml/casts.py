@@ -1,4 +1,4 @@
-"""What value of a column type does a text of an XML file stand for?
+"""Cast a text of an XML file to a column type.
 
 One value at a time (`converter`) and whole columns (`Casts.cast`), which agree. The conversions are
 those of Spark's XML reader (`StaxXmlParser.convertTo`, Spark 4.3), but a text that Spark would

@@ -1,4 +1,4 @@
-"""How do many rows become columns at once?
+"""Make columns of many rows at once.
 
 The fast path. Rows whose markup is plain (`pieces`) are taken apart all at once into elements
 (`elements`); these find their places in the schema by name, level by level, and the texts of a

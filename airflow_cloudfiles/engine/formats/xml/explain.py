@@ -1,4 +1,4 @@
-"""Which part of this row does not fit, and what becomes of it?
+"""Explain which part of a row does not fit, and what becomes of it.
 
 The slow path, one row at a time. It takes a row apart into what the schema can hold and what it
 cannot, as one JSON object: the rescued data. That object looks like the row with everything taken

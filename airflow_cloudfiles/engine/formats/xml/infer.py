@@ -1,4 +1,4 @@
-"""Which fields do the rows of these XML files have, and of which types?
+"""Infer the fields of the rows of XML files, and their types.
 
 Types follow Spark's XML inference (`XmlInferSchema`, Spark 4.3): an element that comes twice in its
 parent is an array; one with attributes or elements is a struct, whose text is the field `valueTag`;

@@ -1,4 +1,4 @@
-"""Which rows have the same markup, piece by piece, and where are their values?
+"""Group rows that have the same markup, and find where their values are.
 
 Programs write most files: row after row has the same tags in the same order. Such a row is
 understood once, as rows of any markup are (`pieces`, `elements`, `found`), and is a layout from

@@ -1,4 +1,4 @@
-"""Where is the markup in the source of many rows, and what does each piece of it say?
+"""Find the markup in the source of many rows, and what each piece of it says.
 
 The source of rows is cut into markup and values in turn:
 

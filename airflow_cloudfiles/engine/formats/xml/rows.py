@@ -1,4 +1,4 @@
-"""Where does each row of an XML file begin and end?
+"""Find where each row of an XML file begins and ends.
 
 Rows are cut out by their tags before anybody parses them, so that an error in one row costs that
 row and none behind it. Comments, CDATA sections, processing instructions and the document type

@@ -1,4 +1,4 @@
-"""What does an XML file say, in UTF-8?
+"""Read the text of an XML file, in UTF-8.
 
 The encoding is, in this order: what a byte order mark tells, what the user named, what the XML
 declaration names, UTF-8. Line ends become a line feed each, as XML has it.

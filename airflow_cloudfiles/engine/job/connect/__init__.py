@@ -1,1 +1,1 @@
-"""How does a run use the Spark of a Spark Connect server?"""
+"""Use the Spark of a Spark Connect server for a run."""

@@ -1,4 +1,4 @@
-"""How does a run use the Spark of a Spark Connect server?
+"""Describe the Spark Connect server whose Spark a run uses.
 
 The driver of such a run is a Python process without a JVM: a client of the server, for which the
 package `pyspark-client` is enough. The address of the server may hold a token, so it reaches the

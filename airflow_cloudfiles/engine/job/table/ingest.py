@@ -1,4 +1,4 @@
-"""How does a run ingest what a Delta table has got?
+"""Ingest what a Delta table has got.
 
 From bronze to silver: the micro-batches of a stream from the table (`batches.table_source`), in the
 loop of every run. Nothing is discovered: the log of the table is the list of what is new. A run

@@ -1,4 +1,4 @@
-"""What does a process of `run` do?
+"""Carry out what `run` asks for, in a process of its own.
 
 `python -m airflow_cloudfiles.engine.job.table.process ACTION`, with the arguments as JSON on its
 standard input.

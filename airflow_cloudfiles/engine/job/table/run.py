@@ -1,4 +1,4 @@
-"""How is a table optimized or vacuumed by those who import neither `deltalake` nor PySpark?
+"""Optimize or vacuum a table for those who import neither `deltalake` nor PySpark.
 
 In a process of its own, as the other jobs are: the command line starts fast, and a task's worker
 can end it. It may be killed at any moment (`delta.optimize`, `delta.vacuum`). Operations on files

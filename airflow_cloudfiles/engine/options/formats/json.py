@@ -1,4 +1,4 @@
-"""Which options does JSON have?"""
+"""Declare the options of JSON."""
 
 from __future__ import annotations
 

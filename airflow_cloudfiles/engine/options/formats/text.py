@@ -1,4 +1,4 @@
-"""Which options does plain text have?"""
+"""Declare the options of plain text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which options does XML have?"""
+"""Declare the options of XML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are the batches of any streaming query merged into a Delta table?
+"""Merge the batches of any streaming query into a Delta table.
 
 `query.writeStream.foreachBatch(merge_into(path, keys=["id"]))`: each micro-batch is one merge,
 which the table remembers by the stream and the number of the batch. A batch that Spark repeats,

@@ -1,4 +1,4 @@
-"""Which save modes has `df.write.format("deltalake")`?
+"""Give `df.write.format("deltalake")` its save modes.
 
 Spark offers a Python data source `append` and `overwrite` only. `errorifexists`, which is the
 default, and `ignore` are decided here, before Spark sees them. So is `partitionBy`: Spark compares

@@ -1,4 +1,4 @@
-"""How does Spark read a Delta table as a stream, without jars?
+"""Have Spark read a Delta table as a stream, without jars.
 
 `spark.readStream.format("delta")` (or `deltalake`): `delta.stream` plans which files a micro-batch
 has, in the process beside the driver, and tasks read them. Spark keeps the offsets in its own

@@ -1,4 +1,4 @@
-"""What does a failure of Amazon's client mean?
+"""Say what a failure of Amazon's client means.
 
 Whatever a client of AWS raises becomes an `OSError` with a sentence: what could not be done, where,
 and what to do. The failure itself is its cause.

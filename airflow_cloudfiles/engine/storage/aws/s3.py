@@ -1,4 +1,4 @@
-"""How does a bucket of S3, or of a compatible server, serve as an object store?
+"""Use a bucket of S3, or of a compatible server, as an object store.
 
 A key is any text of up to 1024 bytes. Listings are in the byte order of keys, conditional writes
 are S3's own (`If-None-Match`, `If-Match`). The answer to a write may get lost: then the client's

@@ -1,4 +1,4 @@
-"""With which identity does a client of AWS sign its requests?
+"""Give a client of AWS the identity with which it signs its requests.
 
 The same sessions serve S3, SQS, SNS and EventBridge. Clients may be used by many threads, sessions
 may not; so clients are made under a lock, and one is kept for each service and access.

@@ -1,4 +1,4 @@
-"""How does a container of Azure Blob Storage, or of ADLS Gen2, serve as an object store?
+"""Use a container of Azure Blob Storage, or of ADLS Gen2, as an object store.
 
 Through the Blob endpoint: what it lists, reads and writes is the same with and without a
 hierarchical namespace, and conditional writes are the service's own. Two things differ there

@@ -1,4 +1,4 @@
-"""With which credential, and at which address, is an Azure storage account reached?
+"""Find the credential and the address of an Azure storage account.
 
 Shared by blobs and queues. One of these, the first that is there:
 

@@ -1,4 +1,4 @@
-"""What does an error of Azure's clients mean?
+"""Say what an error of Azure's clients means.
 
 One sentence with the object, and what to do: never the client's own text, which is a page long and
 may hold the request.

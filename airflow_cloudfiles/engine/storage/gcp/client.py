@@ -1,4 +1,4 @@
-"""With which credentials is Google Cloud reached?
+"""Find the credentials with which Google Cloud is reached.
 
 Shared by Cloud Storage and Pub/Sub. One of these, the first that is there: a service account's key
 as text, a file that holds one, no credentials at all, application default credentials (the

@@ -1,4 +1,4 @@
-"""How does a folder on an SFTP server serve as a source?
+"""Use a folder on an SFTP server as a source.
 
 A key is a path below the root, as on a local disk, and any bytes can be a name. A server gives size
 and modification time of a file, the time in whole seconds; the two stand in for an etag. They are
