@@ -18,8 +18,9 @@ _HEAD: Final = """\
 # Decisions
 
 Why things are as they are: one record for each choice that a reader could argue about. Records are
-not rewritten; a later one says which it changes. [By area](areas.md) they are with what holds today.
-`docs/generate_decisions.py` makes this table from the records; the outcomes are written here.
+not rewritten; a later one says which it changes. [By area](areas.md), they stand beside what holds
+today. `docs/generate_decisions.py` makes this table from the records; the outcomes are written
+here.
 
 | | decision | outcome |
 | --- | --- | --- |
