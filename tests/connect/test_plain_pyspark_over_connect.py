@@ -301,6 +301,7 @@ _CHANGES = {
     'frame.withColumnRenamed("b", "B2").alias("q").withColumn("A", f.col("c"))': True,
     'frame.select(f.col("a").cast("string").alias("z"), frame["c"], "`b`")': True,
     'frame.toDF("p", "q", "r", "s")': True,
+    'frame.withColumnsRenamed({"a": "x", "b": "a", "x": "y"})': True,
     'frame.select(f.col("a").cast("long"))': False,
     'frame.withColumn("a", f.upper("a"))': False,
     'frame.where("a > 0")': False,

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_cloudfiles.engine.errors import ReadError
-from airflow_cloudfiles.engine.spark.query.one_line import in_one_line
+from airflow_cloudfiles.engine.spark.query.messages import in_one_line
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.spark

@@ -238,9 +238,6 @@ def _extend(found: Sequence[list[Any]], group: FileGroup) -> int:
     return len(found[0])
 
 
-__all__ = ["cloud_files_state"]
-
-
 def cloud_files_state(  # noqa: PLR0913 - each narrows the table down
     checkpoint_location: str,
     *,

@@ -91,8 +91,6 @@ def _ranges(places: Sequence[int]) -> Iterator[str]:
         yield str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}"
 
 
-__all__ = ["SourceMetrics", "cloud_files_metrics"]
-
 MOST_ENTRIES = 64
 """A query that is at work counts the files of so many entries; each may cost a request, once."""
 

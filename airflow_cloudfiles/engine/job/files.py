@@ -53,8 +53,6 @@ from airflow_cloudfiles.engine.storage.uri import is_iceberg
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.state.operations import Action
 
-__all__ = ["operate_on_files"]
-
 _FIELD: Final = "file_path"
 _APPEND: Final = (
     "To have the files ingested beside their former rows, which are there twice then, use append "

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 OVERWRITTEN = "_source/overwritten"
+_OVERWRITTEN_VERSION = 1
 
 
 def note_overwritten(state: ObjectStore, found: FileEntry) -> None:
@@ -51,8 +52,8 @@ def note_overwritten(state: ObjectStore, found: FileEntry) -> None:
         found: The version that is there. Another version gets a note of its own, so that removing
             one never removes the other.
     """
-    key = f"{OVERWRITTEN}/{_digest(found.path)}-{version_hash(found).hex()}"
-    state.put(key, json.dumps({FIELD: NOTE_VERSION, "path": found.path}).encode("ascii"))
+    key = f"{OVERWRITTEN}/{path_hash(found.path)}-{version_hash(found).hex()}"
+    state.put(key, json.dumps({FIELD: _OVERWRITTEN_VERSION, "path": found.path}).encode("ascii"))
 
 
 def overwritten(state: ObjectStore) -> Iterator[tuple[str, str | None]]:
@@ -66,17 +67,17 @@ def overwritten(state: ObjectStore) -> Iterator[tuple[str, str | None]]:
     for note in state.list(OVERWRITTEN + "/"):
         try:
             name = state.child_uri(note.path)
-            path = read_note(state.get(note.path), name=name, understood=NOTE_VERSION)["path"]
+            path = read_note(state.get(note.path), name=name, understood=_OVERWRITTEN_VERSION)[
+                "path"
+            ]
         except ObjectNotFoundError:
             continue  # another discovery was faster
         except (ValueError, KeyError, TypeError):
             path = None
-        is_whole = isinstance(path, str) and note.path.startswith(f"{OVERWRITTEN}/{_digest(path)}-")
+        is_whole = isinstance(path, str) and note.path.startswith(
+            f"{OVERWRITTEN}/{path_hash(path)}-"
+        )
         yield note.path, path if is_whole else None
-
-
-def _digest(path: str) -> str:
-    return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def has_overwritten(state: ObjectStore) -> bool:

@@ -40,12 +40,7 @@ from airflow_cloudfiles.engine.ledger.changed import note_overwritten, note_read
 from airflow_cloudfiles.engine.messages import few
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.processes import is_alive
-from airflow_cloudfiles.engine.reading.bad_records import (
-    BadRecordWriter,
-    SameContent,
-    check_deleted,
-    check_root,
-)
+from airflow_cloudfiles.engine.reading.bad_records import BadRecordWriter
 from airflow_cloudfiles.engine.reading.fetch import (
     FetchCounts,
     FirstRange,
@@ -55,6 +50,7 @@ from airflow_cloudfiles.engine.reading.fetch import (
     first_range,
 )
 from airflow_cloudfiles.engine.reading.file_columns import ColumnSources, FileCounts
+from airflow_cloudfiles.engine.reading.missing_files import SameContent, check_deleted, check_root
 from airflow_cloudfiles.engine.reading.opened import BLOCK_BYTES, TEXT_BYTES
 from airflow_cloudfiles.engine.reading.splits import FileRange, Split
 from airflow_cloudfiles.engine.state import refused

@@ -33,10 +33,11 @@ from airflow_cloudfiles.engine.batches.client_version import CLIENT_VERSION, exp
 from airflow_cloudfiles.engine.batches.connect_tasks import parallelism_of
 from airflow_cloudfiles.engine.batches.error_marks import marking
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.names import NameMatcher
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
-from airflow_cloudfiles.engine.spark.query.one_line import as_query_exception
+from airflow_cloudfiles.engine.spark.query.messages import as_query_exception
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import completed, zone_warning
 
@@ -214,7 +215,8 @@ def _complete(original: Callable[..., Any], self: Any, session: Any) -> Any:
     if checkpoint and len(sources) == 1 and query.format.lower() in _OUR_SINKS:
         from airflow_cloudfiles.engine.spark.query import connect_plan  # noqa: PLC0415
 
-        connect_plan.write_directly(query, sources[0], checkpoint, session)
+        matcher = NameMatcher(_find(sources[0].options, _CASE_SENSITIVE) == "true")
+        connect_plan.write_directly(query, sources[0], checkpoint, session, matcher)
     return command
 
 

@@ -57,7 +57,7 @@ from airflow_cloudfiles.engine.spark.query.calls import (
     sink_of,
 )
 from airflow_cloudfiles.engine.spark.query.direct_write import DirectDataSource
-from airflow_cloudfiles.engine.spark.query.one_line import (
+from airflow_cloudfiles.engine.spark.query.messages import (
     as_query_exception,
     show_metrics,
     warn,

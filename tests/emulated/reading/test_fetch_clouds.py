@@ -19,8 +19,8 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.reading import encodings
 from airflow_cloudfiles.engine.reading import fetch as ahead
 from airflow_cloudfiles.engine.reading import opened as fetching
-from airflow_cloudfiles.engine.reading.bad_records import check_deleted, check_root
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetched_ahead
+from airflow_cloudfiles.engine.reading.missing_files import check_deleted, check_root
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.lines import fetch

@@ -14,8 +14,8 @@ from airflow_cloudfiles.engine.errors import (
     UnknownFieldException,
 )
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.reading.bad_records import SameContent
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts
+from airflow_cloudfiles.engine.reading.missing_files import SameContent
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.landed import Stream

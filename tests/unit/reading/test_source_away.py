@@ -10,7 +10,7 @@ import pytest
 
 from airflow_cloudfiles.engine.errors import FileMissingError, FileUnreachableError
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.reading.bad_records import check_deleted, check_root
+from airflow_cloudfiles.engine.reading.missing_files import check_deleted, check_root
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from tests.support.ingested import Ingested

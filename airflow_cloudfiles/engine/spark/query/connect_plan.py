@@ -38,7 +38,9 @@ class NeedsRowsError(Exception):
     """A query does more with its rows than a task can do while it moves them."""
 
 
-def write_directly(query: Any, source: Any, checkpoint: str, client: Any) -> None:
+def write_directly(
+    query: Any, source: Any, checkpoint: str, client: Any, matcher: NameMatcher
+) -> None:
     """Change the message that starts a query, if its tasks may write what they read.
 
     Args:
@@ -46,12 +48,12 @@ def write_directly(query: Any, source: Any, checkpoint: str, client: Any) -> Non
         source: The message of its only source, with all its options.
         checkpoint: Checkpoint location of the query.
         client: Of the session.
+        matcher: Compares names of columns.
     """
     options = {key.lower(): value for key, value in query.options.items()}
     target = query.path or options.get("path")
     if not target or query.output_mode.lower() not in {"", "append"}:
         return  # Spark says so, or the sink
-    matcher = NameMatcher(source.options.get("cloudFiles.internal.caseSensitive") == "true")
     try:
         schema = _schema(source, client)
         columns = _followed(query.input, list(enumerate(schema.fields)), matcher)
@@ -82,7 +84,8 @@ def _schema(source: Any, client: Any) -> StructType:
     try:
         found: StructType = client.schema(plan)
     except PySparkException as error:
-        raise NeedsRowsError(f"the server does not say its columns: {error}") from None
+        reason = str(error).partition("\n")[0]  # behind it are traces of Java
+        raise NeedsRowsError(f"the server does not say its columns: {reason}") from None
     return found
 
 
@@ -119,7 +122,7 @@ def _projected(message: Any, columns: Columns, matcher: NameMatcher) -> Columns:
 def _with_columns(message: Any, columns: Columns, matcher: NameMatcher) -> Columns:
     found = list(columns)
     for alias in message.aliases:
-        (place, field), *_ = _chosen(alias.expr, columns, matcher)
+        place, field = _one(alias.expr, columns, matcher)
         made = (place, _named(field, alias.name[0]))
         same = [at for at, (_, each) in enumerate(found) if matcher.same(each.name, alias.name[0])]
         for at in same:
@@ -169,10 +172,10 @@ def _chosen(expression: Any, columns: Columns, matcher: NameMatcher) -> Columns:
     if kind == "unresolved_star" and not expression.unresolved_star.unparsed_target:
         return columns
     if kind == "alias" and len(expression.alias.name) == 1 and not expression.alias.metadata:
-        ((place, field),) = _chosen(expression.alias.expr, columns, matcher)
+        place, field = _one(expression.alias.expr, columns, matcher)
         return [(place, _named(field, expression.alias.name[0]))]
     if kind == "cast":
-        ((place, field),) = _chosen(expression.cast.expr, columns, matcher)
+        place, field = _one(expression.cast.expr, columns, matcher)
         if not _is_type(expression.cast, field):
             raise NeedsRowsError(f"the query has a cast of {field.name}")
         return [(place, field)]
@@ -181,6 +184,14 @@ def _chosen(expression: Any, columns: Columns, matcher: NameMatcher) -> Columns:
     if len(found) != 1:
         raise NeedsRowsError(f"{name} is not one column of the source")
     return [(found[0][0], _named(found[0][1], name))]
+
+
+def _one(expression: Any, columns: Columns, matcher: NameMatcher) -> tuple[int, StructField]:
+    """The one column that an expression chooses."""
+    found = _chosen(expression, columns, matcher)
+    if len(found) != 1:
+        raise NeedsRowsError("the query has an expression")
+    return found[0]
 
 
 def _name_of(expression: Any) -> str:

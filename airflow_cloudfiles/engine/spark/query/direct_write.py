@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.errors import CloudFilesError, StaleSchemaError
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.splits import Split
 from airflow_cloudfiles.engine.spark.data_source_api import InputPartition
-from airflow_cloudfiles.engine.spark.query.one_line import in_one_line
+from airflow_cloudfiles.engine.spark.query.messages import in_one_line
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource, CloudFilesStreamReader
 from airflow_cloudfiles.engine.spark.tables.sink import refuse_misspelt
 from airflow_cloudfiles.engine.stream.schema_change import TaskReader

@@ -1,18 +1,15 @@
-"""Say in one line why a query ends, where Spark prints hundreds.
+"""Show a user of a query its errors, its warnings and the metrics of its source.
 
 A query that meets a new column ends with an error that a retry mends, again and again over the
 years. Spark prints its stack in Java and in Python each time; `awaitTermination()` raises the error
 as itself.
 
-Warn of what a query would do silently that nobody who writes it can want.
+The metrics of a source are shown where Spark documents them:
+`lastProgress["sources"][0]["metrics"]`. Spark takes none from a source in Python, so ours gives
+them with its newest offset (`CloudFilesStreamReader.reportLatestOffset`).
 
-Show the metrics of a source where Spark documents them: `lastProgress["sources"][0]["metrics"]`.
-
-Spark takes none from a source in Python, so ours gives them with its newest offset
-(`CloudFilesStreamReader.reportLatestOffset`).
-
-The error of ours that a task or the planning process raised: by class and message as in a program
-without Spark, and a `StreamingQueryException` too, for those who catch that.
+An error of ours that a task or the planning process raised comes by class and message as in a
+program without Spark, and is a `StreamingQueryException` too, for those who catch that.
 """
 
 from __future__ import annotations
