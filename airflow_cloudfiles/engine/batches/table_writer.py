@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.errors import (
     UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.intake import stream_logs
+from airflow_cloudfiles.engine.intake import batch_files
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.split_reader import SplitCounts
@@ -283,7 +283,7 @@ class TableWriter:
         if self._options.on_violation != "quarantine" or self._state is None:
             return expectations.refusal(batch, self._target, what)
         paths = expectations.to_blame(self._options, found, observed)
-        blamed = stream_logs.name_files(open_store(self._state), batch, paths)
+        blamed = batch_files.name_files(open_store(self._state), batch, paths)
         names = ", ".join(each.name for each in found if not each.blamed)
         why = f"No file is to blame for {names or 'that'}, so none is quarantined."
         error = expectations.refusal(batch, self._target, what, blames_nobody="" if blamed else why)
