@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.formats.record_policy import BINARY_FILE, FixedColumnsReader
+from airflow_cloudfiles.engine.formats.fixed_columns import BINARY_FILE, FixedColumnsReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

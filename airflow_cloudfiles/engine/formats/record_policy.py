@@ -22,10 +22,6 @@ before it rescues, too:
   double is a tenth.
 
 One number at a time (`holds`) and whole columns (`doubtful`), which agree.
-
-Some formats have the same columns for every file. Their rows are about files rather than of them: a
-file as a whole (`binaryFile`), or the sheets of a workbook (`listSheets`). A schema may leave
-columns out, and order them otherwise.
 """
 
 from __future__ import annotations
@@ -33,19 +29,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import (
-    BinaryType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError, IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats import base
@@ -62,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from airflow_cloudfiles.engine.options.cloud_files import ParseMode
+
 
 MISFIT_REASON: Final = "a value does not fit its column"
 _SHOWN_CHARACTERS: Final = 200
@@ -431,62 +421,3 @@ def _inexact(
 
 SPARK: Final = NumberRule()
 """Numbers as Spark reads them."""
-
-
-BINARY_FILE: Final = StructType(
-    [
-        StructField("path", StringType()),
-        StructField("modificationTime", TimestampType()),
-        StructField("length", LongType()),
-        StructField("content", BinaryType()),
-    ]
-)
-"""As Spark's own source for `binaryFile` (B14)."""
-SHEETS: Final = StructType(
-    [StructField("sheetIndex", LongType()), StructField("sheetName", StringType())]
-)
-TEXT: Final = StructType([StructField("value", StringType())])
-"""As Spark's own source for `text`; the column may have any name in a given schema."""
-
-
-class FixedColumnsReader:
-    """Makes rows of columns that are always the same.
-
-    Args:
-        data_schema: Some or all of the columns, in any order.
-        options: Of the source.
-
-    Attributes:
-        arrow_schema: Of the batches: the columns, then the rescued data column if any (NULL).
-        counts: What was read so far.
-        bad_records: Stays empty.
-
-    Raises:
-        IncompatibleSchemaError: There is another column.
-    """
-
-    WHAT: ClassVar[str]
-    """The format, as errors name it."""
-    COLUMNS: ClassVar[StructType]
-
-    def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
-        columns = {each.name: each.type for each in to_arrow(self.COLUMNS)}
-        for field in to_arrow(data_schema):
-            if columns.get(field.name) != field.type:
-                names = ", ".join(
-                    f"{each.name} {each.dataType.simpleString().upper()}"
-                    for each in self.COLUMNS.fields
-                )
-                raise IncompatibleSchemaError(
-                    f"{self.WHAT} has no column {field.name} of type {field.type}. Its columns "
-                    f"are: {names}."
-                )
-        self.arrow_schema = batch_schema(data_schema, options)
-        self.counts = ReadCounts()
-        self.bad_records: list[BadRecord] = []
-
-    def _row(self, values: dict[str, object]) -> pa.RecordBatch:
-        """A batch of one row; columns without a value are NULL."""
-        arrays = [pa.array([values.get(each.name)], each.type) for each in self.arrow_schema]
-        self.counts.rows += 1
-        return make_batch(arrays, self.arrow_schema, 1)

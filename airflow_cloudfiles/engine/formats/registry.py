@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from pyspark.sql.types import StructField, StructType
 
-from airflow_cloudfiles.engine.formats.record_policy import BINARY_FILE, SHEETS, TEXT
+from airflow_cloudfiles.engine.formats.fixed_columns import BINARY_FILE, SHEETS, TEXT
 from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from airflow_cloudfiles.engine.spark_types import VariantType

@@ -23,10 +23,9 @@ from airflow_cloudfiles.engine.formats.base import UnknownFields, cut_sample
 from airflow_cloudfiles.engine.formats.columnar.reader import content_of
 from airflow_cloudfiles.engine.formats.excel.cells import CellConverters, CellKind
 from airflow_cloudfiles.engine.formats.excel.workbook import FORMAT, names_of, open_workbook, tables
+from airflow_cloudfiles.engine.formats.fixed_columns import SHEETS, FixedColumnsReader
 from airflow_cloudfiles.engine.formats.record_policy import (
     MISFIT_REASON,
-    SHEETS,
-    FixedColumnsReader,
     NumberRule,
     RecordOutcomes,
 )
