@@ -32,6 +32,8 @@ TRIGGERER = "triggerer --skip-serve-logs"
 _STOP_SECONDS = 15
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 1.0
 _PASSWORDS = "passwords.json"
+_DATABASE_SECONDS = 25
+"""How long a process waits for another's transaction: less than a request to the API may take."""
 
 
 class AirflowHome:
@@ -201,11 +203,12 @@ class AirflowHome:
             "CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
             "CORE__INTERNAL_API_SECRET_KEY": secret,
             "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
-            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db",
+            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db?timeout={_DATABASE_SECONDS}",
             "API__HOST": "127.0.0.1",
             "API__PORT": str(self.port),
             "API__WORKERS": "1",
             "API__BASE_URL": self.url,
+            "API__EXPOSE_STACKTRACE": "True",
             "API__SECRET_KEY": secret,
             "API_AUTH__JWT_SECRET": secret,
             "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",

@@ -72,13 +72,12 @@ class Ingested:
         """As a run does: check, then one batch after the other, until nothing is left."""
         state = open_store(str(self.state))
         check_before_run(state, self._target, locate(str(self.source), state).name)
-        begun = self.position()
         options = self._options()
-        with closing(self._batches(options, begun.batch, self._discovered(options))) as source:
+        with closing(self._batches(options, self.discover())) as source:
             source.open()
             number = 0
             while (batches is None or number < batches) and (planned := source.plan()) is not None:
-                self._write(source, planned)
+                self.write(source, planned)
                 number += 1
 
     def infer(self) -> None:
@@ -87,8 +86,8 @@ class Ingested:
 
     def plan(self) -> int:
         """Plan the next batch, and stop before it is read; its number."""
-        begun, options = self.position(), self._options()
-        with closing(self._batches(options, begun.batch, self._discovered(options))) as source:
+        options = self._options()
+        with closing(self._batches(options, self.discover())) as source:
             source.open()
             planned = source.plan()
         assert planned is not None
@@ -110,16 +109,16 @@ class Ingested:
             files = list(intake.files.slice(plan.start, plan.end))
             ranges = packed(intake.source, files, parallelism=1, can_cut=False)
         splits = [Split(context, each) for each in ranges]
-        source = self._batches(options, batch - 1, plan.end)
-        self._write(source, Planned(batch, splits, plan.end))
+        source = self._batches(options, plan.end)
+        self.write(source, Planned(batch, splits, plan.end))
 
     def _options(self) -> CloudFilesOptions:
         return CloudFilesOptions.parse(self.spec().source_options(), path=str(self.source))
 
-    def _discovered(self, options: CloudFilesOptions) -> Offset:
+    def discover(self) -> Offset:
         """Discover, once there is a schema; where the file log ends."""
         self.infer()
-        with closing(self._opened(options)) as intake:
+        with closing(self._opened(self._options())) as intake:
             intake.begin_at(self.position())
             intake.check()
             run_history.note_discovery(intake.state, intake.discover().to_json())
@@ -134,10 +133,10 @@ class Ingested:
             discovery=options.discovery,
         )
 
-    def _batches(self, options: CloudFilesOptions, after: int, up_to: Offset) -> FileBatches:
-        return FileBatches(options, str(self.state), after_batch=after, up_to=up_to, parallelism=8)
+    def _batches(self, options: CloudFilesOptions, up_to: Offset) -> FileBatches:
+        return FileBatches(options, str(self.state), up_to=up_to, parallelism=8)
 
-    def _write(self, source: FileBatches, planned: Planned) -> None:
+    def write(self, source: FileBatches, planned: Planned) -> None:
         given = SinkOptions.read({"mergeschema": "true", **self.sink})
         kind = IcebergWriter if self.iceberg else DeltaWriter
         writer = kind(self._target, given, state=str(self.state), written="files")

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.batches.run import Planned, Task
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.errors import StateLockedError
-from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
+from airflow_cloudfiles.engine.files import START, FileEntry, Offset
 from airflow_cloudfiles.engine.intake.opening import Opened, opened_at_once
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.reading.fetch import packed
@@ -47,18 +46,16 @@ class FileBatches:
     Args:
         options: Of the source, with its path.
         checkpoint_location: Where the state is.
-        after_batch: The last committed batch, as the run has found it; -1 for none.
         up_to: Where the run ends.
         parallelism: How many tasks can run at a time.
         known: What was read of the state; `None` to read it now.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of a run
+    def __init__(
         self,
         options: CloudFilesOptions,
         checkpoint_location: str,
         *,
-        after_batch: int,
         up_to: Offset,
         parallelism: int,
         known: Opened | None = None,
@@ -68,7 +65,7 @@ class FileBatches:
         self._up_to = up_to
         self._parallelism = parallelism
         self._known = known
-        self._number = after_batch
+        self._number = -1
         self._start = START
         self._intake: Intake | None = None
         self._lock: RunLock | None = None
@@ -78,7 +75,7 @@ class FileBatches:
         """Open the state under the run lock.
 
         Raises:
-            StateLockedError: Another run or query is at work, or was since the run has looked.
+            StateLockedError: Another run or query is at work.
             CloudFilesError: The schema or the state cannot be used.
         """
         with opened_at_once(self._location, self._known):
@@ -87,7 +84,7 @@ class FileBatches:
             self._intake, self._lock = definition.open_intake(
                 self._options, QueryLocations(self._location), LOCK_PATIENCE_SECONDS
             )
-            self._start = self._begun(self._intake)
+            self._begin(self._intake)
             self._intake.check()
 
     def plan(self) -> Planned | None:
@@ -144,25 +141,15 @@ class FileBatches:
         if lock is not None:
             lock.release_aside()
 
-    def _begun(self, intake: Intake) -> Offset:
-        """Where the run begins, which has looked before it had the run lock.
-
-        Raises:
-            StateLockedError: A query has committed batches meanwhile.
-        """
+    def _begin(self, intake: Intake) -> None:
+        """Begin behind what is committed, also since the run has looked without the run lock."""
         found, _ = side_by_side(
             intake.state,
             lambda: position_of_a_job(intake.state, intake.plans),
             intake.files.operations.meet,  # none is added while this process has the lock
         )
-        if found.batch != self._number:
-            raise StateLockedError(
-                f"Another query has committed up to batch {found.batch} of "
-                f"{printable_path(intake.state.uri)}, while this run started behind batch "
-                f"{self._number}. Run again."
-            )
         intake.begin_at(found)
-        return found.end
+        self._number, self._start = found.batch, found.end
 
 
 def split_up(

@@ -185,17 +185,12 @@ def _batch_warnings(spec: JobSpec, total: dict[str, int]) -> list[str]:
 
 
 def files_of(
-    spec: JobSpec,
-    after_batch: int,
-    last_entry: int,
-    parallelism: int,
-    known: Opened | None = None,
+    spec: JobSpec, last_entry: int, parallelism: int, known: Opened | None = None
 ) -> FileBatches:
     """The micro-batches of a run whose source is files.
 
     Args:
         spec: The run.
-        after_batch: The last committed batch; -1 for none.
         last_entry: Last entry of the file log that the run ingests.
         parallelism: How many tasks can run at a time.
         known: As for `FileBatches`.
@@ -203,7 +198,6 @@ def files_of(
     return FileBatches(
         CloudFilesOptions.parse(spec.source_options(), path=spec.source),
         spec.checkpoint_location,
-        after_batch=after_batch,
         up_to=Offset(last_entry + 1, 0),
         parallelism=parallelism,
         known=known,

@@ -323,7 +323,7 @@ def _query(  # noqa: PLR0913, PLR0917 - the parts of a run
     durations: dict[str, float],
 ) -> None:
     """Carry the micro-batches of the run to their end."""
-    source = files_of(spec, found.before, found.last_entry, spark.parallelism(), opened)
+    source = files_of(spec, found.last_entry, spark.parallelism(), opened)
     carry_out(
         spec,
         spark,

@@ -85,7 +85,7 @@ def run_on_server(
         # Where this driver is killed, others find the query, too.
         leaving.started(after_batch)
         crash_point("before-query-start")
-        query = _started(session, spec, after_batch, last_entry, parallelism)
+        query = _started(session, spec, last_entry, parallelism)
         crash_point("after-query-start")
         leaving.note(query, lines.next_batch, durations)
         crash_point("after-query-note")
@@ -103,13 +103,13 @@ def run_on_server(
 
 
 def _started(
-    session: SparkSession, spec: JobSpec, after_batch: int, last_entry: int, parallelism: int
+    session: SparkSession, spec: JobSpec, last_entry: int, parallelism: int
 ) -> StreamingQuery:
     # In the server's temporary directory: all that is in it is in the state. The server may name a
     # class that writes to its object store only.
     session.conf.unset("spark.sql.streaming.checkpointFileManagerClass")
     session.conf.set("spark.sql.streaming.forceDeleteTempCheckpointLocation", "true")
-    loop = marking(partial(_loop, spec, after_batch, last_entry, parallelism))
+    loop = marking(partial(_loop, spec, last_entry, parallelism))
     for tries_left in reversed(range(_TRIES)):
         no_rows = session.readStream.format("rate").load()
         try:
@@ -124,7 +124,6 @@ def _started(
 
 def _loop(
     spec: JobSpec,
-    after_batch: int,
     last_entry: int,
     parallelism: int,
     no_rows: DataFrame,
@@ -136,7 +135,7 @@ def _loop(
     atexit.register(os._exit, 0)  # what Python does after that may wait for the client for ever
     log_to_stderr()
     session: Any = no_rows.sparkSession
-    source = files_of(spec, after_batch, last_entry, parallelism)
+    source = files_of(spec, last_entry, parallelism)
     tasks = ConnectTasks(lambda: session, printable_path(str(spec.target)))
     write = WrittenByTasks(tasks, source, partial(new_writer, spec, written="files"))
     try:
