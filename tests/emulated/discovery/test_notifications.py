@@ -46,6 +46,43 @@ def test_files_are_recorded_once_and_their_messages_deleted(place):  # B93, B94,
     assert place.recorded() == sorted(keys)
 
 
+def test_who_drains_again_and_again_waits_for_one_empty_receive(place):
+    place.put("x")
+    discovery = place.discovery(fetch_parallelism=1)
+    first, nothing = discovery.run(place.recorder), discovery.run(place.recorder)
+    assert first.new == 1
+    assert first.receive_calls >= 3  # what there is, and two that brought nothing
+    assert (nothing.received, nothing.receive_calls) == (0, 1)
+    place.put("y", "z")
+    end = time.monotonic() + 60
+    while place.recorded() != ["x", "y", "z"] and time.monotonic() < end:
+        discovery.run(place.recorder)
+    assert place.recorded() == ["x", "y", "z"]
+    assert place.left() == []
+
+
+@pytest.mark.parametrize("place", ["sqs", "pubsub-google"], indirect=True)
+def test_who_drains_again_and_again_records_while_other_threads_wait(place):
+    discovery, waiting = place.discovery(fetch_parallelism=4), []
+
+    class Noting:
+        def record(self, files, found_by):
+            names = [thread.name for thread in threading.enumerate()]
+            waiting.append(any(name.startswith("cloudfiles-receive") for name in names))
+            return place.recorder.record(files, found_by)
+
+    discovery.run(Noting())
+    keys = [f"{number:02}" for number in range(20)]
+    for key in keys:
+        place.put(key)
+        discovery.run(Noting())
+    assert True in waiting
+    end = time.monotonic() + 60
+    while place.recorded() != keys and time.monotonic() < end:
+        discovery.run(place.recorder)
+    assert place.recorded() == keys
+
+
 def test_what_is_outside_or_not_wanted_is_removed(place):  # B89, B91, B95
     place.put("x.json", "_hidden.json", "a/.b/c.json", "x.csv")
     place.send(place.event("other/y"), place.event("inside.json"), place.event("in"))

@@ -103,6 +103,7 @@ class EventCollector:
         self._log = log
         self._access = access
         self._queue = queue
+        self._discovery: NotificationDiscovery | None = None
         self._threads = threads
         self._lock = RunLock(log.store, LOCK)
         self._collected: Moment | None = None
@@ -137,16 +138,10 @@ class EventCollector:
             ListingError: The bucket did not answer when it was asked about a file.
         """
         self._renew_if_late()
-        described = self._log.description
-        source = open_store(described.source, self._access)
-        discovery = NotificationDiscovery(
-            self._open_queue(),
-            source,
-            _Outside(source, self._log.store),
-            replace(described.queue_options, fetch_parallelism=self._threads),
-        )
+        if self._discovery is None:
+            self._discovery = self._discover()
         appended: list[int] = []
-        report = discovery.drain(lambda found: self._append(found, appended), looks=False)
+        report = self._discovery.drain(lambda found: self._append(found, appended), looks=False)
         self._log.mark_collected()
         crash_point("after-collection")
         if appended and is_due(appended[0] - 1, appended[-1]):
@@ -180,11 +175,15 @@ class EventCollector:
                 "Nothing is: what was received is in the log, or comes again."
             )
 
-    def _open_queue(self) -> MessageQueue:
-        if self._queue is None:
-            described = self._log.description
-            self._queue = open_queue(described.source, described.queue_options, self._access)
-        return self._queue
+    def _discover(self) -> NotificationDiscovery:
+        described = self._log.description
+        source, options = open_store(described.source, self._access), described.queue_options
+        return NotificationDiscovery(
+            self._queue or open_queue(described.source, options, self._access),
+            source,
+            _Outside(source, self._log.store),
+            replace(options, fetch_parallelism=self._threads),
+        )
 
 
 def collect_unless_fresh(
