@@ -49,7 +49,7 @@ _COMMITS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class CloudLimits:
     """What one request of a cloud takes: objects of a listing, messages of its queue."""
 
     page: int
@@ -57,10 +57,10 @@ class Service:
     deleted: int
 
 
-SERVICES: Final[Mapping[str, Service]] = {
-    "s3": Service(page=1000, received=10, deleted=10),
-    "abfss": Service(page=5000, received=32, deleted=1),
-    "gs": Service(page=1000, received=1000, deleted=1000),
+SERVICES: Final[Mapping[str, CloudLimits]] = {
+    "s3": CloudLimits(page=1000, received=10, deleted=10),
+    "abfss": CloudLimits(page=5000, received=32, deleted=1),
+    "gs": CloudLimits(page=1000, received=1000, deleted=1000),
 }
 """By the scheme of sources."""
 
@@ -94,20 +94,20 @@ def estimated(source: str, options: CloudFilesOptions, load: Load) -> dict[str, 
     Raises:
         OptionError: No request to this kind of source has a price.
     """
-    service = SERVICES.get(normalize_uri(source).partition("://")[0])
-    if service is None:
+    cloud = SERVICES.get(normalize_uri(source).partition("://")[0])
+    if cloud is None:
         known = ", ".join(f"{name}://" for name in SERVICES)
         raise OptionError(
             f"Requests are priced by clouds, and {printable_path(source)} is in none of them. "
             f"Give a source of {known}."
         )
-    listed = _listed(options, load, service)
-    first = _run(options, load, load.files, service, is_first=True)
-    first["LIST"] += _pages(load.files, service)
+    listed = _listed(options, load, cloud)
+    first = _run(options, load, load.files, cloud, is_first=True)
+    first["LIST"] += _pages(load.files, cloud)
     first["GET"] += min(load.files, _SAMPLED_FILES) * _blocks(load)
     found = {"first": first}
     for name, new in (("new", load.new), ("nothing", 0)):
-        found[name] = _run(options, load, new, service)
+        found[name] = _run(options, load, new, cloud)
         found[name]["LIST"] += listed
     return found
 
@@ -116,7 +116,7 @@ def _run(
     options: CloudFilesOptions,
     load: Load,
     new: int,
-    service: Service,
+    cloud: CloudLimits,
     *,
     is_first: bool = False,
 ) -> Counter[str]:
@@ -136,29 +136,29 @@ def _run(
         total += Counter(LIST=1, GET=-(-announced // _EVENTS_AN_ENTRY))
     elif found.use_notifications:
         empty = 2 * found.fetch_parallelism
-        calls = -(-announced // service.received) - (-announced // service.deleted)
+        calls = -(-announced // cloud.received) - (-announced // cloud.deleted)
         total["QUEUE"] = 2 + empty + calls
     if found.sees_overwrites and (found.use_notifications or found.use_managed_file_events):
         total["HEAD"] += announced
     return total
 
 
-def _listed(options: CloudFilesOptions, load: Load, service: Service) -> int:
+def _listed(options: CloudFilesOptions, load: Load, cloud: CloudLimits) -> int:
     """How many pages a run lists, on average."""
     found = options.discovery
     if found.use_notifications or found.use_managed_file_events:
         return 0
-    full = _pages(load.files, service)
+    full = _pages(load.files, cloud)
     if found.sees_overwrites or found.use_incremental_listing == "false":
         return full
-    grown = min(full, GROWTH_LISTS + load.new // service.page)
+    grown = min(full, GROWTH_LISTS + load.new // cloud.page)
     if found.use_incremental_listing == "true":
         return grown
     return ((_FULL_EVERY - 1) * grown + full) // _FULL_EVERY
 
 
-def _pages(files: int, service: Service) -> int:
-    return max(1, -(-files // service.page))
+def _pages(files: int, cloud: CloudLimits) -> int:
+    return max(1, -(-files // cloud.page))
 
 
 def _blocks(load: Load) -> int:
