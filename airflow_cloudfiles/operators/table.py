@@ -26,7 +26,7 @@ _SHOWN: Final = 20
 
 
 class CloudFilesOptimizeTableOperator(TextArguments):
-    """Write the small data files of a Delta table together, or z-order it.
+    """Write the small data files of a Delta table together, or all of its files anew.
 
     It may run while streams write to the table, and be killed and repeated: no row changes. It
     starts no Spark, but a process of its own beside the task, which needs the extras `spark` and
@@ -34,8 +34,7 @@ class CloudFilesOptimizeTableOperator(TextArguments):
 
     Args:
         target: Path or URI of the table. (templated)
-        z_order: Columns by which rows that are near in all of them get near in the files; none:
-            small files are written together. (templated)
+        all_files: Whether files of the target size are written anew, too.
         target_size: Size of a file, such as `128m`; default: `delta.targetFileSize` of the table,
             or else 256 MiB on a disk and 64 MiB in a cloud. (templated)
         conn_id: Connection of AWS, Azure or Google Cloud, or of type *File (path)*: a relative
@@ -48,7 +47,7 @@ class CloudFilesOptimizeTableOperator(TextArguments):
         `added_bytes`, `skipped_groups`: groups of files that another writer has replaced meanwhile.
     """
 
-    template_fields: Sequence[str] = ("target", "z_order", "target_size")
+    template_fields: Sequence[str] = ("target", "target_size")
     ui_color = "#e3e0f2"
     operator_extra_links = (TableLink(),)
 
@@ -56,7 +55,7 @@ class CloudFilesOptimizeTableOperator(TextArguments):
         self,
         *,
         target: str,
-        z_order: Sequence[str] = (),
+        all_files: bool = False,
         target_size: str | None = None,
         conn_id: str | None = None,
         retries: int = DEFAULT_RETRIES,
@@ -64,7 +63,7 @@ class CloudFilesOptimizeTableOperator(TextArguments):
     ) -> None:
         super().__init__(retries=retries, **kwargs)
         self.target = target
-        self.z_order = z_order
+        self.all_files = all_files
         self.target_size = target_size
         self.conn_id = conn_id
         self._run: TableRun | None = None
@@ -75,7 +74,7 @@ class CloudFilesOptimizeTableOperator(TextArguments):
         with task_errors():
             asked = None if not self.target_size else size.read("target_size", self.target_size)
             target = hook.absolute(self.target)
-            given = {"target": target, "z_order": list(self.z_order), "target_bytes": asked}
+            given = {"target": target, "all_files": self.all_files, "target_bytes": asked}
             self._run = TableRun("optimize", given, access=hook.access)
             report = self._run.wait(lambda line: self.log.info("%s", line))
         removed, added = report["removed_files"], report["added_files"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, as_text
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.table.run import TableRun
-from airflow_cloudfiles.engine.options.values import names, size
+from airflow_cloudfiles.engine.options.values import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,16 +157,11 @@ def _changed(change: TableChange, *, is_dry_run: bool) -> Outcome:
 
 
 def _add_optimize(actions: Commands, shared: argparse.ArgumentParser) -> None:
-    help_text = "write small data files together, or sort the rows by several columns at once"
+    help_text = "write small data files together, or all files anew"
     action = add_command(actions, "optimize", _optimize, help=help_text, parents=[shared])
     action.add_argument("--target", required=True, metavar="URI", help="the Delta table")
     action.add_argument(
-        "--zorder",
-        type=_names,
-        default=(),
-        metavar="COLUMNS",
-        help="columns, separated by commas: rewrite the table so that readers with filters on any "
-        "of them skip files",
+        "--all", action="store_true", help="write files of the target size anew, too"
     )
     action.add_argument(
         "--target-size",
@@ -181,7 +176,7 @@ def _add_optimize(actions: Commands, shared: argparse.ArgumentParser) -> None:
 def _optimize(given: argparse.Namespace) -> Outcome:
     asked = {
         "target": given.target,
-        "z_order": list(given.zorder),
+        "all_files": given.all,
         "target_bytes": given.target_size,
         "dry_run": given.dry_run,
     }
@@ -229,11 +224,6 @@ def _hours(text: str) -> timedelta:
         msg = f"{text!r} is not a number of hours"
         raise argparse.ArgumentTypeError(msg)
     return found
-
-
-def _names(text: str) -> tuple[str, ...]:
-    """Read names of columns, separated by commas."""
-    return names.read("--zorder", text)
 
 
 def _size(text: str) -> int:

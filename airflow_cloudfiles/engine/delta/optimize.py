@@ -1,4 +1,4 @@
-"""Write small data files of a table together, or bring rows near that belong together.
+"""Write small data files of a table together, or all of its files anew.
 
 Files are grouped, those of each partition for themselves. The rows of each group are written to new
 files, and one commit a group puts these in their place. No row changes: streams that read the table
@@ -9,26 +9,17 @@ with its vacuum.
 `deltalake` (1.6) has an `optimize` of its own, which is not used: it tries its commit again by
 itself, whatever `max_commit_retries` says, removes files that another optimizer has replaced
 meanwhile, and so doubles their rows (decision 88).
-
-In which order are rows near that are near in several columns?
-
-Of each column the values get their rank among all rows, spread over as many bits as the columns
-share of 64. The bits of the ranks, taken in turns, make one number, by which the rows are sorted: a
-curve that fills the space of the columns. Nulls come last.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake.exceptions import CommitFailedError
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
@@ -44,9 +35,8 @@ from airflow_cloudfiles.engine.delta.write.partitioned import (
     replace_partitioned,
 )
 from airflow_cloudfiles.engine.delta.write.rows import in_partition
-from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
+from airflow_cloudfiles.engine.errors import CloudFilesError, SinkError
 from airflow_cloudfiles.engine.messages import counted, few, plural
-from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -55,8 +45,6 @@ if TYPE_CHECKING:
 
 OPTIMIZE_NOTE: Final = "cloudfilesOptimize"
 """Key of what was done in the commit's own metadata."""
-SORTED_BYTES: Final = 128 * 2**20
-"""Files whose rows are sorted at once, in bytes of the files."""
 COMPACTED: Final = ("compacted_files", "compacted_into_files")
 """What an automatic compaction counts."""
 _UNSUPPORTED: Final = frozenset(
@@ -71,7 +59,6 @@ _UNSUPPORTED: Final = frozenset(
     }
 )
 """Features whose tables the library does not rewrite, or loses what they promise."""
-_MOST_COLUMNS: Final = 16
 _FULL: Final = 0.75
 """A file of this share of the target size is left as it is."""
 _log = logging.getLogger(__name__)
@@ -105,28 +92,24 @@ class OptimizeReport:
 def optimize(
     target: str,
     *,
-    z_order: Sequence[str] = (),
+    all_files: bool = False,
     target_bytes: int | None = None,
     dry_run: bool = False,
 ) -> OptimizeReport:
-    """Write the small files of a table together, or sort its rows by several columns at once.
+    """Write the small files of a table together, or all of its files anew.
 
-    Repeating it is harmless: what is done needs not be done again, except for a z-order, which
-    rewrites the table each time.
+    Repeating it is harmless: what is done needs not be done again, unless all files are asked for.
 
     Args:
         target: Path or URI of the table.
-        z_order: Columns by which rows that are near in all of them get near in the files, so that
-            readers with filters on any of them skip files; none: files are only written together.
-            The rows of files of `SORTED_BYTES` are sorted at a time, in memory.
+        all_files: Whether files of the target size are written anew, too: with the table's own
+            spelling of its columns, its compression, and bounds of all that can be bounded.
         target_bytes: Size of a file; default: `delta.targetFileSize` of the table, or else 256 MiB
             on a disk and 64 MiB in a cloud.
         dry_run: Only count what would be done.
 
     Raises:
         TargetNotDeltaError: There is no Delta table.
-        OptionError: A column of the z-order is missing, is one of the partition, or has values
-            without an order.
         SinkError: The table has features with which its files cannot be replaced
             here.
         TargetUnreachableError: Its storage failed; what is committed is committed.
@@ -139,15 +122,12 @@ def optimize(
         with suppress(CommitFailedError):  # another writer's: the next call does it
             write_unescaped(table, DeltaLocation.of(target))
     snapshot = _snapshot(table, target)
-    columns = _columns(snapshot, z_order)
     # A group is written to one file, even where it is a little larger than its parts.
-    into = size if columns else 2 * size
-    settings = FileSettings.of(table.metadata().configuration, into)
+    settings = FileSettings.of(table.metadata().configuration, 2 * size)
     for files in _partitions(snapshot):
-        in_order = grouped(files, lambda file: file.size, SORTED_BYTES)
-        groups = in_order if columns else _small_groups(files, size)
-        for group in groups:
-            _rewrite(snapshot, group, columns, settings, report)
+        in_order = grouped(files, lambda file: file.size, size)
+        for group in in_order if all_files else _small_groups(files, size):
+            _rewrite(snapshot, group, settings, report)
     refreshed(table, snapshot.location)
     report.version = table.version()
     return report
@@ -238,21 +218,18 @@ def _small_groups(files: Sequence[TableFile], size: int) -> Iterator[list[TableF
 def _rewrite(
     snapshot: TableSnapshot,
     group: Sequence[TableFile],
-    columns: Sequence[str],
     settings: FileSettings,
     report: OptimizeReport,
 ) -> None:
-    """Write the rows of some files to new ones, sorted if there are columns to sort by."""
+    """Write the rows of some files to new ones."""
     before = sum(each.size for each in group)
     if report.is_dry_run:
         _count(report, len(group), before, max(1, before // report.target_bytes), before)
         return
     rows = (batch for file in group for batch in snapshot.batches(file))
-    ordered = z_ordered(rows, snapshot.schema, columns) if columns else rows
-    new = snapshot.write(ordered, in_partition(settings, group[0].partition_values))
+    new = snapshot.write(rows, in_partition(settings, group[0].partition_values))
     crash_point("before-optimize-commit")
-    counts = {"removed": len(group), "added": len(new)}
-    note = {OPTIMIZE_NOTE: {**counts, "z_order": list(columns)}}
+    note = {OPTIMIZE_NOTE: {"removed": len(group), "added": len(new)}}
     try:
         if isinstance(snapshot, PartitionedSnapshot):
             replace_partitioned(snapshot, group, new, note)
@@ -273,79 +250,3 @@ def _count(report: OptimizeReport, removed: int, before: int, added: int, after:
     report.removed_bytes += before
     report.added_files += added
     report.added_bytes += after
-
-
-def _columns(snapshot: TableSnapshot, names: Sequence[str]) -> list[str]:
-    """The columns of a z-order, as the table spells them."""
-    key = CASE_INSENSITIVE.key
-    partitions = {key(name) for name in snapshot.table.metadata().partition_columns}
-    constant = [name for name in names if key(name) in partitions]
-    if constant:
-        raise OptionError(
-            f"The z-order names {few(constant)}, by which {snapshot.location.target} is "
-            "partitioned: all rows of a file have one value. Leave it out."
-        )
-    known = {key(each.name): each.name for each in snapshot.schema if can_z_order(each.type)}
-    found = [known.get(key(name)) for name in names]
-    wrong = [name for name, there in zip(names, found, strict=True) if there is None]
-    columns = [name for name in found if name is not None]
-    if wrong or len(set(columns)) < len(columns) or len(columns) > _MOST_COLUMNS:
-        raise OptionError(
-            f"The z-order names {few(wrong or columns)}, but takes columns of the table whose "
-            f"values have an order, each once and {_MOST_COLUMNS} at most: "
-            f"{few(list(known.values()))}. Name some of these."
-        )
-    return columns
-
-
-_BITS: Final = 64
-_BATCH_ROWS: Final = 64 * 1024
-_KINDS: Final = (
-    pa.types.is_signed_integer,
-    pa.types.is_floating,
-    pa.types.is_decimal,
-    pa.types.is_string,
-    pa.types.is_date,
-    pa.types.is_timestamp,
-)
-
-
-def can_z_order(kind: pa.DataType) -> bool:
-    """Whether values of a type have an order here."""
-    return any(is_kind(kind) for is_kind in _KINDS)
-
-
-def z_ordered(
-    rows: Iterable[pa.RecordBatch], schema: pa.Schema, columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """Sort rows, which are all in memory for that.
-
-    Args:
-        rows: The rows.
-        schema: Their columns.
-        columns: Those to sort by; a row is as near to another as it is in all of them.
-    """
-    table = pa.Table.from_batches(rows, schema)
-    bits = min(16, _BITS // len(columns))
-    ranks = [_rank(table[name], bits) for name in columns]
-    order = np.argsort(_interleaved(ranks, bits), kind="stable")
-    for first in range(0, table.num_rows, _BATCH_ROWS):
-        part = table.take(pa.array(order[first : first + _BATCH_ROWS])).combine_chunks()
-        yield from part.to_batches()
-
-
-def _rank(column: pa.ChunkedArray, bits: int) -> npt.NDArray[np.uint64]:
-    """The rank of each value, from 0 to the largest number of so many bits."""
-    found = pc.rank(column, tiebreaker="dense").to_numpy() - 1
-    most = int(found.max(initial=0))
-    scaled: npt.NDArray[np.uint64] = (found * ((2**bits - 1) / max(1, most))).astype(np.uint64)
-    return scaled
-
-
-def _interleaved(ranks: Sequence[npt.NDArray[np.uint64]], bits: int) -> npt.NDArray[np.uint64]:
-    found = np.zeros(len(ranks[0]), dtype=np.uint64)
-    for bit in range(bits):
-        for place, rank in enumerate(ranks):
-            one = (rank >> np.uint64(bit)) & np.uint64(1)
-            found |= one << np.uint64(bit * len(ranks) + len(ranks) - 1 - place)
-    return found

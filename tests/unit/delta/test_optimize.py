@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import multiprocessing
 import os
-import random
 import signal
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from airflow_cloudfiles.cli import main
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.delta.commit import BatchId, commit_batch
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.optimize import auto_compact, optimize
-from airflow_cloudfiles.engine.errors import OptionError, SinkError, TargetNotDeltaError
+from airflow_cloudfiles.engine.errors import SinkError, TargetNotDeltaError
 from airflow_cloudfiles.engine.options.sink import TableOptions
 from tests.support.crash_points import OPTIMIZE_POINTS
 from tests.support.delta_tables import read_by_duckdb, sorted_rows
@@ -85,55 +81,15 @@ def test_files_get_about_the_size_that_is_asked_for(tmp_path: Path) -> None:
     assert len(_rows(target)) == 120
 
 
-def test_rows_are_sorted_by_several_columns_at_once(tmp_path: Path) -> None:
+def test_all_files_are_written_anew_where_that_is_asked_for(tmp_path: Path) -> None:
     target = str(tmp_path / "t")
-    schema = pa.schema([("x", pa.int64()), ("Y", pa.string()), ("l", pa.list_(pa.int64()))])
-    points = [(x, y) for x in range(64) for y in range(64)]
-    random.Random(5).shuffle(points)
-    rows = [{"x": x, "Y": f"{y:02}", "l": [x]} for x, y in points]
-    batch = pa.RecordBatch.from_pylist(rows, schema)
-    write_deltalake(target, pa.table(batch))
-    size = pa.table(DeltaTable(target).get_add_actions())["size_bytes"][0].as_py()
-    before = _rows(target)
-    done = optimize(target, z_order=["X", "y"], target_bytes=size)
-    assert (done.removed_files, _rows(target)) == (1, before)
-    found = DeltaTable(target).to_pyarrow_dataset().to_table().to_pylist()
-    for first in range(0, len(found), 256):  # a quarter of the space in each direction
-        part = found[first : first + 256]
-        assert len({row["x"] for row in part}) == len({row["Y"] for row in part}) == 16
-    with pytest.raises(OptionError, match="The z-order names missing, but takes columns"):
-        optimize(target, z_order=["missing"])
-    with pytest.raises(OptionError, match="The z-order names l, but takes columns"):
-        optimize(target, z_order=["l"])
-    with pytest.raises(OptionError, match="each once"):
-        optimize(target, z_order=["x", "X"])
-
-
-def test_values_of_each_type_are_sorted(tmp_path: Path) -> None:
-    schema = pa.schema(
-        [
-            ("f", pa.float64()),
-            ("n", pa.decimal128(8, 2)),
-            ("d", pa.date32()),
-            ("t", pa.timestamp("us", tz="UTC")),
-            ("i", pa.int8()),
-        ]
-    )
-    rows = [
-        {
-            "f": math.nan if each % 3 else float(each),
-            "n": Decimal(each),
-            "d": date(2024, 1, 1 + each) if each % 2 else None,
-            "t": datetime(2024, 1, 1, each, tzinfo=UTC),
-            "i": each,
-        }
-        for each in range(12)
-    ]
-    target = str(tmp_path / "t")
-    write_deltalake(target, pa.Table.from_pylist(rows, schema))
-    before = _rows(target)
-    optimize(target, z_order=schema.names)
-    assert _rows(target) == before
+    _append(target, 0, 2)
+    before, old = _rows(target), set(DeltaTable(target).file_uris())
+    [size, *_] = pa.table(DeltaTable(target).get_add_actions())["size_bytes"].to_pylist()
+    assert optimize(target, target_bytes=size).removed_files == 0
+    done = optimize(target, all_files=True, target_bytes=size)
+    assert (done.removed_files, done.added_files, _rows(target)) == (2, 2, before)
+    assert not old & set(DeltaTable(target).file_uris())
 
 
 def test_tables_that_cannot_be_rewritten_are_refused_by_name(tmp_path: Path) -> None:
@@ -142,12 +98,12 @@ def test_tables_that_cannot_be_rewritten_are_refused_by_name(tmp_path: Path) -> 
     vectors = str(tmp_path / "vectors")
     DeltaTable.create(vectors, SCHEMA, configuration={"delta.enableDeletionVectors": "true"})
     with pytest.raises(SinkError, match="because it has deletionVectors"):
-        optimize(vectors, z_order=["a"])
+        optimize(vectors, all_files=True)
 
 
-def _optimize_often(target: str, z_order: tuple[str, ...]) -> None:
+def _optimize_often(target: str, all_files: bool) -> None:
     for _ in range(5):
-        optimize(target, z_order=z_order)
+        optimize(target, all_files=all_files)
 
 
 @pytest.mark.slow
@@ -158,9 +114,9 @@ def test_optimizers_and_writers_beside_each_other_keep_every_row(tmp_path: Path)
     processes = [
         spawn.Process(target=_append, args=(target, 100, 15, "one")),
         spawn.Process(target=_append, args=(target, 200, 15, "two")),
-        spawn.Process(target=_optimize_often, args=(target, ())),
-        spawn.Process(target=_optimize_often, args=(target, ())),
-        spawn.Process(target=_optimize_often, args=(target, ("a",))),
+        spawn.Process(target=_optimize_often, args=(target, False)),
+        spawn.Process(target=_optimize_often, args=(target, False)),
+        spawn.Process(target=_optimize_often, args=(target, True)),
     ]
     for each in processes:
         each.start()
@@ -172,30 +128,30 @@ def test_optimizers_and_writers_beside_each_other_keep_every_row(tmp_path: Path)
     assert len(_rows(target)) == 350
 
 
-def _killed(target: str, point: str, z_order: tuple[str, ...]) -> None:
+def _killed(target: str, point: str, all_files: bool) -> None:
     os.environ[CRASH_AT] = point
-    optimize(target, z_order=z_order)
+    optimize(target, all_files=all_files)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("point", "z_order"),
-    some([*product(OPTIMIZE_POINTS, ((), ("a",)))], 2, name="kills of an optimizer"),
+    ("point", "all_files"),
+    some([*product(OPTIMIZE_POINTS, (False, True))], 2, name="kills of an optimizer"),
 )
 def test_an_optimizer_that_is_killed_changes_no_row(
-    tmp_path: Path, point: str, z_order: tuple[str, ...]
+    tmp_path: Path, point: str, all_files: bool
 ) -> None:
     target = str(tmp_path / "t")
     _append(target, 0, 4)
     before = _rows(target)
     process = multiprocessing.get_context("spawn").Process(
-        target=_killed, args=(target, point, z_order)
+        target=_killed, args=(target, point, all_files)
     )
     process.start()
     process.join(300)
     assert process.exitcode == -signal.SIGKILL
     assert _rows(target) == before
-    optimize(target, z_order=z_order)
+    optimize(target, all_files=all_files)
     assert (_files(target), _rows(target)) == (1, before)
 
 
@@ -232,7 +188,7 @@ def test_the_command_says_what_it_does(tmp_path: Path, capsys: pytest.CaptureFix
     _append(target, 0, 3)
     assert main(["table", "optimize", "--target", target, "--dry-run"]) == 0
     assert "Nothing was changed. Leave out --dry-run to optimize." in capsys.readouterr().out
-    arguments = ["--zorder", "a,b", "--target-size", "1m", "--json"]
+    arguments = ["--all", "--target-size", "1m", "--json"]
     assert main(["table", "optimize", "--target", target, *arguments]) == 0
     value = json.loads(capsys.readouterr().out)
     assert (value["removed_files"], value["added_files"], value["version"]) == (3, 1, 4)

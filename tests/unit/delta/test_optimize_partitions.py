@@ -18,7 +18,6 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.optimize import auto_compact, optimize
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.sink import TableOptions
 from tests.support.crash_points import OPTIMIZE_POINTS
 from tests.support.delta_tables import read, sorted_rows
@@ -105,30 +104,9 @@ def test_several_partition_columns_of_other_writers(tmp_path: Path) -> None:
     assert sorted_rows(read_by_all(tmp_path / "t", deltalake=True)) == before
 
 
-def test_rows_are_z_ordered_within_partitions(tmp_path: Path) -> None:
-    target = tmp_path / "t"
-    sink = Sink(target, partition_by=("p",))
-    points = [(x, y) for x in range(16) for y in range(16)]
-    for part in (points[::2], points[1::2]):
-        columns = {"x": [x for x, _ in part], "y": [y for _, y in part]}
-        both = [pa.table({**columns, "p": [name] * len(part)}) for name in ("a%b", "c d")]
-        sink.write(pa.concat_tables(both))
-    before = _rows(target)
-    done = optimize(str(target), z_order=["X", "y"])
-    assert (done.removed_files, done.added_files) == (4, 2)
-    assert sorted_rows(read_by_all(target)) == before
-    for file in _added(target):
-        rows = pq.read_table(target / file.key[0], partitioning=None).to_pylist()
-        for first in range(0, 256, 64):  # a quarter of the space in each direction
-            part = rows[first : first + 64]
-            assert len({row["x"] for row in part}) == len({row["y"] for row in part}) == 8
-    with pytest.raises(OptionError, match=r"The z-order names P, by which .* is partitioned"):
-        optimize(str(target), z_order=["x", "P"])
-
-
-def _optimize_often(target: str, z_order: tuple[str, ...]) -> None:
+def _optimize_often(target: str, all_files: bool) -> None:
     for _ in range(3):
-        optimize(target, z_order=z_order)
+        optimize(target, all_files=all_files)
 
 
 @pytest.mark.slow
@@ -139,8 +117,8 @@ def test_optimizers_and_writers_beside_each_other_keep_every_row(tmp_path: Path)
     processes = [
         spawn.Process(target=_append, args=(target, 8, 100)),
         spawn.Process(target=_append, args=(target, 8, 200)),
-        spawn.Process(target=_optimize_often, args=(target, ())),
-        spawn.Process(target=_optimize_often, args=(target, ("id",))),
+        spawn.Process(target=_optimize_often, args=(target, False)),
+        spawn.Process(target=_optimize_often, args=(target, True)),
     ]
     for each in processes:
         each.start()
@@ -153,29 +131,29 @@ def test_optimizers_and_writers_beside_each_other_keep_every_row(tmp_path: Path)
     assert len(_added(target)) == len(ODD)
 
 
-def _killed(target: str, point: str, z_order: tuple[str, ...]) -> None:
+def _killed(target: str, point: str, all_files: bool) -> None:
     os.environ[CRASH_AT] = point
-    optimize(target, z_order=z_order)
+    optimize(target, all_files=all_files)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("z_order", [(), ("id",)])
+@pytest.mark.parametrize("all_files", [False, True])
 @pytest.mark.parametrize("point", OPTIMIZE_POINTS)
 def test_an_optimizer_that_is_killed_changes_no_row(
-    tmp_path: Path, point: str, z_order: tuple[str, ...]
+    tmp_path: Path, point: str, all_files: bool
 ) -> None:
     target = str(tmp_path / "t")
     _append(target, 2)
     before, version = _rows(target), DeltaTable(target).version()
     process = multiprocessing.get_context("spawn").Process(
-        target=_killed, args=(target, point, z_order)
+        target=_killed, args=(target, point, all_files)
     )
     process.start()
     process.join(300)
     assert process.exitcode == -signal.SIGKILL
     assert DeltaTable(target).version() == version + (point == OPTIMIZE_POINTS[1])
     assert _rows(target) == before
-    optimize(target, z_order=z_order)
+    optimize(target, all_files=all_files)
     assert (len(_added(target)), _rows(target)) == (len(ODD), before)
 
 

@@ -92,7 +92,7 @@ def test_rows_are_changed_once_their_files_are_written_anew(tmp_path: Path) -> N
         with pytest.raises(SinkError, match="has market where the table has Market"):
             change()
     assert read(target).to_pylist() == ROWS, "nothing has happened"
-    optimize(str(target), z_order=["Id"])
+    optimize(str(target), all_files=True)
     merge_rows(target, 1, new, keys=("Id",))
     found = {row["Id"]: row["Market"] for row in read_by_all(target).to_pylist()}
     assert found == {0: "a", 1: "z", 2: "c", 3: "d"}

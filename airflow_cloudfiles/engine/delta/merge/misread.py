@@ -139,7 +139,7 @@ def _refuse_spellings(
         raise SinkError(
             f"{location.target} cannot be {what}: its data file {path} has {spelled} where the "
             f"table has {name}, which the deltalake library reads as null. Write its files anew "
-            f"first: cloudfiles table optimize --target {location.target} --zorder COLUMN"
+            f"first: cloudfiles table optimize --target {location.target} --all"
         )
 
 
