@@ -204,7 +204,7 @@ class _Parser:
         wire = [{"name": f"f{place}", "type": child.wire} for place, child in enumerate(children)]
         return AvroNode(
             "record",
-            pa.struct(_field(*each) for each in zip(names, children, strict=True)),
+            pa.struct(zip(names, (child.arrow for child in children), strict=True)),
             {"type": "record", "name": self._name(), "fields": wire},
             tuple(children),
             may_be_empty=all(child.may_be_empty for child in children),
@@ -261,7 +261,7 @@ class _Parser:
             for name, each in zip(names, branches, strict=True)
         ]
         members = [name[1] for name in names if name]
-        arrow = pa.struct(_field(*each) for each in zip(members, there, strict=True))
+        arrow = pa.struct(zip(members, (each.arrow for each in there), strict=True))
         return AvroNode("union", arrow, wire, tuple(there))
 
 
@@ -290,10 +290,6 @@ def _decimal(schema: Mapping[str, Any], size: int | None) -> pa.DataType | None:
     if not 0 <= scale <= precision <= most or precision == 0:
         return None
     return pa.decimal128(precision, scale)
-
-
-def _field(name: str, node: AvroNode) -> pa.Field:
-    return pa.field(name, node.arrow)
 
 
 def _branch(record: str, name: str, node: AvroNode) -> Any:
