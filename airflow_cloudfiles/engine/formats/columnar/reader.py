@@ -13,7 +13,7 @@ What Parquet and ORC share. The life of one `read_file`:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final, Protocol, cast
 
@@ -143,17 +143,14 @@ class ColumnarReader(ABC):
             opened = self.open(content)
             parts = opened.parts(start, end)
             plan = self._plan(opened.schema)
-            if plan.new and self._watches and (parts or start == 0):
+            watches = self._options.schema_evolution_mode in WATCHING_MODES
+            if plan.new and watches and (parts or start == 0):
                 raise UnknownFields(_samples(opened, parts, plan.new), file.uri)
             for chunk in opened.chunks(parts, plan.columns):
                 schema = opened.schema if chunk.schema is None else chunk.schema
                 batch = self._batch(self._plan(schema), chunk, file.uri)
                 self.counts.rows += batch.num_rows
                 yield batch
-
-    @property
-    def _watches(self) -> bool:
-        return self._options.schema_evolution_mode in WATCHING_MODES
 
     def _plan(self, schema: pa.Schema) -> FilePlan:
         """The plan for files of a schema; most files of a stream have the same."""
@@ -248,7 +245,9 @@ def content_of(file: OpenedFile, format_name: str) -> Iterator[IO[bytes]]:
 
 def unreadable(file: OpenedFile, format_name: str, reason: str) -> FileUnreadableError:
     """The error for a file that cannot be read."""
-    kind = _kind_of(file)
+    kind = None
+    with suppress(OSError), file.random_access() as content:
+        kind = kind_of_content(content.read(HEAD_BYTES))
     if kind is not None and kind != format_name:
         return not_of_format(file.uri, kind)
     reason = cut(" ".join(reason.split()).rstrip("."), 300)
@@ -256,15 +255,6 @@ def unreadable(file: OpenedFile, format_name: str, reason: str) -> FileUnreadabl
         f"{file.uri} cannot be read as {format_name}: {reason}. "
         "Replace it and run again, or set ignoreCorruptFiles=true to go on without it."
     )
-
-
-def _kind_of(file: OpenedFile) -> str | None:
-    """What a file looks like, if its beginning can be read."""
-    try:
-        with file.random_access() as content:
-            return kind_of_content(content.read(HEAD_BYTES))
-    except OSError:
-        return None
 
 
 def _taken(array: pa.Array, places: np.ndarray) -> pa.Array:
