@@ -111,10 +111,6 @@ def split_pattern(pattern: str) -> Section:
     return stack[0]
 
 
-def _unquoted(pattern: str) -> str:
-    return "".join(pattern.split("'")[::2])
-
-
 def _tokens(pattern: str) -> Iterator[str | Letters | Literal]:
     position = 0
     while position < len(pattern):
@@ -185,7 +181,7 @@ class Pattern:
         self.root = split_pattern(pattern)
         self._locale = locale
         self._groups: list[_Group] = []
-        self._has_era = "G" in _unquoted(pattern)
+        self._has_era = any("G" in part for part in pattern.split("'")[::2])
         source = self._section(self.root)
         self._regex = re.compile(source, re.IGNORECASE | re.DOTALL)
         self.has_zone = any(each.letter in _ZONE_LETTERS for each in self._groups)

@@ -10,7 +10,7 @@ a time of day or a zone fits only at midnight UTC; a fraction finer than a micro
 from __future__ import annotations
 
 from datetime import UTC
-from functools import cached_property
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -45,6 +45,8 @@ _LOCAL: Final = ("yyyy-MM-dd'T'HH:mm:ss[.SSSSSSSSS]", "yyyy-MM-dd HH:mm:ss[.SSSS
 """What is cast at once of what Spark's CAST takes."""
 _MICROS: Final = 1_000_000
 _DAY_MICROS: Final = 86_400 * _MICROS
+_layouts: Final = lru_cache(maxsize=64)(DateLayouts)
+"""Made when they are needed: many readers meet no dates."""
 
 
 class TimePatterns:
@@ -89,20 +91,6 @@ class TimePatterns:
         self._of_timestamps = _TIMESTAMP if timestamp is None else (timestamp,)
         self._of_local = _LOCAL if timestamp_ntz is None else (timestamp_ntz,)
 
-    # Made when they are needed: many readers meet no dates.
-
-    @cached_property
-    def _date_layouts(self) -> DateLayouts:
-        return DateLayouts(self._of_dates, self.locale)
-
-    @cached_property
-    def _timestamp_layouts(self) -> DateLayouts:
-        return DateLayouts(self._of_timestamps, self.locale)
-
-    @cached_property
-    def _local_layouts(self) -> DateLayouts:
-        return DateLayouts(self._of_local, ENGLISH)
-
     @classmethod
     def of(
         cls, options: StringValueOptions, *, default_date: str | None = None, exact: bool = True
@@ -140,11 +128,9 @@ class TimePatterns:
             return default_format.date_days(text, exact=self._exact)
         fields = self._date.fields(text)
         moment = None if fields is None else moment_of(fields, exact=self._exact)
-        if not self._exact:
-            return None if fields is None or moment is None else day_of(fields)
-        if fields is None or moment is None or moment % _DAY_MICROS:
+        if fields is None or moment is None or (self._exact and moment % _DAY_MICROS):
             return None
-        if "zone" in fields and offset_of_text(str(fields["zone"]), moment) != 0:
+        if self._exact and "zone" in fields and offset_of_text(str(fields["zone"]), moment) != 0:
             return None
         return day_of(fields)
 
@@ -184,13 +170,13 @@ class TimePatterns:
         """
         if pa.types.is_date(kind):
             convert = self.date_days
-            numbers, known = self._date_layouts.days(array)
+            numbers, known = _layouts(self._of_dates, self.locale).days(array)
         elif kind.tz is not None:
             convert = self.timestamp_micros
-            numbers, known = self._timestamp_layouts.micros(array, self._zone)
+            numbers, known = _layouts(self._of_timestamps, self.locale).micros(array, self._zone)
         else:
             convert = self.local_micros
-            numbers, known = self._local_layouts.micros(array, None)
+            numbers, known = _layouts(self._of_local, ENGLISH).micros(array, None)
         misfits = _one_by_one(array, numbers, known, convert)
         gone = misfits | ~_there(array)
         found = pa.array(numbers, pa.int64(), mask=gone if gone.any() else None)
