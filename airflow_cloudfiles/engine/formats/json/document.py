@@ -15,7 +15,8 @@ the value is in the column, as in Spark's reader, and the line where corrupt rec
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -201,17 +202,10 @@ class JsonDocumentReader:
         del end
         if start:
             return
-        group: list[bytes] = []
-        size = 0
         documents = _documents_in(file, self._own, self._reader.grammar)
-        for record in documents if self._is_whole else _records_of(documents):
-            group.append(record)
-            size += len(record)
-            if size >= BATCH_BYTES:
+        for group in _groups(documents if self._is_whole else _records_of(documents)):
+            if group:
                 yield self._reader.read_records(file.uri, group)
-                group, size = [], 0
-        if group:
-            yield self._reader.read_records(file.uri, group)
 
 
 class JsonDocumentInference(JsonInference):
@@ -223,15 +217,21 @@ class JsonDocumentInference(JsonInference):
 
     def add_file(self, file: OpenedFile) -> None:
         """Learn from one file."""
-        group: list[bytes] = []
-        size = 0
-        for record in _records_of(_documents_in(file, self._own, self._grammar)):
-            group.append(record)
-            size += len(record)
-            if size >= BATCH_BYTES:
-                self.add(json_lines.as_lines(group, self._grammar, []))
-                group, size = [], 0
-        self.add(json_lines.as_lines(group, self._grammar, []))
+        for group in _groups(_records_of(_documents_in(file, self._own, self._grammar))):
+            self.add(json_lines.as_lines(group, self._grammar, []))
+
+
+def _groups(records: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Records in groups of `BATCH_BYTES`, or a little more; the last one may be empty."""
+    group: list[bytes] = []
+    size = 0
+    for record in records:
+        group.append(record)
+        size += len(record)
+        if size >= BATCH_BYTES:
+            yield group
+            group, size = [], 0
+    yield group
 
 
 def _documents_in(file: OpenedFile, own: JsonOptions, grammar: Grammar) -> list[bytes]:
@@ -256,8 +256,7 @@ def _documents_in(file: OpenedFile, own: JsonOptions, grammar: Grammar) -> list[
 
 
 def _records_of(documents: list[bytes]) -> Iterator[bytes]:
-    for document in documents:
-        yield from _elements_of(document)
+    return chain.from_iterable(map(_elements_of, documents))
 
 
 def documents_of(data: bytes, grammar: Grammar) -> Iterator[bytes]:

@@ -133,7 +133,10 @@ class JsonBlock:
             self._rescue_repeated_keys()
         finished = [column.finish() for column in self._columns.children]
         self._rescue_misfits(finished)
-        return self._batch(self._arrays(finished))
+        arrays, rescued = self._arrays(finished), None
+        if self._policy.rescues:
+            rescued = self._outcomes.rescued_column(self._rows, self._path_ends())
+        return self._outcomes.batch(arrays, self._rows, rescued)
 
     def _raise_for_new_fields(self) -> None:
         if self._new_fields_file is not None:
@@ -342,12 +345,6 @@ class JsonBlock:
                 self._resolve(run.first_row + place, run.begin + before + 1, line, found)
 
     # 3. The batch -------------------------------------------------------------------------
-
-    def _batch(self, arrays: list[pa.Array]) -> pa.RecordBatch:
-        rescued = None
-        if self._policy.rescues:
-            rescued = self._outcomes.rescued_column(self._rows, self._path_ends())
-        return self._outcomes.batch(arrays, self._rows, rescued)
 
     def _path_ends(self) -> Callable[[int], bytes]:
         """What ends the rescued data of a row: the path of its file."""

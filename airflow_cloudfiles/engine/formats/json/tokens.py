@@ -39,6 +39,7 @@ _NAME: Final = re.compile(rb"[A-Za-z0-9_$@#*+\-\x80-\xff]++")
 _NEVER: Final = rb"(?!)"
 _NO_MORE: Final = rb"(?![0-9A-Za-z_.+-])"
 _QUOTES: Final = b"\"'"
+_CLOSING: Final = {b"}", b"]"}
 _KEPT_ESCAPES: Final = b'"\\/bfnrtu'
 _CONTROL: Final = re.compile(rb"[\x00-\x1f]")
 _ESCAPE_OR_CONTROL: Final = re.compile(rb"\\(.)|[\x00-\x1f]", re.DOTALL)
@@ -166,34 +167,29 @@ class Grammar:
 
     def members(self, value: bytes) -> list[tuple[bytes, bytes]]:
         """Key and value strings of a valid object, in order, repeated keys included."""
-        found: list[tuple[bytes, bytes]] = []
-        position = value.index(b"{") + 1
-        while True:
-            token = self._token.match(value, position)
-            if token is None or token["mark"] == b"}":
-                return found
-            if token["mark"] == b",":
-                position = token.end()
-                continue
-            colon = self._token.match(value, token.end())
-            begin = self.begin(value, token.end() if colon is None else colon.end())
-            position = self.value_end(value, begin)
-            found.append((_text(token), value[begin:position]))
+        return self._parts(value, b"{")
 
     def elements(self, value: bytes) -> list[bytes]:
         """Texts of the elements of a valid array."""
-        found: list[bytes] = []
-        position = value.index(b"[") + 1
-        while True:
-            token = self._token.match(value, position)
-            if token is None or token["mark"] == b"]":
-                return found
+        return [text for _, text in self._parts(value, b"[")]
+
+    def _parts(self, value: bytes, opening: bytes) -> list[tuple[bytes, bytes]]:
+        """What is in a valid object, or in a valid array, whose elements have no keys."""
+        found: list[tuple[bytes, bytes]] = []
+        position = value.index(opening) + 1
+        while (token := self._token.match(value, position)) and token["mark"] not in _CLOSING:
             if token["mark"] == b",":
                 position = token.end()
                 continue
+            key = b""
+            if opening == b"{":
+                key = _text(token)
+                colon = self._token.match(value, token.end())
+                position = token.end() if colon is None else colon.end()
             begin = self.begin(value, position)
             position = self.value_end(value, begin)
-            found.append(value[begin:position])
+            found.append((key, value[begin:position]))
+        return found
 
     def strict(self, value: bytes, *, words: bool = False) -> bytes:
         """The same valid value as strict JSON; otherwise the text as it is.
@@ -245,19 +241,15 @@ class Grammar:
         text = _text(token)
         if text[0] in _QUOTES:
             return self._strict_string(text)
-        if self._unquoted_names and self._is_key(value, token.end()):
-            return b'"' + text + b'"'
-        if token["not_finite"] is not None:
+        after = self._token.match(value, token.end()) if self._unquoted_names else None
+        is_key = after is not None and after["mark"] == b":"
+        if is_key or token["not_finite"] is not None:
             return b'"' + text + b'"'
         if token["zeros"] is None:
             return None
         sign, digits = (b"-", text[1:]) if text[:1] == b"-" else (b"", text)
         stripped = digits.lstrip(b"0")
         return sign + (stripped if stripped[:1].isdigit() else b"0" + stripped)
-
-    def _is_key(self, value: bytes, end: int) -> bool:
-        after = self._token.match(value, end)
-        return after is not None and after["mark"] == b":"
 
     def _strict_string(self, text: bytes) -> bytes | None:
         if text[0] == ord('"'):
@@ -281,14 +273,10 @@ def _rewritten(found: re.Match[bytes]) -> bytes:
     """A part of a string that strict JSON has not, or has otherwise."""
     escaped = found[1]
     if escaped is None:
-        return b'\\"' if found[0] == b'"' else _escaped(found)
+        return b'\\"' if found[0] == b'"' else b"\\u%04x" % ord(found[0])
     if escaped in _KEPT_ESCAPES:
         return found[0]
     return b"\\u%04x" % ord(escaped) if escaped < b" " else escaped
-
-
-def _escaped(found: re.Match[bytes]) -> bytes:
-    return b"\\u%04x" % ord(found[0])
 
 
 def _one_line(found: re.Match[bytes]) -> bytes:
