@@ -102,10 +102,12 @@ class TextCasts:
             may_be_signed_twice = isinstance(kind, IntegerType | LongType) and not self._exact
             return _signed_twice(convert) if may_be_signed_twice else convert
         simple: dict[type[DataType], Convert] = {
-            BooleanType: _to_boolean,
+            BooleanType: lambda text: _BOOLEANS.get(text.lower(), MISFIT),
             DoubleType: self._floating(is_float=False),
             FloatType: self._floating(is_float=True),
-            BinaryType: _to_binary,
+            BinaryType: lambda text: (
+                bytes.fromhex(text) if _HEXADECIMAL.fullmatch(text) else MISFIT
+            ),
         }
         found = simple.get(type(kind)) or to_time(kind, self._moments)
         if found is None:
@@ -170,20 +172,14 @@ def _integers(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _numbers(texts: pa.Array, kind: pa.DataType, pattern: str) -> pa.Array:
     """The numbers that texts of a pattern are; the others are null."""
-    if not _has_letters(texts):
-        # Of such texts Arrow takes none that is no number, and matching costs more than casting.
+    characters = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+    if characters.max(initial=0) <= ord("9"):
+        # Of texts without letters (as in `0x1F`) Arrow takes none that is no number, and matching
+        # costs more than casting.
         with suppress(pa.ArrowInvalid):
             return texts.cast(kind)
     fits = pc.match_substring_regex(texts, pattern)
     return pc.if_else(fits, texts, pa.scalar(None, pa.string())).cast(kind)
-
-
-def _has_letters(texts: pa.Array) -> bool:
-    """Whether something else than digits, signs and points may be in texts, as in `0x1F`."""
-    characters = texts.buffers()[2]
-    if characters is None or not characters.size:
-        return False
-    return int(np.frombuffer(characters, np.uint8).max()) > ord("9")
 
 
 def _one_by_one(
@@ -244,11 +240,3 @@ def _beginning_of(text: str) -> object:
     minus, whole, fraction, exponent = found.groups()
     number = float(f"{minus}{whole.replace(',', '') or 0}.{fraction or 0}e{exponent or 0}")
     return sign * number
-
-
-def _to_boolean(text: str) -> object:
-    return _BOOLEANS.get(text.lower(), MISFIT)
-
-
-def _to_binary(text: str) -> object:
-    return bytes.fromhex(text) if _HEXADECIMAL.fullmatch(text) else MISFIT

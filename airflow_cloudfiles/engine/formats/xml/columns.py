@@ -174,25 +174,19 @@ class Columns:
         return found, values
 
 
+@dataclass(frozen=True, slots=True)
 class _Reading:
     """One pass over some rows."""
 
-    def __init__(
-        self,
-        places: SchemaNodes,
-        casts: TextCasts,
-        found: ElementPlaces | LayoutRows,
-        values: Values,
-    ) -> None:
-        self._places = places
-        self._casts = casts
-        self._found = found
-        self._values = values
+    places: SchemaNodes
+    casts: TextCasts
+    found: ElementPlaces | LayoutRows
+    values: Values
 
     def taken(self) -> Taken:
         """The columns of the rows of which nothing is left over."""
-        found = self._found
-        arrays = self._children(self._places[0], found.count)
+        found = self.found
+        arrays = self._children(self.places[0], found.count)
         rescued = found.rescued() if isinstance(found, LayoutRows) else {}
         rows = found.taken
         if found.bad.any():
@@ -205,8 +199,8 @@ class _Reading:
 
     def _column(self, number: int, count: int) -> pa.Array:
         """What stands in a place, for each of its parents."""
-        place = self._places[number]
-        source = self._found.source(number)
+        place = self.places[number]
+        source = self.found.source(number)
         if place.is_leaf:
             array = self._leaf(number, source)
         elif place.struct == NOWHERE:
@@ -221,16 +215,16 @@ class _Reading:
         return self._one_each(array, source, count)
 
     def _leaf(self, number: int, source: NodeValues) -> pa.Array:
-        place = self._places[number]
+        place = self.places[number]
         shape = cast("XmlLeaf", place.shape)
-        texts, wrong = self._values.take(source.texts, are_attributes=source.are_attributes)
+        texts, wrong = self.values.take(source.texts, are_attributes=source.are_attributes)
         if not shape.is_string and not source.are_attributes:
             # An empty element is null, as in Spark; an empty attribute is not.
-            blank = self._values.are_empty(texts)
+            blank = self.values.are_empty(texts)
             if blank is not None:
                 texts = pc.if_else(blank, pa.scalar(None, pa.string()), texts)
-        array, misfits = self._casts.cast(texts, place.kind, shape.convert)
-        if misfits.any() and not self._found.rescue(number, source, misfits, texts):
+        array, misfits = self.casts.cast(texts, place.kind, shape.convert)
+        if misfits.any() and not self.found.rescue(number, source, misfits, texts):
             wrong = wrong | misfits
         self._refuse(source, wrong)
         return array
@@ -238,7 +232,7 @@ class _Reading:
     def _refuse(self, source: NodeValues, wrong: Bools) -> None:
         """Refuse the rows of some values."""
         if wrong.any():
-            self._found.bad[source.rows[wrong]] = True
+            self.found.bad[source.rows[wrong]] = True
 
     def _one_each(self, array: pa.Array, source: NodeValues, count: int) -> pa.Array:
         """At most one value for each parent."""
