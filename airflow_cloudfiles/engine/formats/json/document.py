@@ -211,10 +211,6 @@ class JsonDocumentReader:
 class JsonDocumentInference(JsonInference):
     """Learns the schema of files that are one JSON document each."""
 
-    def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
-        super().__init__(options, known)
-        self._own = json_options(options)
-
     def add_file(self, file: OpenedFile) -> None:
         """Learn from one file."""
         for group in _groups(_records_of(_documents_in(file, self._own, self._grammar))):

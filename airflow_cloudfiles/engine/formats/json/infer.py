@@ -108,7 +108,7 @@ class JsonInference:
         *,
         typed: bool = False,
     ) -> None:
-        own = json_options(options)
+        own = self._own = json_options(options)
         self._options = options
         self._leaves = LeafTypes(
             own, typed=typed if options is None else options.infer_column_types
