@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -55,10 +56,11 @@ class NotJsonError(ValueError):
     """The bytes are no record, not even by Spark's tolerant rules."""
 
 
+@dataclass(kw_only=True, eq=False)
 class Grammar:
     """What is taken for JSON; the defaults are those of Spark's reader.
 
-    Args:
+    Attributes:
         comments: Whether `/* */` and `//` comments are white space.
         single_quotes: Whether strings may stand in single quotes.
         unquoted_names: Whether names may go without quotes.
@@ -68,52 +70,33 @@ class Grammar:
         not_finite: Whether `NaN`, `Infinity` and their kind are numbers.
     """
 
-    def __init__(  # noqa: PLR0913 - a switch of Jackson's each
-        self,
-        *,
-        comments: bool = False,
-        single_quotes: bool = True,
-        unquoted_names: bool = False,
-        leading_zeros: bool = False,
-        any_escape: bool = False,
-        control_characters: bool = False,
-        not_finite: bool = True,
-    ) -> None:
-        self.not_finite = not_finite
-        self._unquoted_names = unquoted_names
-        self._any_escape = any_escape
-        self._control_characters = control_characters
-        white = rb"(?:" + _WHITE + (rb"|" + _COMMENT if comments else b"") + rb")"
+    comments: bool = False
+    single_quotes: bool = True
+    unquoted_names: bool = False
+    leading_zeros: bool = False
+    any_escape: bool = False
+    control_characters: bool = False
+    not_finite: bool = True
+
+    def __post_init__(self) -> None:
+        white = rb"(?:" + _WHITE + (rb"|" + _COMMENT if self.comments else b"") + rb")"
         # Files that were joined have the marks of all of them between their records.
         self._blank = re.compile(rb"(?:" + white + rb"|" + BOM_UTF8 + rb")*+", re.DOTALL)
         self._tail = re.compile(rb"(?:" + white + rb"|,|" + BOM_UTF8 + rb")*+", re.DOTALL)
-        escaped = (
-            rb"[^u]" if any_escape else rb"[\"'\\/bfnrt]" if single_quotes else rb"[\"\\/bfnrt]"
-        )
-        escape = rb"\\(?:" + escaped + rb"|u[0-9a-fA-F]{4})"
-        control = b"" if control_characters else rb"\x00-\x1f"
-        self._token = re.compile(
-            white
-            + rb"*+(?:(?P<mark>[{}\[\],:])|(?P<strict>"
-            + _quoted(b'"', escape, control)
-            + rb"|(?:-?"
-            + _WHOLE
-            + _FRACTION
-            + rb"|"
-            + _WORD
-            + rb")"
-            + _NO_MORE
-            + rb")|(?P<single>"
-            + (_quoted(b"'", escape, control) if single_quotes else _NEVER)
-            + rb")|(?P<zeros>"
-            + (rb"-?" + _ZEROS + _FRACTION + _NO_MORE if leading_zeros else _NEVER)
-            + rb")|(?P<not_finite>"
-            + (rb"(?:" + _NOT_FINITE + rb")" + _NO_MORE if not_finite else _NEVER)
-            + rb")|(?P<name>"
-            + (_NAME.pattern if unquoted_names else _NEVER)
-            + rb"))",
-            re.DOTALL,
-        )
+        escaped = rb"[\"'\\/bfnrt]" if self.single_quotes else rb"[\"\\/bfnrt]"
+        escape = rb"\\(?:" + (rb"[^u]" if self.any_escape else escaped) + rb"|u[0-9a-fA-F]{4})"
+        control = b"" if self.control_characters else rb"\x00-\x1f"
+        number = rb"-?" + _WHOLE + _FRACTION
+        tokens = {
+            b"mark": rb"[{}\[\],:]",
+            b"strict": _quoted(b'"', escape, control) + b"|" + _one_of(number, _WORD),
+            b"single": _quoted(b"'", escape, control) if self.single_quotes else _NEVER,
+            b"zeros": rb"-?" + _ZEROS + _FRACTION + _NO_MORE if self.leading_zeros else _NEVER,
+            b"not_finite": _one_of(_NOT_FINITE) if self.not_finite else _NEVER,
+            b"name": _NAME.pattern if self.unquoted_names else _NEVER,
+        }
+        any_token = b"|".join(b"(?P<%b>%b)" % each for each in tokens.items())
+        self._token = re.compile(white + rb"*+(?:" + any_token + rb")", re.DOTALL)
 
     def begin(self, text: bytes, start: int = 0) -> int:
         """Where the first thing begins that is no white space."""
@@ -161,7 +144,7 @@ class Grammar:
             return _AFTER
         if expected in {_KEY, _FIRST_KEY}:
             text = _text(token)
-            if text[0] in _QUOTES or (self._unquoted_names and _NAME.fullmatch(text)):
+            if text[0] in _QUOTES or (self.unquoted_names and _NAME.fullmatch(text)):
                 return _COLON
         raise NotJsonError(f"unexpected value before byte {token.end()}")
 
@@ -241,7 +224,7 @@ class Grammar:
         text = _text(token)
         if text[0] in _QUOTES:
             return self._strict_string(text)
-        after = self._token.match(value, token.end()) if self._unquoted_names else None
+        after = self._token.match(value, token.end()) if self.unquoted_names else None
         is_key = after is not None and after["mark"] == b":"
         if is_key or token["not_finite"] is not None:
             return b'"' + text + b'"'
@@ -253,10 +236,15 @@ class Grammar:
 
     def _strict_string(self, text: bytes) -> bytes | None:
         if text[0] == ord('"'):
-            strange = b"\\'" in text or (self._any_escape and b"\\" in text)
-            if not strange and not (self._control_characters and _CONTROL.search(text)):
+            strange = b"\\'" in text or (self.any_escape and b"\\" in text)
+            if not strange and not (self.control_characters and _CONTROL.search(text)):
                 return None
         return b'"' + _REWRITTEN.sub(_rewritten, text[1:-1]) + b'"'
+
+
+def _one_of(*words: bytes) -> bytes:
+    """The expression of a number or word, behind which no other begins."""
+    return rb"(?:" + b"|".join(words) + rb")" + _NO_MORE
 
 
 def _quoted(quote: bytes, escape: bytes, control: bytes) -> bytes:
