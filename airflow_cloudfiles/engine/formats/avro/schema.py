@@ -305,12 +305,11 @@ def _member_names(
     """For each branch that is not null its place among these and its name, as Spark gives it."""
     names: list[tuple[int, str] | None] = []
     seen: set[str] = set()
-    place = 0
     for each, branch in zip(schema, branches, strict=True):
         if branch.kind == "null":
             names.append(None)
             continue
-        name = f"member{place}"
+        name = f"member{len(seen)}"
         if options.stable_union_names:
             name = f"{options.stable_union_prefix}{_type_name(each)}"
         key = CASE_INSENSITIVE.key(name)  # as Spark, whatever the session says
@@ -319,9 +318,8 @@ def _member_names(
                 f"two branches of a union are called {name}; set "
                 "enableStableIdentifiersForUnionType=false"
             )
+        names.append((len(seen), name))
         seen.add(key)
-        names.append((place, name))
-        place += 1
     return names
 
 
