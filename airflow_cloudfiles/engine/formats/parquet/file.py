@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import IO, Final, cast
 
@@ -354,48 +355,41 @@ def _seen(file: pq.ParquetFile, maps: set[Leaves]) -> list[_Seen]:
     return [_Seen(each, leaves, variants, maps) for each in columns]
 
 
+@dataclass(slots=True)
 class _Seen:
     """An Arrow type as Spark sees the Parquet type it was made from.
 
     INT96 is an instant; an enumeration is a string; a group may be a VARIANT.
 
-    Args:
-        kind: The type.
+    Attributes:
+        kind: The type as Spark sees it; given as that of the library.
         leaves: What Parquet says of the leaves of the file, with their numbers; consumed.
         variants: Where VARIANTs are (`footer.variant_leaves`).
         maps: Where groups are maps (`footer.without_optional_keys`).
-
-    Attributes:
-        kind: The type as Spark sees it.
         int96: For each leaf, whether it is INT96.
     """
 
-    def __init__(
-        self,
-        kind: pa.DataType,
-        leaves: Iterator[tuple[int, pq.ColumnSchema]],
-        variants: set[Leaves],
-        maps: set[Leaves],
-    ) -> None:
-        self.int96: list[bool] = []
-        self._variants = variants
-        self._maps = maps
-        self._leaf = 0
-        self.kind = self._type(kind, leaves)
+    kind: pa.DataType
+    leaves: Iterator[tuple[int, pq.ColumnSchema]]
+    variants: set[Leaves]
+    maps: set[Leaves]
+    int96: list[bool] = field(default_factory=list)
+    _leaf: int = 0
 
-    def _type(
-        self, kind: pa.DataType, leaves: Iterator[tuple[int, pq.ColumnSchema]]
-    ) -> pa.DataType:
+    def __post_init__(self) -> None:
+        self.kind = self._type(self.kind)
+
+    def _type(self, kind: pa.DataType) -> pa.DataType:
         if pa.types.is_struct(kind):
-            return self._struct(kind, leaves)
+            return self._struct(kind)
         if pa.types.is_map(kind):
-            key = self._type(kind.key_type, leaves)
-            return pa.map_(key, self._type(kind.item_type, leaves))
+            key = self._type(kind.key_type)
+            return pa.map_(key, self._type(kind.item_type))
         if is_list(kind):
-            element = self._type(kind.value_type, leaves)
+            element = self._type(kind.value_type)
             is_same = element == kind.value_type and not holds_variant(element)
             return kind if is_same else list_of(kind, element)
-        self._leaf, leaf = next(leaves)
+        self._leaf, leaf = next(self.leaves)
         self.int96.append(leaf.physical_type == "INT96")
         if self.int96[-1]:
             return pa.timestamp("us", "UTC")
@@ -403,16 +397,14 @@ class _Seen:
             return pa.string()
         return kind
 
-    def _struct(
-        self, kind: pa.StructType, leaves: Iterator[tuple[int, pq.ColumnSchema]]
-    ) -> pa.DataType:
+    def _struct(self, kind: pa.StructType) -> pa.DataType:
         before = len(self.int96)
-        found = pa.struct([pa.field(each.name, self._type(each.type, leaves)) for each in kind])
+        found = pa.struct([pa.field(each.name, self._type(each.type)) for each in kind])
         count = len(self.int96) - before
         place = self._leaf - count + 1, count
-        if place in self._maps:
+        if place in self.maps:
             return map_type(found) or found
-        return as_variant(found) if place in self._variants and has_variant_parts(kind) else found
+        return as_variant(found) if place in self.variants and has_variant_parts(kind) else found
 
 
 class ParquetReader(ColumnarReader):
