@@ -17,7 +17,7 @@ import lzma
 import zlib
 from collections.abc import Callable
 from functools import partial
-from typing import IO, Final, Protocol
+from typing import IO, Final
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.reading.compression_blocks import (
@@ -101,10 +101,9 @@ def refuse_compressed(chunk: bytes, uri: str) -> None:
 
 def _by_name(stream: IO[bytes], head: bytes, ending: str, uri: str) -> io.RawIOBase | None:
     """What only the name says: what Spark writes as `.lz4`, `.snappy` and `.deflate`."""
-    if ending == ".lz4":
-        return HadoopBlocks(stream, unpack_lz4, partial(damaged, uri))
-    if ending == ".snappy":
-        return HadoopBlocks(stream, unpack_snappy, partial(damaged, uri))
+    unpack = {".lz4": unpack_lz4, ".snappy": unpack_snappy}.get(ending)
+    if unpack is not None:
+        return HadoopBlocks(stream, unpack, partial(damaged, uri))
     if ending == ".deflate":
         if _is_zlib(head):
             return _Members(stream, lambda: _Zlib(_WHOLE_ZLIB), uri)
@@ -132,18 +131,6 @@ def _refuse_misnamed(ending: str, uri: str) -> None:
         )
 
 
-class _Decompressor(Protocol):
-    """A decompressor of the standard library: `bz2.BZ2Decompressor`, `lzma.LZMADecompressor`."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = ...) -> bytes: ...
-
-
 class _Zlib:
     """The decompressor of `zlib`, as those of `bz2` and `lzma` are."""
 
@@ -167,6 +154,9 @@ class _Zlib:
         content = self._one.decompress(self._tail + data, max_length)
         self._tail = self._one.unconsumed_tail
         return content
+
+
+_Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor | _Zlib
 
 
 class _Readable(io.RawIOBase):
