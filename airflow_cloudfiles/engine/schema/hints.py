@@ -73,11 +73,11 @@ def _in_struct(
     if position is None:
         kind = _hinted(hint) if is_last else _new_struct(hint, depth + 1, matcher)
         fields.append(StructField(name, kind, True, _metadata(hint) if is_last else None))
-        return StructType(fields)
-    known = fields[position]
-    if is_last:
-        fields[position] = StructField(name, _hinted(hint), True, _metadata(hint, known))
+    elif is_last:
+        metadata = _metadata(hint, fields[position])
+        fields[position] = StructField(name, _hinted(hint), True, metadata)
     else:
+        known = fields[position]
         kind = _inside(known.dataType, hint, depth + 1, matcher)
         fields[position] = with_type(known, kind)
     return StructType(fields)
