@@ -31,9 +31,7 @@ from airflow_cloudfiles.engine.formats.datetimes.layouts import DateLayouts
 from airflow_cloudfiles.engine.formats.datetimes.names import ENGLISH, Locale, find_locale
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_cloudfiles.engine.formats.base import Bools, Int64s
+    from airflow_cloudfiles.engine.formats.base import Bools
     from airflow_cloudfiles.engine.options.formats.base import StringValueOptions
 
 _DATE: Final = "yyyy-MM-dd"
@@ -177,8 +175,19 @@ class TimePatterns:
         else:
             convert = self.local_micros
             numbers, known = _layouts(self._of_local, ENGLISH).micros(array, None)
-        misfits = _one_by_one(array, numbers, known, convert)
-        gone = misfits | ~_there(array)
+        there: Bools = array.is_valid().to_numpy(zero_copy_only=False)
+        misfits = np.zeros(len(array), np.bool_)
+        # The strings that are not known yet are converted, each distinct one once.
+        hard = np.flatnonzero(there & ~known)
+        if len(hard):
+            codes = pc.dictionary_encode(array.take(pa.array(hard)))
+            values = [convert(text) for text in codes.dictionary.to_pylist()]
+            fitting = np.array([0 if value is None else value for value in values], np.int64)
+            lost = np.array([value is None for value in values], np.bool_)
+            indices = codes.indices.to_numpy(zero_copy_only=False)
+            numbers[hard] = fitting[indices]
+            misfits[hard] = lost[indices]
+        gone = misfits | ~there
         found = pa.array(numbers, pa.int64(), mask=gone if gone.any() else None)
         whole = pa.int32() if pa.types.is_date(kind) else pa.int64()
         return found.cast(whole).cast(kind), pa.array(misfits)
@@ -194,28 +203,3 @@ def _compiled(option: str, pattern: str | None, locale: Locale) -> Pattern | Non
             f"{option}={pattern!r} is no pattern that can be parsed: {error}. See "
             "docs/reference/formats/json.md."
         ) from error
-
-
-def _there(array: pa.StringArray) -> Bools:
-    there: Bools = array.is_valid().to_numpy(zero_copy_only=False)
-    return there
-
-
-def _one_by_one(
-    array: pa.StringArray,
-    numbers: Int64s,
-    known: Bools,
-    convert: Callable[[str], int | None],
-) -> Bools:
-    """Convert the strings that are not known yet, each distinct one once; which do not fit."""
-    misfits = np.zeros(len(array), np.bool_)
-    hard = np.flatnonzero(_there(array) & ~known)
-    if len(hard):
-        codes = pc.dictionary_encode(array.take(pa.array(hard)))
-        values = [convert(text) for text in codes.dictionary.to_pylist()]
-        fitting = np.array([0 if value is None else value for value in values], np.int64)
-        lost = np.array([value is None for value in values], np.bool_)
-        indices = codes.indices.to_numpy(zero_copy_only=False)
-        numbers[hard] = fitting[indices]
-        misfits[hard] = lost[indices]
-    return misfits

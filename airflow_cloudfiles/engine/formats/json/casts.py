@@ -59,7 +59,13 @@ def cast(values: JsonValues, leaf: JsonLeaf, kind: pa.DataType) -> tuple[pa.Arra
     hard = np.flatnonzero(~(easy | values.null))
     if not len(hard):
         return array, _NONE
-    return _one_by_one(values, leaf, array, hard)
+    # The hard values are converted each by itself.
+    converted = [leaf.convert(values.value(position)) for position in hard.tolist()]
+    misfits = hard[[value is MISFIT for value in converted]]
+    mask = np.zeros(values.count, np.bool_)
+    mask[hard] = True
+    fitting = pa.array([None if value is MISFIT else value for value in converted], array.type)
+    return pc.replace_with_mask(array, pa.array(mask), fitting), misfits
 
 
 def _strings(values: JsonValues) -> pa.Array:
@@ -84,18 +90,6 @@ def _strings(values: JsonValues) -> pa.Array:
         return array
     decoded = _STRINGS.decode(b"[" + b",".join(map(values.value, places.tolist())) + b"]")
     return pc.replace_with_mask(array, pa.array(escaped), pa.array(decoded, pa.string()))
-
-
-def _one_by_one(
-    values: JsonValues, leaf: JsonLeaf, array: pa.Array, hard: Positions
-) -> tuple[pa.Array, Positions]:
-    """Convert the hard values, each by itself."""
-    converted = [leaf.convert(values.value(position)) for position in hard.tolist()]
-    misfits = hard[[value is MISFIT for value in converted]]
-    mask = np.zeros(values.count, np.bool_)
-    mask[hard] = True
-    fitting = pa.array([None if value is MISFIT else value for value in converted], array.type)
-    return pc.replace_with_mask(array, pa.array(mask), fitting), misfits
 
 
 def _patterned(values: JsonValues, patterns: TimePatterns, kind: pa.DataType) -> Easy:

@@ -110,7 +110,15 @@ class JsonVariantReader(RecordReader):
                     continue
                 corrupt[len(values)] = uri, text
             values.append(value)
-        return self._batch(values, corrupt, outcomes)
+        columns = [pa.nulls(len(values), each.type) for each in self._parsed]
+        columns[self._position] = variants(values)
+        for row, (_, text) in corrupt.items():
+            outcomes.keep(row, text)
+        rescued = None
+        if self._policy.rescues:
+            ends = {row: path_end(uri).encode() for row, (uri, _) in corrupt.items()}
+            rescued = outcomes.rescued_column(len(values), ends.__getitem__)
+        return self._counted(outcomes.batch(columns, len(values), rescued), outcomes)
 
     def _encoded(self, record: bytes, begin: int) -> tuple[_Encoded | None, str | None]:
         """A record as a value, and why it is not valid: quickly when it is strict JSON."""
@@ -129,22 +137,6 @@ class JsonVariantReader(RecordReader):
         # A number ends with white space: `1}` is none, to Spark neither.
         is_part = record[begin] in _BEGINS_NUMBER and record[end] not in _WHITE
         return None if is_part else value, f"more after the record, at byte {end}"
-
-    def _batch(
-        self,
-        values: list[_Encoded | None],
-        corrupt: dict[int, tuple[str, str]],
-        outcomes: RecordOutcomes,
-    ) -> pa.RecordBatch:
-        columns = [pa.nulls(len(values), each.type) for each in self._parsed]
-        columns[self._position] = variants(values)
-        for row, (_, record) in corrupt.items():
-            outcomes.keep(row, record)
-        rescued = None
-        if self._policy.rescues:
-            ends = {row: path_end(uri).encode() for row, (uri, _) in corrupt.items()}
-            rescued = outcomes.rescued_column(len(values), ends.__getitem__)
-        return self._counted(outcomes.batch(columns, len(values), rescued), outcomes)
 
 
 def variants(values: Sequence[_Encoded | None]) -> pa.StructArray:

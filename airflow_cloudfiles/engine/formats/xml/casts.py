@@ -135,15 +135,22 @@ class TextCasts:
         if pa.types.is_string(kind):
             return texts, np.zeros(len(texts), np.bool_)
         if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-            array, misfits = self._moments.cast(texts, kind)
-            return array, misfits.to_numpy(zero_copy_only=False)
+            array, misfit = self._moments.cast(texts, kind)
+            return array, misfit.to_numpy(zero_copy_only=False)
         array = _at_once(texts, kind)
         doubtful = self._numbers.doubtful(texts, array) if pa.types.is_floating(kind) else None
         if doubtful is not None:
             array = pc.if_else(pa.array(doubtful), pa.scalar(None, kind), array)
         hard = array.is_null().to_numpy(zero_copy_only=False)
         hard &= texts.is_valid().to_numpy(zero_copy_only=False)
-        return _one_by_one(texts, array, hard, convert)
+        misfits = np.zeros(len(texts), np.bool_)
+        places = np.flatnonzero(hard)
+        if not len(places):
+            return array, misfits
+        values = [convert(text) for text in texts.take(pa.array(places)).to_pylist()]
+        misfits[places] = [value is MISFIT for value in values]
+        fitting = pa.array([None if value is MISFIT else value for value in values], array.type)
+        return pc.replace_with_mask(array, pa.array(hard), fitting), misfits
 
 
 def _at_once(texts: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -180,20 +187,6 @@ def _numbers(texts: pa.Array, kind: pa.DataType, pattern: str) -> pa.Array:
             return texts.cast(kind)
     fits = pc.match_substring_regex(texts, pattern)
     return pc.if_else(fits, texts, pa.scalar(None, pa.string())).cast(kind)
-
-
-def _one_by_one(
-    texts: pa.Array, array: pa.Array, hard: Bools, convert: Convert
-) -> tuple[pa.Array, Bools]:
-    """Convert the hard values, each by itself."""
-    misfits = np.zeros(len(texts), np.bool_)
-    places = np.flatnonzero(hard)
-    if not len(places):
-        return array, misfits
-    values = [convert(text) for text in texts.take(pa.array(places)).to_pylist()]
-    misfits[places] = [value is MISFIT for value in values]
-    fitting = pa.array([None if value is MISFIT else value for value in values], array.type)
-    return pc.replace_with_mask(array, pa.array(hard), fitting), misfits
 
 
 def _to_floating(rule: NumberRule, *, is_float: bool) -> Convert:
