@@ -60,11 +60,8 @@ def to_array(node: AvroNode, values: Values) -> pa.Array:
     Raises:
         AvroDamagedError: A value is none of its type.
     """
-    return _MAKERS[node.kind](node, values)
-
-
-def _simple(node: AvroNode, values: Values) -> pa.Array:
-    return pa.array(values, node.arrow)
+    make = _MAKERS.get(node.kind)
+    return pa.array(values, node.arrow) if make is None else make(node, values)
 
 
 def _int(node: AvroNode, values: Values) -> pa.Array:
@@ -168,12 +165,8 @@ def _wider(node: AvroNode, values: Values) -> pa.Array:
 
 
 _MAKERS: Final[dict[str, Callable[[AvroNode, Values], pa.Array]]] = {
-    "null": _simple,
-    "boolean": _simple,
     "int": _int,
     "long": lambda node, values: pa.array(values, pa.int64()).view(node.arrow),
-    "float": _simple,
-    "double": _simple,
     "bytes": _bytes,
     "fixed": _bytes,
     # Whether they are UTF-8 is asked when they are fitted into their column.

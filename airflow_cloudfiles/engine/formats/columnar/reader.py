@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.formats.base import Bools
 
 BATCH_BYTES: Final = 16 * 2**20
 """About what a batch takes in memory: large enough to vectorise, small enough for a task."""
@@ -159,23 +158,12 @@ class ColumnarReader(ABC):
         return self._last[1]
 
     def _batch(self, plan: FilePlan, chunk: Chunk, uri: str) -> pa.RecordBatch:
-        """Fit one chunk."""
+        """Fit one chunk, and rescue what does not fit."""
         columns = dict(zip(plan.columns, chunk.columns, strict=True))
         fields = [columns.get(place) for place in range(len(plan.root.names))]
         arrays, bads = plan.root.fit_fields(fields, chunk.rows)
-        if self._options.rescued_data_column is not None:
-            arrays.append(self._rescued(plan, fields, bads, chunk.rows, uri))
-        return make_batch(arrays, self.arrow_schema, chunk.rows)
-
-    def _rescued(
-        self,
-        plan: FilePlan,
-        fields: list[pa.Array],
-        bads: list[Bools | None],
-        rows: int,
-        uri: str,
-    ) -> pa.Array:
-        """The rescued data column."""
+        if self._options.rescued_data_column is None:
+            return make_batch(arrays, self.arrow_schema, chunk.rows)
         members: dict[int, list[str]] = {}
         for child, bad in zip(plan.root.children, bads, strict=True):
             if child is not None and bad is not None:
@@ -191,7 +179,8 @@ class ColumnarReader(ABC):
         self.counts.rescued_rows += len(members)
         end = path_end(uri)
         whole = {row: ("{" + ",".join(found) + end).encode() for row, found in members.items()}
-        return sparse_strings(whole, rows)
+        arrays.append(sparse_strings(whole, chunk.rows))
+        return make_batch(arrays, self.arrow_schema, chunk.rows)
 
 
 def names_of(schema: pa.Schema, columns: list[int]) -> list[str] | None:
