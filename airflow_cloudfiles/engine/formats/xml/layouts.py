@@ -295,13 +295,7 @@ class MarkupLayouts:
         self._known, groups = [], []
         while len(left) >= smallest and failures < _MOST_FAILURES:
             is_known = bool(known)
-            if is_known:
-                layout: Layout | None = known.pop(0)
-            else:
-                # A row with as many tags as most; when the first one was none, the last may be.
-                counts = block.counts[left]
-                alike = left[counts == np.bincount(counts).argmax()]
-                layout = self._learn(rows[int(alike[-failures])])
+            layout = known.pop(0) if known else self._learn(_model(block, rows, left, failures))
             group = None if layout is None else layout.find(block, left)
             if layout is None or group is None or group.count < smallest:
                 failures += not is_known
@@ -311,6 +305,14 @@ class MarkupLayouts:
             left = _without(left, group.taken)
         self._skipped, self._in_vain = 0, 0 if groups else self._in_vain + 1
         return groups, left
+
+
+def _model(block: Block, rows: CutRows, left: Positions, failures: int) -> bytes:
+    """A row to learn from: it has as many tags as most of them."""
+    counts = block.counts[left]
+    alike = left[counts == np.bincount(counts).argmax()]
+    # When the first one was none, the last one may be.
+    return rows[int(alike[-failures])]
 
 
 def _without(positions: Positions, others: Positions) -> Positions:
