@@ -224,7 +224,9 @@ def learn_sample(sample: Sample, counts: FetchCounts, workers: Workers | None = 
         RunFailedError: A worker has died.
     """
     inference = open_inference(sample.options, sample.known)
-    if not _can_travel(inference, sample.options):
+    # `samplingRatio` counts the records of all files.
+    ratio = getattr(sample.options.format_options, "sampling_ratio", 1.0)
+    if not isinstance(inference, TravellingInference) or ratio != 1.0:
         workers = None
     groups = _cut(sample, workers)
     with SampleProgress(sample.files) as progress:
@@ -234,12 +236,6 @@ def learn_sample(sample: Sample, counts: FetchCounts, workers: Workers | None = 
             travels = cast("TravellingInference", inference)
             _share(sample, travels, rest, counts=counts, progress=progress, workers=workers)
     return inference.result()
-
-
-def _can_travel(inference: Inference, options: CloudFilesOptions) -> bool:
-    """Whether workers may read a part; `samplingRatio` counts the records of all files."""
-    ratio = getattr(options.format_options, "sampling_ratio", 1.0)
-    return isinstance(inference, TravellingInference) and ratio == 1.0
 
 
 def _begin(  # noqa: PLR0913 - private
@@ -402,7 +398,6 @@ class _PartOfFile:
     ) -> Iterator[bytes]:
         """The blocks of the part."""
         del start, end
-        part = self._part
         return self._file.blocks(
-            part.start, part.end, encoding=encoding, separator=separator, most=most
+            self._part.start, self._part.end, encoding=encoding, separator=separator, most=most
         )

@@ -16,7 +16,8 @@ import io
 import lzma
 import zlib
 from collections.abc import Callable
-from typing import IO, Final, Protocol
+from functools import partial
+from typing import IO, Final
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.reading.compression_blocks import (
@@ -69,14 +70,15 @@ def decompressed(stream: IO[bytes], head: bytes, uri: str) -> IO[bytes]:
         FileUnreadableError: Its name promises another content.
     """
     lower = uri.lower()
-    marked = _by_mark(stream, head, uri)
-    if marked is not None:
-        return io.BufferedReader(marked, _BUFFER_BYTES)
+    for mark, opened in _MARKED:
+        if head.startswith(mark):
+            return io.BufferedReader(opened(stream, uri), _BUFFER_BYTES)
     if head:
-        named = _by_name(stream, head, lower[lower.rfind(".") :], uri)
+        ending = lower[lower.rfind(".") :]
+        named = _by_name(stream, head, ending, uri)
         if named is not None:
             return io.BufferedReader(named, _BUFFER_BYTES)
-        _refuse_misnamed(lower, uri)
+        _refuse_misnamed(ending, uri)
     return stream
 
 
@@ -97,22 +99,11 @@ def refuse_compressed(chunk: bytes, uri: str) -> None:
         )
 
 
-def _by_mark(stream: IO[bytes], head: bytes, uri: str) -> io.RawIOBase | None:
-    """What the first bytes say beyond doubt."""
-    if not head.startswith(MARKS):
-        return None
-    for mark, opened in _MARKED:
-        if head.startswith(mark):
-            return opened(stream, uri)
-    return None
-
-
 def _by_name(stream: IO[bytes], head: bytes, ending: str, uri: str) -> io.RawIOBase | None:
     """What only the name says: what Spark writes as `.lz4`, `.snappy` and `.deflate`."""
-    if ending == ".lz4":
-        return HadoopBlocks(stream, unpack_lz4, _damage_of(uri))
-    if ending == ".snappy":
-        return HadoopBlocks(stream, unpack_snappy, _damage_of(uri))
+    unpack = {".lz4": unpack_lz4, ".snappy": unpack_snappy}.get(ending)
+    if unpack is not None:
+        return HadoopBlocks(stream, unpack, partial(damaged, uri))
     if ending == ".deflate":
         if _is_zlib(head):
             return _Members(stream, lambda: _Zlib(_WHOLE_ZLIB), uri)
@@ -126,13 +117,8 @@ def _is_zlib(head: bytes) -> bool:
     return len(head) > 1 and head[0] & 0xF == deflate and (head[0] << 8 | head[1]) % 31 == 0
 
 
-def _damage_of(uri: str) -> Callable[[str], FileUnreadableError]:
-    return lambda reason: damaged(uri, reason)
-
-
-def _refuse_misnamed(lower: str, uri: str) -> None:
+def _refuse_misnamed(ending: str, uri: str) -> None:
     """Refuse a name that promises a compression that the content does not have, or is not read."""
-    ending = lower[lower.rfind(".") :]
     if ending in _ENDINGS:
         raise FileUnreadableError(
             f"{uri} is damaged: its name ends in {ending} but its content is not of that kind. "
@@ -143,18 +129,6 @@ def _refuse_misnamed(lower: str, uri: str) -> None:
             f"{uri} is an archive, which may hold many files; archives are not read. Unpack it, "
             "and compress each file in gzip, bzip2, xz, zstd, LZ4 or Snappy."
         )
-
-
-class _Decompressor(Protocol):
-    """A decompressor of the standard library: `bz2.BZ2Decompressor`, `lzma.LZMADecompressor`."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = ...) -> bytes: ...
 
 
 class _Zlib:
@@ -182,11 +156,18 @@ class _Zlib:
         return content
 
 
-def _new_xz() -> _Decompressor:
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
+_Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor | _Zlib
 
 
-class _Members(io.RawIOBase):
+class _Readable(io.RawIOBase):
+    """A stream that is read."""
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+
+class _Members(_Readable):
     """What is compressed in one or several parts, with nothing or zeros behind each.
 
     Args:
@@ -208,10 +189,6 @@ class _Members(io.RawIOBase):
         self._source, self._new, self._uri, self._padding = source, new, uri, padding
         self._one = new()
         self._waiting = b""
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Fill the buffer, at least in part, unless everything was read."""
@@ -249,7 +226,7 @@ class _Members(io.RawIOBase):
         return True
 
 
-class _Frames(io.RawIOBase):
+class _Frames(_Readable):
     """What Arrow decompresses as it is read: frames of zstd or LZ4, one after another."""
 
     def __init__(self, source: IO[bytes], codec: str, uri: str) -> None:
@@ -259,10 +236,6 @@ class _Frames(io.RawIOBase):
         self._source = _Watched(source)
         self._uri = uri
         self._stream = pa.CompressedInputStream(pa.PythonFile(self._source, mode="r"), codec)
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Fill the buffer, at least in part, unless everything was read."""
@@ -287,17 +260,13 @@ def _of_skippable(stream: IO[bytes], uri: str) -> io.RawIOBase:
     return _Frames(stream, "lz4" if mark.startswith(_LZ4) else "zstd", uri)
 
 
-class _Watched(io.RawIOBase):
+class _Watched(_Readable):
     """A stream that remembers whether it was itself that failed."""
 
     def __init__(self, source: IO[bytes]) -> None:
         super().__init__()
         self._source = source
         self.failed = False
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
 
     def read(self, size: int = -1) -> bytes:
         """Read on."""
@@ -308,12 +277,13 @@ class _Watched(io.RawIOBase):
             raise
 
 
+_NEW_XZ: Final = partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
 _MARKED: Final[tuple[tuple[bytes | tuple[bytes, ...], Callable[..., io.RawIOBase]], ...]] = (
     (_GZIP, lambda stream, uri: _Members(stream, lambda: _Zlib(_WHOLE_GZIP), uri)),
     (_BZIP2, lambda stream, uri: _Members(stream, bz2.BZ2Decompressor, uri)),
-    (_XZ, lambda stream, uri: _Members(stream, _new_xz, uri)),
+    (_XZ, lambda stream, uri: _Members(stream, _NEW_XZ, uri)),
     (_ZSTD, lambda stream, uri: _Frames(stream, "zstd", uri)),
     (_LZ4, lambda stream, uri: _Frames(stream, "lz4", uri)),
     (_SKIPPABLE, _of_skippable),
-    (_SNAPPY, lambda stream, uri: SnappyFrames(stream, _damage_of(uri))),
+    (_SNAPPY, lambda stream, uri: SnappyFrames(stream, partial(damaged, uri))),
 )

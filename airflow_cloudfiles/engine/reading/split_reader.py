@@ -13,13 +13,12 @@ noted on the local disk while it is read, and whoever misses the process finds t
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -61,20 +60,20 @@ from airflow_cloudfiles.engine.storage.local_disk import make_private
 MOST_NAMES = 20
 
 
-@contextlib.contextmanager
+@contextmanager
 def in_hand(split: Split) -> Iterator[None]:
     """Note the files of a split as long as the block lasts; that it cannot be noted is no error."""
     context = split.context
     root = printable_path(context.source_uri).rstrip("/")
     names = [f"{root}/{printable_path(part.file.path)}" for part in split.ranges]
     path = _folder() / f"{_mark(context.state_uri)}-{os.getpid()}"
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         make_private(path.parent)
         path.write_text(few(names, most=MOST_NAMES, characters=4000), encoding="utf-8")
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             path.unlink()
 
 
@@ -88,7 +87,7 @@ def names_of_the_dead(state_uri: str) -> list[str]:
         For each process, its files as text.
     """
     found = []
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for path in sorted(_folder().glob(f"{_mark(state_uri)}-*")):
             number = path.name.rpartition("-")[2]
             if number.isdecimal() and not is_alive(int(number)):

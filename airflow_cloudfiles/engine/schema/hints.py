@@ -21,7 +21,15 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructFiel
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, SchemaHintError
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher, dotted, quoted
 from airflow_cloudfiles.engine.schema.ddl_grammar import refuse_repeated
-from airflow_cloudfiles.engine.types import ROOM, short_type, too_deep
+from airflow_cloudfiles.engine.types import (
+    ROOM,
+    as_nullable,
+    inside_of,
+    short_type,
+    too_deep,
+    with_inside,
+    with_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,13 +73,13 @@ def _in_struct(
     if position is None:
         kind = _hinted(hint) if is_last else _new_struct(hint, depth + 1, matcher)
         fields.append(StructField(name, kind, True, _metadata(hint) if is_last else None))
-        return StructType(fields)
-    known = fields[position]
-    if is_last:
-        fields[position] = StructField(name, _hinted(hint), True, _metadata(hint, known))
+    elif is_last:
+        metadata = _metadata(hint, fields[position])
+        fields[position] = StructField(name, _hinted(hint), True, metadata)
     else:
+        known = fields[position]
         kind = _inside(known.dataType, hint, depth + 1, matcher)
-        fields[position] = StructField(known.name, kind, known.nullable, known.metadata)
+        fields[position] = with_type(known, kind)
     return StructType(fields)
 
 
@@ -82,14 +90,10 @@ def _inside(kind: DataType, hint: ColumnDefinition, depth: int, matcher: NameMat
     if isinstance(kind, StructType):
         return _in_struct(kind, hint, depth, matcher)
     part = matcher.key(hint.path[depth])
-    if isinstance(kind, ArrayType) and part == "element":
-        return ArrayType(_part(kind.elementType, hint, depth, matcher), kind.containsNull)
-    if isinstance(kind, MapType) and part == "key":
-        key = _part(kind.keyType, hint, depth, matcher)
-        return MapType(key, kind.valueType, kind.valueContainsNull)
-    if isinstance(kind, MapType) and part == "value":
-        value = _part(kind.valueType, hint, depth, matcher)
-        return MapType(kind.keyType, value, kind.valueContainsNull)
+    if part in dict(inside_of(kind)):
+        return with_inside(
+            kind, lambda name, each: _part(each, hint, depth, matcher) if name == part else each
+        )
     where = dotted(hint.path[:depth])
     if isinstance(kind, ArrayType):
         advice = f"{where} is an array: write {where}.element"
@@ -123,34 +127,19 @@ def _new_struct(hint: ColumnDefinition, depth: int, matcher: NameMatcher) -> Str
 
 def _hinted(hint: ColumnDefinition) -> DataType:
     """The type a hint gives, nullable all through."""
-    return _as_nullable(hint.data_type, dotted(hint.path))
+    _refuse_empty(hint.data_type, dotted(hint.path))
+    return as_nullable(hint.data_type)
 
 
-def _as_nullable(kind: DataType, where: str) -> DataType:
-    """The type without `NOT NULL`; a struct without fields is refused."""
-    if isinstance(kind, ArrayType):
-        return ArrayType(_as_nullable(kind.elementType, f"{where}.element"))
-    if isinstance(kind, MapType):
-        key = _as_nullable(kind.keyType, f"{where}.key")
-        return MapType(key, _as_nullable(kind.valueType, f"{where}.value"))
-    if not isinstance(kind, StructType):
-        return kind
-    if not kind.fields:
+def _refuse_empty(kind: DataType, where: str) -> None:
+    """Refuse a struct without fields, at any depth."""
+    if isinstance(kind, StructType) and not kind.fields:
         raise SchemaHintError(
             f"cloudFiles.schemaHints gives {where} the type STRUCT<>, which holds nothing. Name "
             "its fields, or leave the hint out."
         )
-    return StructType(
-        [
-            StructField(
-                field.name,
-                _as_nullable(field.dataType, f"{where}.{quoted(field.name)}"),
-                True,
-                field.metadata,
-            )
-            for field in kind.fields
-        ]
-    )
+    for name, inside in inside_of(kind):
+        _refuse_empty(inside, f"{where}.{quoted(name)}")
 
 
 def _metadata(hint: ColumnDefinition, known: StructField | None = None) -> dict[str, object] | None:

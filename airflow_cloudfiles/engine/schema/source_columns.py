@@ -16,6 +16,7 @@ others and are in no version of the schema log: no file holds them.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import date
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
@@ -150,7 +151,11 @@ def _kind_of(value: str) -> DataType:
         if -(2**31) <= number < 2**31:
             return IntegerType()
         return LongType() if -(2**63) <= number < 2**63 else StringType()
-    return DateType() if _as_date(value) is not None else StringType()
+    if _DATE.fullmatch(value):
+        with suppress(ValueError):
+            date.fromisoformat(value)
+            return DateType()
+    return StringType()
 
 
 def _wider(left: DataType, right: DataType) -> DataType:
@@ -162,15 +167,6 @@ def _wider(left: DataType, right: DataType) -> DataType:
 
 def _resolved(kind: DataType) -> DataType:
     return StringType() if isinstance(kind, NullType) else kind
-
-
-def _as_date(value: str) -> date | None:
-    if not _DATE.fullmatch(value):
-        return None
-    try:
-        return date.fromisoformat(value)
-    except ValueError:
-        return None
 
 
 FIELDS: Final = StructType(
@@ -190,15 +186,11 @@ SHEET_FIELDS: Final = StructType([*FIELDS.fields, StructField(SHEET_NAME, String
 def metadata_fields(columns: Sequence[MetadataColumn]) -> list[StructField]:
     """The columns as fields of a schema."""
     return [
-        StructField(each.name, _fields_of(each))
+        StructField(each.name, SHEET_FIELDS if each.has_sheet else FIELDS)
         if each.field == STRUCT
         else StructField(each.name, SHEET_FIELDS[each.field].dataType)
         for each in columns
     ]
-
-
-def _fields_of(column: MetadataColumn) -> StructType:
-    return SHEET_FIELDS if column.has_sheet else FIELDS
 
 
 def with_metadata(schema: StructType, columns: Sequence[MetadataColumn]) -> StructType:

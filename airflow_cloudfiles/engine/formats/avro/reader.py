@@ -65,11 +65,8 @@ def to_array(node: AvroNode, values: Values) -> pa.Array:
     Raises:
         AvroDamagedError: A value is none of its type.
     """
-    return _MAKERS[node.kind](node, values)
-
-
-def _simple(node: AvroNode, values: Values) -> pa.Array:
-    return pa.array(values, node.arrow)
+    make = _MAKERS.get(node.kind)
+    return pa.array(values, node.arrow) if make is None else make(node, values)
 
 
 def _int(node: AvroNode, values: Values) -> pa.Array:
@@ -79,23 +76,11 @@ def _int(node: AvroNode, values: Values) -> pa.Array:
         raise AvroDamagedError(f"an int has more than 32 bits ({error})") from error
 
 
-def _long(node: AvroNode, values: Values) -> pa.Array:
-    return pa.array(values, pa.int64()).view(node.arrow)
-
-
 def _bytes(node: AvroNode, values: Values) -> pa.Array:
-    if pa.types.is_decimal(node.arrow):
-        return _decimal(node.arrow, values)
-    return pa.array(values, node.arrow)
-
-
-def _string(_node: AvroNode, values: Values) -> pa.Array:
-    # Whether they are UTF-8 is asked when they are fitted into their column.
-    return pa.array(values, pa.binary()).view(pa.string())
-
-
-def _decimal(kind: pa.DataType, values: Values) -> pa.Array:
-    """Whole numbers of any length, the big end first, in two's complement."""
+    """Bytes, which as decimals are whole numbers, the big end first, in two's complement."""
+    kind = node.arrow
+    if not pa.types.is_decimal(kind):
+        return pa.array(values, kind)
     limit = 10**kind.precision
     whole = bytearray()
     valid = np.ones(len(values), np.bool_)
@@ -185,15 +170,12 @@ def _wider(node: AvroNode, values: Values) -> pa.Array:
 
 
 _MAKERS: Final[dict[str, Callable[[AvroNode, Values], pa.Array]]] = {
-    "null": _simple,
-    "boolean": _simple,
     "int": _int,
-    "long": _long,
-    "float": _simple,
-    "double": _simple,
+    "long": lambda node, values: pa.array(values, pa.int64()).view(node.arrow),
     "bytes": _bytes,
     "fixed": _bytes,
-    "string": _string,
+    # Whether they are UTF-8 is asked when they are fitted into their column.
+    "string": lambda _, values: pa.array(values, pa.binary()).view(pa.string()),
     "enum": _enum,
     "record": _record,
     "array": _array,

@@ -146,10 +146,6 @@ class CellTypeFinder:
 
     def merge(self, left: DataType, right: DataType) -> DataType:
         """The type that holds the values of both."""
-        if isinstance(left, NullType):
-            return right
-        if isinstance(right, NullType):
-            return left
         if {type(left), type(right)} == {DateType, TimestampType}:
             return TimestampType()
         return merge_types(left, right)

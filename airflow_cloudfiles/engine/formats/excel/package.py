@@ -205,11 +205,6 @@ class _Buffered(io.RawIOBase):
         return found
 
 
-_SHARED_TEXT_BYTES: Final = 64
-"""What a text takes besides its characters."""
-_WORKSHEET: Final = "/worksheet"
-
-
 class Relations:
     """Which part is meant by which identifier in another part.
 
@@ -236,68 +231,6 @@ class Relations:
     def first(self, kind: str) -> str | None:
         """The first part of a kind, by the end of its type."""
         return next((path for each, path in self.targets.values() if each.endswith(kind)), None)
-
-
-class OpenXmlParts:
-    """The parts of a workbook.
-
-    Args:
-        package: The archive.
-        book: The part that lists the sheets, where the archive does not say so.
-
-    Attributes:
-        book: The part that lists the sheets.
-        sheets: The parts of the sheets with cells, by their names in their order.
-    """
-
-    def __init__(self, package: Package, book: str) -> None:
-        self.book = Relations(package, "").first("/officeDocument") or book
-        self.sheets: dict[str, str] = {}
-        self._relations = Relations(package, self.book)
-
-    def add_sheet(self, name: str, identifier: str) -> None:
-        """Take a sheet of the list, unless it is one without cells, such as a chart."""
-        kind, path = self._relations.targets.get(identifier, ("", ""))
-        if kind.endswith(_WORKSHEET):
-            self.sheets[name] = path
-
-    @property
-    def styles(self) -> str | None:
-        """The part of the styles of cells, if the workbook names one."""
-        return self._relations.first("/styles")
-
-    @property
-    def shared_texts(self) -> str | None:
-        """The part of the texts that cells share, if the workbook names one."""
-        return self._relations.first("/sharedStrings")
-
-
-class TextBudget:
-    """How many more bytes of texts that cells share may be held.
-
-    Args:
-        most: How many in all.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._left = self._most = most
-
-    def spend(self, size: int) -> None:
-        """Hold so many more.
-
-        Raises:
-            DamagedWorkbookError: They are too many.
-        """
-        self._left -= size
-        if self._left < 0:
-            raise DamagedWorkbookError(
-                f"its texts take more than {self._most} bytes, which is what is held of one file "
-                "(maxRecordBytes)"
-            )
-
-    def spend_text(self) -> None:
-        """Hold one more text, whatever its length."""
-        self.spend(_SHARED_TEXT_BYTES)
 
 
 def format_shows(number: str, code: str | None) -> CellKind:

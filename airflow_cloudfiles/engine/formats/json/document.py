@@ -15,7 +15,8 @@ the value is in the column, as in Spark's reader, and the line where corrupt rec
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -109,7 +110,15 @@ class JsonVariantReader(RecordReader):
                     continue
                 corrupt[len(values)] = uri, text
             values.append(value)
-        return self._batch(values, corrupt, outcomes)
+        columns = [pa.nulls(len(values), each.type) for each in self._parsed]
+        columns[self._position] = variants(values)
+        for row, (_, text) in corrupt.items():
+            outcomes.keep(row, text)
+        rescued = None
+        if self._policy.rescues:
+            ends = {row: path_end(uri).encode() for row, (uri, _) in corrupt.items()}
+            rescued = outcomes.rescued_column(len(values), ends.__getitem__)
+        return self._counted(outcomes.batch(columns, len(values), rescued), outcomes)
 
     def _encoded(self, record: bytes, begin: int) -> tuple[_Encoded | None, str | None]:
         """A record as a value, and why it is not valid: quickly when it is strict JSON."""
@@ -128,22 +137,6 @@ class JsonVariantReader(RecordReader):
         # A number ends with white space: `1}` is none, to Spark neither.
         is_part = record[begin] in _BEGINS_NUMBER and record[end] not in _WHITE
         return None if is_part else value, f"more after the record, at byte {end}"
-
-    def _batch(
-        self,
-        values: list[_Encoded | None],
-        corrupt: dict[int, tuple[str, str]],
-        outcomes: RecordOutcomes,
-    ) -> pa.RecordBatch:
-        columns = [pa.nulls(len(values), each.type) for each in self._parsed]
-        columns[self._position] = variants(values)
-        for row, (_, record) in corrupt.items():
-            outcomes.keep(row, record)
-        rescued = None
-        if self._policy.rescues:
-            ends = {row: path_end(uri).encode() for row, (uri, _) in corrupt.items()}
-            rescued = outcomes.rescued_column(len(values), ends.__getitem__)
-        return self._counted(outcomes.batch(columns, len(values), rescued), outcomes)
 
 
 def variants(values: Sequence[_Encoded | None]) -> pa.StructArray:
@@ -201,37 +194,32 @@ class JsonDocumentReader:
         del end
         if start:
             return
-        group: list[bytes] = []
-        size = 0
         documents = _documents_in(file, self._own, self._reader.grammar)
-        for record in documents if self._is_whole else _records_of(documents):
-            group.append(record)
-            size += len(record)
-            if size >= BATCH_BYTES:
+        for group in _groups(documents if self._is_whole else _records_of(documents)):
+            if group:
                 yield self._reader.read_records(file.uri, group)
-                group, size = [], 0
-        if group:
-            yield self._reader.read_records(file.uri, group)
 
 
 class JsonDocumentInference(JsonInference):
     """Learns the schema of files that are one JSON document each."""
 
-    def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
-        super().__init__(options, known)
-        self._own = json_options(options)
-
     def add_file(self, file: OpenedFile) -> None:
         """Learn from one file."""
-        group: list[bytes] = []
-        size = 0
-        for record in _records_of(_documents_in(file, self._own, self._grammar)):
-            group.append(record)
-            size += len(record)
-            if size >= BATCH_BYTES:
-                self.add(json_lines.as_lines(group, self._grammar, []))
-                group, size = [], 0
-        self.add(json_lines.as_lines(group, self._grammar, []))
+        for group in _groups(_records_of(_documents_in(file, self._own, self._grammar))):
+            self.add(json_lines.as_lines(group, self._grammar, []))
+
+
+def _groups(records: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Records in groups of `BATCH_BYTES`, or a little more; the last one may be empty."""
+    group: list[bytes] = []
+    size = 0
+    for record in records:
+        group.append(record)
+        size += len(record)
+        if size >= BATCH_BYTES:
+            yield group
+            group, size = [], 0
+    yield group
 
 
 def _documents_in(file: OpenedFile, own: JsonOptions, grammar: Grammar) -> list[bytes]:
@@ -256,8 +244,7 @@ def _documents_in(file: OpenedFile, own: JsonOptions, grammar: Grammar) -> list[
 
 
 def _records_of(documents: list[bytes]) -> Iterator[bytes]:
-    for document in documents:
-        yield from _elements_of(document)
+    return chain.from_iterable(map(_elements_of, documents))
 
 
 def documents_of(data: bytes, grammar: Grammar) -> Iterator[bytes]:

@@ -58,13 +58,14 @@ from airflow_cloudfiles.engine.formats.json.evidence import (
     struct_type,
     widen_leaf,
 )
+from airflow_cloudfiles.engine.formats.json.shape import can_be_told
 from airflow_cloudfiles.engine.formats.json.tokens import DEFAULT, Grammar, NotJsonError, key_text
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.types import is_column_name, seen_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _LONG_DIGITS: Final = 20
 """Digits of the decimal that holds every long, in Spark's arithmetic of types."""
@@ -107,7 +108,7 @@ class JsonInference:
         *,
         typed: bool = False,
     ) -> None:
-        own = json_options(options)
+        own = self._own = json_options(options)
         self._options = options
         self._leaves = LeafTypes(
             own, typed=typed if options is None else options.infer_column_types
@@ -137,7 +138,7 @@ class JsonInference:
             data = json_lines.as_lines(data.split(self._separator), self._grammar, [])
         for chunk in _chunks(data):
             some = chunk if self._ratio == 1.0 else self._sampled(chunk)
-            if some and not self._passes(some):
+            if some and not (self._check is not None and _takes(self._check.decode_lines, some)):
                 self._learn(some.splitlines())
 
     def _sampled(self, chunk: bytes) -> bytes:
@@ -164,33 +165,15 @@ class JsonInference:
         self._size += merge(self._root, evidence, self._matcher)
         self._is_outdated = True
 
-    def _passes(self, chunk: bytes) -> bool:
-        """Whether all records of a chunk fit what is known, so that there is nothing to learn."""
-        if self._check is None:
-            return False
-        try:
-            self._check.decode_lines(chunk)
-        except UNPARSABLE:
-            return False
-        return True
-
     def _learn(self, lines: Iterable[bytes]) -> None:
         """Walk the records that do not fit what is known; renew the check as it pays."""
         for line in lines:
-            if self._check is not None and self._fits(self._check, line):
+            if self._check is not None and _takes(self._check.decode, line):
                 continue
             self._walk(parse_line(line, self._grammar, self._leaves.decoder))
             self._walked += 1
             if self._is_outdated and self._walked >= max(_WALKED_BEFORE_COMPILING, self._size):
                 self._compile()
-
-    @staticmethod
-    def _fits(check: msgspec.json.Decoder[Any], line: bytes) -> bool:
-        try:
-            check.decode(line)
-        except UNPARSABLE:
-            return False
-        return True
 
     def _compile(self) -> None:
         self._walked = 0
@@ -270,6 +253,15 @@ class JsonInference:
         return after
 
 
+def _takes(decode: Callable[[bytes], object], records: bytes) -> bool:
+    """Whether records fit what is known, so that there is nothing to learn."""
+    try:
+        decode(records)
+    except UNPARSABLE:
+        return False
+    return True
+
+
 def _chunks(data: bytes) -> Iterator[bytes]:
     """Cut at line ends, after about `_CHUNK_BYTES`."""
     start = 0
@@ -288,17 +280,13 @@ def _checked_object(known: ObjectEvidence) -> Any:
     fields: list[tuple[str, Any, None]] = []
     names: dict[str, str] = {}
     for name, field in known.spellings.items():
-        if field is None or not is_column_name(name) or _has_escapes(name):
+        if field is None or not can_be_told(name):
             continue
         names[f"f{len(fields)}"] = name
         fields.append((f"f{len(fields)}", _checked(field.kind), None))
     return msgspec.defstruct(
         "Checked", fields, rename=names, forbid_unknown_fields=True, gc=False, frozen=False
     )
-
-
-def _has_escapes(name: str) -> bool:
-    return any(character in '"\\' or character < " " for character in name)
 
 
 def _checked(kind: Evidence) -> Any:

@@ -102,10 +102,12 @@ class TextCasts:
             may_be_signed_twice = isinstance(kind, IntegerType | LongType) and not self._exact
             return _signed_twice(convert) if may_be_signed_twice else convert
         simple: dict[type[DataType], Convert] = {
-            BooleanType: _to_boolean,
+            BooleanType: lambda text: _BOOLEANS.get(text.lower(), MISFIT),
             DoubleType: self._floating(is_float=False),
             FloatType: self._floating(is_float=True),
-            BinaryType: _to_binary,
+            BinaryType: lambda text: (
+                bytes.fromhex(text) if _HEXADECIMAL.fullmatch(text) else MISFIT
+            ),
         }
         found = simple.get(type(kind)) or to_time(kind, self._moments)
         if found is None:
@@ -133,15 +135,22 @@ class TextCasts:
         if pa.types.is_string(kind):
             return texts, np.zeros(len(texts), np.bool_)
         if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-            array, misfits = self._moments.cast(texts, kind)
-            return array, misfits.to_numpy(zero_copy_only=False)
+            array, misfit = self._moments.cast(texts, kind)
+            return array, misfit.to_numpy(zero_copy_only=False)
         array = _at_once(texts, kind)
         doubtful = self._numbers.doubtful(texts, array) if pa.types.is_floating(kind) else None
         if doubtful is not None:
             array = pc.if_else(pa.array(doubtful), pa.scalar(None, kind), array)
         hard = array.is_null().to_numpy(zero_copy_only=False)
         hard &= texts.is_valid().to_numpy(zero_copy_only=False)
-        return _one_by_one(texts, array, hard, convert)
+        misfits = np.zeros(len(texts), np.bool_)
+        places = np.flatnonzero(hard)
+        if not len(places):
+            return array, misfits
+        values = [convert(text) for text in texts.take(pa.array(places)).to_pylist()]
+        misfits[places] = [value is MISFIT for value in values]
+        fitting = pa.array([None if value is MISFIT else value for value in values], array.type)
+        return pc.replace_with_mask(array, pa.array(hard), fitting), misfits
 
 
 def _at_once(texts: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -170,34 +179,14 @@ def _integers(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _numbers(texts: pa.Array, kind: pa.DataType, pattern: str) -> pa.Array:
     """The numbers that texts of a pattern are; the others are null."""
-    if not _has_letters(texts):
-        # Of such texts Arrow takes none that is no number, and matching costs more than casting.
+    characters = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+    if characters.max(initial=0) <= ord("9"):
+        # Of texts without letters (as in `0x1F`) Arrow takes none that is no number, and matching
+        # costs more than casting.
         with suppress(pa.ArrowInvalid):
             return texts.cast(kind)
     fits = pc.match_substring_regex(texts, pattern)
     return pc.if_else(fits, texts, pa.scalar(None, pa.string())).cast(kind)
-
-
-def _has_letters(texts: pa.Array) -> bool:
-    """Whether something else than digits, signs and points may be in texts, as in `0x1F`."""
-    characters = texts.buffers()[2]
-    if characters is None or not characters.size:
-        return False
-    return int(np.frombuffer(characters, np.uint8).max()) > ord("9")
-
-
-def _one_by_one(
-    texts: pa.Array, array: pa.Array, hard: Bools, convert: Convert
-) -> tuple[pa.Array, Bools]:
-    """Convert the hard values, each by itself."""
-    misfits = np.zeros(len(texts), np.bool_)
-    places = np.flatnonzero(hard)
-    if not len(places):
-        return array, misfits
-    values = [convert(text) for text in texts.take(pa.array(places)).to_pylist()]
-    misfits[places] = [value is MISFIT for value in values]
-    fitting = pa.array([None if value is MISFIT else value for value in values], array.type)
-    return pc.replace_with_mask(array, pa.array(hard), fitting), misfits
 
 
 def _to_floating(rule: NumberRule, *, is_float: bool) -> Convert:
@@ -244,11 +233,3 @@ def _beginning_of(text: str) -> object:
     minus, whole, fraction, exponent = found.groups()
     number = float(f"{minus}{whole.replace(',', '') or 0}.{fraction or 0}e{exponent or 0}")
     return sign * number
-
-
-def _to_boolean(text: str) -> object:
-    return _BOOLEANS.get(text.lower(), MISFIT)
-
-
-def _to_binary(text: str) -> object:
-    return bytes.fromhex(text) if _HEXADECIMAL.fullmatch(text) else MISFIT

@@ -139,7 +139,8 @@ def _cut_all(texts: list[bytes]) -> MarkupPieces | Bools:
     opens = np.flatnonzero(characters == _LESS)
     closes = np.flatnonzero(characters == _GREATER)
     ends = closes
-    if not _alternate(opens, closes):
+    alternate = len(opens) == len(closes) and (opens < closes).all()
+    if not alternate or not (closes[:-1] < opens[1:]).all():
         # The first one behind it ends a tag; others are text.
         ends = np.append(closes, len(whole))[np.searchsorted(closes, opens)]
     wrong = ends > np.append(opens[1:], len(whole) - 1)
@@ -172,12 +173,6 @@ def _quotes(whole: bytes, characters: Bytes) -> Positions:
     return np.flatnonzero(characters == ord(quote)) if quote in whole else _NONE
 
 
-def _alternate(opens: Positions, closes: Positions) -> bool:
-    return bool(
-        len(opens) == len(closes) and (opens < closes).all() and (closes[:-1] < opens[1:]).all()
-    )
-
-
 class PieceTable:
     """What each different piece of markup says; learns as it meets them.
 
@@ -187,8 +182,7 @@ class PieceTable:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, int] = {}
-        self._meanings: list[tuple[int, int, int, int, int]] = []
+        self._known: dict[str, tuple[int, int, int, int, int]] = {}
         self.names: dict[str, int] = {}
         self.attributes: dict[str, int] = {}
 
@@ -197,13 +191,14 @@ class PieceTable:
         if len(self._known) > _MOST_PIECES:
             self.__init__()  # type: ignore[misc]
         encoded = pc.dictionary_encode(pieces)
-        numbers = [
-            self._known[piece] if piece in self._known else self._learn(piece)
+        known = self._known
+        meanings = [
+            known[piece] if piece in known else known.setdefault(piece, self._understand(piece))
             for piece in encoded.dictionary.to_pylist()
         ]
         codes = encoded.indices.to_numpy(zero_copy_only=False)
-        columns = zip(*(self._meanings[number] for number in numbers), strict=True)
-        opens, closes, names, attributes, odd = columns if numbers else ((),) * 5
+        columns = zip(*meanings, strict=True)
+        opens, closes, names, attributes, odd = columns if meanings else ((),) * 5
         return Meanings(
             opens=np.array(opens, np.int8)[codes],
             closes=np.array(closes, np.int8)[codes],
@@ -212,13 +207,8 @@ class PieceTable:
             odd=np.array(odd, np.bool_)[codes] if any(odd) else None,
         )
 
-    def _learn(self, piece: str) -> int:
-        self._known[piece] = len(self._meanings)
-        self._meanings.append(self._understand(piece.encode()))
-        return self._known[piece]
-
-    def _understand(self, piece: bytes) -> tuple[int, int, int, int, int]:
-        found = _PIECE.fullmatch(piece)
+    def _understand(self, piece: str) -> tuple[int, int, int, int, int]:
+        found = _PIECE.fullmatch(piece.encode())
         if found is None or (found["end"] and (found["first"] or found["empty"])):
             return 0, 0, -1, -1, 1
         name = self._number(self.names, found["name"])

@@ -45,6 +45,7 @@ _LESS, _GREATER, _SLASH = b"<>/"
 _ENDS_NAME: Final = np.isin(np.arange(256), list(b" \t\n\r\f\v/>"))
 """Which characters may stand behind the name of a row in a tag."""
 _BLANK: Final = b" \t\n"
+_NONE: Final = np.empty(0, np.int64)
 _NO_END: Final = "the row has no end"
 _NO_BEGIN: Final = "an end tag without a row"
 _NO_XML: Final = "text where XML should begin"
@@ -151,10 +152,6 @@ class CutRows(Sequence[bytes]):
         return CutRows(self.text, self.begins[positions], self.ends[positions], self._tags)
 
 
-def _no_rows() -> CutRows:
-    return CutRows(b"", np.empty(0, np.int64), np.empty(0, np.int64))
-
-
 @dataclass(slots=True)
 class XmlRows:
     """Consecutive rows of a file.
@@ -165,7 +162,7 @@ class XmlRows:
         namespaces: The declarations (`xmlns:x="..."`) of the elements around the first row.
     """
 
-    texts: CutRows = field(default_factory=_no_rows)
+    texts: CutRows = field(default_factory=lambda: CutRows(b"", _NONE, _NONE))
     broken: dict[int, str] = field(default_factory=dict)
     namespaces: list[bytes] = field(default_factory=list)
 
