@@ -186,24 +186,18 @@ def _to_decimal(source: pa.DataType, target: pa.DataType) -> Rule | None:
     if not pa.types.is_decimal(source):
         return None
     # A damaged file can hold numbers of more digits than its own type has.
-    before_point = target.precision - target.scale
-    limit = Decimal((0, (9,) * source.precision, -source.scale))
-    if before_point < source.precision - source.scale:
-        limit = Decimal(10**before_point - 1) + _largest_fraction(source)
+    whole = min(target.precision - target.scale, source.precision - source.scale)
+    # From its digits: arithmetic with decimals, even a minus, rounds to 28 digits.
+    limits = [Decimal((sign, (9,) * (whole + source.scale), -source.scale)) for sign in (1, 0)]
 
     def rule(array: pa.Array) -> Cast:
-        bad = _outside(array, -limit, limit)
+        bad = _outside(array, *limits)
         rest = without(array, bad)
         longer = _with_more_digits(rest, target.scale)
         bad, rest = any_of((bad, longer)), without(rest, longer)
         return (rest if source == target else rest.cast(target)), bad
 
     return rule
-
-
-def _largest_fraction(kind: pa.DataType) -> Decimal:
-    """The largest number below 1 that a decimal type has."""
-    return Decimal((0, (9,) * kind.scale, -kind.scale)) if kind.scale else Decimal(0)
 
 
 def _integer_to_decimal(array: pa.Array, target: pa.DataType) -> Cast:
