@@ -17,6 +17,8 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from airflow_cloudfiles.engine.formats.packed import SNAPPY_RATIO, snappy_size
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -30,7 +32,6 @@ _SYNC_BYTES: Final = 16
 _FIRST_BYTES, _CHUNK_BYTES = 2**16, 2**22
 """What is asked of the storage at once: little for a header, then more and more."""
 _MAX_VARINT_BYTES: Final = 10
-_SNAPPY_RATIO: Final = 64
 _XZ_MEMORY_BYTES: Final = 512 * 2**20
 
 
@@ -240,12 +241,8 @@ def _zstandard(packed: bytes, limit: int) -> bytes:
 def _snappy(packed: bytes, limit: int) -> bytes:
     """Snappy, and behind it the CRC-32 of what it holds."""
     body, checksum = packed[:-4], int.from_bytes(packed[-4:], "big")
-    size = shift = position = 0
-    while body[position] >= 0x80:  # noqa: PLR2004 - more bytes of the number follow
-        size |= (body[position] & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-    size |= body[position] << shift
-    if size > _SNAPPY_RATIO * len(body):
+    size = snappy_size(body)
+    if size > SNAPPY_RATIO * len(body):
         raise AvroDamagedError("it claims to be larger than it can be")
     if size > limit:
         raise AvroDamagedError(
