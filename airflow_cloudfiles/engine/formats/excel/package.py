@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, Final
+from typing import IO, Final, cast
 from xml.parsers import expat
 
 from airflow_cloudfiles.engine.formats.excel.cells import (
@@ -66,7 +66,8 @@ class Package:
 
     def __init__(self, content: IO[bytes]) -> None:
         with damage("the list of all parts"):
-            self._archive = zipfile.ZipFile(_Buffered(content))
+            buffered = io.BufferedReader(cast("io.RawIOBase", content), REQUEST_BYTES)
+            self._archive = zipfile.ZipFile(buffered)
             names = self._archive.namelist()
             # Some programs write the separator of Windows.
             self._names = {each.lower().replace("\\", "/"): each for each in names}
@@ -162,47 +163,6 @@ def parse_whole(
 
 def _refuse_doctype(*_: object) -> None:
     raise DamagedWorkbookError("one of its parts has a DOCTYPE, which no workbook has")
-
-
-class _Buffered(io.RawIOBase):
-    """The file, of which neighboring bytes are read at once; its owner closes it."""
-
-    def __init__(self, content: IO[bytes]) -> None:
-        super().__init__()
-        self._content = content
-        self._size = content.seek(0, io.SEEK_END)
-        self._at, self._held, self._position = 0, b"", 0
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def seekable(self) -> bool:
-        """Always."""
-        return True
-
-    def tell(self) -> int:
-        """Where the next byte is read."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to another position."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(0, base + offset)
-        return self._position
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Read on."""
-        left = max(0, self._size - self._position)
-        wanted = left if size is None or size < 0 else min(size, left)
-        begin = self._position - self._at
-        if begin < 0 or begin + wanted > len(self._held):
-            self._content.seek(self._position)
-            self._held = self._content.read(max(wanted, min(left, REQUEST_BYTES)))
-            self._at, begin = self._position, 0
-        found = self._held[begin : begin + wanted]
-        self._position += len(found)
-        return found
 
 
 class Relations:
