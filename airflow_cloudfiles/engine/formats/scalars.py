@@ -135,6 +135,25 @@ def to_floating(
     return convert
 
 
+def plain_floating(
+    rule: NumberRule, *, is_float: bool, words: Mapping[str, float] = _NO_WORDS
+) -> Convert:
+    """The conversion to a double or float of what is written without marks of Java's.
+
+    Args:
+        rule: Which numbers it holds.
+        is_float: Whether it is a float.
+        words: Texts that stand for a number.
+    """
+
+    def convert(text: str) -> object:
+        if not JAVA_NUMBER.fullmatch(text):
+            return words.get(text, MISFIT)
+        return floating(text.removeprefix("+"), rule, is_float=is_float)
+
+    return convert
+
+
 def to_integer(bits: int, grammar: re.Pattern[str] = _INTEGER) -> Convert:
     """The conversion to whole numbers of so many bits.
 

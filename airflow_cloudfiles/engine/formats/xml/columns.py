@@ -222,8 +222,8 @@ class _Reading:
             if blank is not None:
                 texts = pc.if_else(blank, pa.scalar(None, pa.string()), texts)
         array, misfits = self.casts.cast(texts, place.kind, shape.convert)
-        if misfits.any() and not self.found.rescue(number, source, misfits, texts):
-            wrong = wrong | misfits
+        if len(misfits) and not self.found.rescue(number, source, misfits, texts):
+            wrong[misfits] = True
         self._refuse(source, wrong)
         return array
 

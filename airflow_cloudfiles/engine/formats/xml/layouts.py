@@ -178,7 +178,7 @@ class LayoutRows:
         """How many rows there are."""
         return len(self.taken)
 
-    def rescue(self, place: int, source: NodeValues, misfits: Bools, texts: pa.Array) -> bool:
+    def rescue(self, place: int, source: NodeValues, misfits: Positions, texts: pa.Array) -> bool:
         """Rescue values that do not fit; places are given in the order of the schema.
 
         Returns:
@@ -186,7 +186,7 @@ class LayoutRows:
         """
         name = self._layout.names.get(place)
         if name is not None:
-            self._rescue(name, source.rows[misfits], texts.filter(pa.array(misfits)))
+            self._rescue(name, source.rows[misfits], texts.take(pa.array(misfits)))
         return name is not None
 
     def _rescue(self, name: str, rows: Positions, texts: pa.Array) -> None:

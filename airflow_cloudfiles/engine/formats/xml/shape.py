@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from airflow_cloudfiles.engine.formats.base import Bools, Positions
+    from airflow_cloudfiles.engine.formats.base import Positions
     from airflow_cloudfiles.engine.formats.scalars import Convert
     from airflow_cloudfiles.engine.formats.xml.pieces import Elements
     from airflow_cloudfiles.engine.formats.xml.tree import Values
@@ -375,7 +375,9 @@ class ElementPlaces:
         names: list[int] = self._all.names[self._of_place.get(place, _NONE)].tolist()
         return names
 
-    def rescue(self, _place: int, _source: NodeValues, _misfits: Bools, _texts: pa.Array) -> bool:
+    def rescue(
+        self, _place: int, _source: NodeValues, _misfits: Positions, _texts: pa.Array
+    ) -> bool:
         """Rows with values that do not fit are refused."""
         return False
 
