@@ -21,15 +21,15 @@ from typing import IO, TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.options.formats.json import JsonOptions
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+    from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
+    from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+    from airflow_cloudfiles.engine.options.formats.text import TextOptions
 
 MAX_COLUMN_DEPTH: Final = 100
 """A field that is nested deeper is never a column."""
@@ -251,15 +251,22 @@ def printable(record: bytes) -> str:
 
 
 def line_blocks(
-    file: OpenedFile, options: CloudFilesOptions, start: int = 0, end: int | None = None
+    file: OpenedFile,
+    own: CsvOptions | JsonOptions | TextOptions,
+    start: int = 0,
+    end: int | None = None,
 ) -> Iterator[bytes]:
-    """Blocks of lines for a reader of blocks, cut as the options say."""
-    own = options.format_options
-    if not isinstance(own, JsonOptions):
-        return file.blocks(start, end)
+    """Blocks of lines, cut as the options of their format say."""
     separator = None if own.line_sep is None else own.line_sep.encode()
     most = own.max_record_bytes
     return file.blocks(start, end, encoding=own.encoding, separator=separator, most=most)
+
+
+def with_line_breaks(data: bytes) -> bytes:
+    r"""The lines with `\n` after each (Spark's default `lineSep` is `\n`, `\r\n` or `\r`)."""
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return data if not data or data.endswith(b"\n") else data + b"\n"
 
 
 Bools = np.ndarray[Any, np.dtype[np.bool_]]

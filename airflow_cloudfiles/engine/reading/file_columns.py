@@ -19,8 +19,9 @@ microseconds that the store has.
 from __future__ import annotations
 
 import json
+import operator
 import re
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -211,21 +212,11 @@ class FileCounts:
 
     def __add__(self, other: FileCounts) -> FileCounts:
         """What was read of two parts."""
-        return FileCounts(
-            self.rows + other.rows,
-            self.rescued_rows + other.rescued_rows,
-            self.corrupt_records + other.corrupt_records,
-            self.dropped_records + other.dropped_records,
-        )
+        return FileCounts(*map(operator.add, astuple(self), astuple(other)))
 
     def since(self, before: FileCounts) -> FileCounts:
         """What has come to it since."""
-        return FileCounts(
-            self.rows - before.rows,
-            self.rescued_rows - before.rescued_rows,
-            self.corrupt_records - before.corrupt_records,
-            self.dropped_records - before.dropped_records,
-        )
+        return FileCounts(*map(operator.sub, astuple(self), astuple(before)))
 
 
 class ColumnSources:

@@ -37,7 +37,7 @@ from airflow_cloudfiles.engine.formats.base import (
 )
 from airflow_cloudfiles.engine.ledger.changed import note_overwritten, note_read
 from airflow_cloudfiles.engine.messages import few
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from airflow_cloudfiles.engine.processes import is_alive
 from airflow_cloudfiles.engine.reading.bad_records import BadRecordWriter
 from airflow_cloudfiles.engine.reading.fetch import (
@@ -164,10 +164,14 @@ class SplitReader:
         discovery = context.options.discovery
         self._superseded: Callable[[FileEntry], None] | None = None
         if discovery.sees_overwrites:
-            self._superseded = self._note
+            # The version that is there becomes an entry, before the batch is done.
+            self._superseded = lambda found: note_overwritten(open_store(context.state_uri), found)
         elif discovery.waits and not context.state_uri:
             self._superseded = self._refuse_changed
-        self._accepted = self._note_read if context.state_uri else None
+        self._accepted: Callable[[FileEntry], None] | None = None
+        if context.state_uri:
+            # Nobody takes the version that was read for a later change.
+            self._accepted = lambda found: note_read(open_store(context.state_uri), found)
         self._same_content = (
             SameContent(self._store, context.state_uri, context.start.entry)
             if discovery.identity == "content"
@@ -208,10 +212,6 @@ class SplitReader:
         if taken:
             self._bad_records.write(taken)
 
-    def _note(self, found: FileEntry) -> None:
-        """See to it that the version that is there becomes an entry, before the batch is done."""
-        note_overwritten(open_store(self._split.context.state_uri), found)
-
     def _refuse_changed(self, found: FileEntry) -> None:
         """Refuse a version of which nobody has seen that it is whole.
 
@@ -222,10 +222,6 @@ class SplitReader:
             f"{self._store.child_uri(found.path)} has changed since it was listed, and may not be "
             "whole. Nothing was read of it: make the DataFrame anew, which lists the files again."
         )
-
-    def _note_read(self, found: FileEntry) -> None:
-        """See to it that nobody takes the version that was read for a later change."""
-        note_read(open_store(self._split.context.state_uri), found)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         if not self._split.ranges:
@@ -290,10 +286,11 @@ class SplitReader:
         return columns is self._columns.of(other.file.path) and not columns.partitions.fields
 
     def _blocks(self) -> Iterator[_Block]:
+        own = cast("JsonOptions", self._options.format_options)
         parts = fetched_ahead(self._store, self._split.ranges)
         with closing(parts):
             for part, first in parts:
-                yield from self._fetch(part, first, partial(_lines_of, self._options))
+                yield from self._fetch(part, first, partial(_lines_of, own))
 
     # Both ---------------------------------------------------------------------------------
 
@@ -373,9 +370,9 @@ def _leaves(kind: pa.DataType) -> int:
     return sum(_leaves(kind.field(each).type) for each in inside) if inside else 1
 
 
-def _lines_of(options: CloudFilesOptions, part: FileRange, file: OpenedFile) -> Iterator[_Block]:
+def _lines_of(own: JsonOptions, part: FileRange, file: OpenedFile) -> Iterator[_Block]:
     found = replace(part, file=file.entry)
-    for data in line_blocks(file, options, part.start, part.end):
+    for data in line_blocks(file, own, part.start, part.end):
         yield _Block(found, file.uri, data)
 
 

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from airflow_cloudfiles.engine.formats.base import with_line_breaks
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
 if TYPE_CHECKING:
@@ -322,15 +323,9 @@ class Splitter:
     def _lines(self, block: bytes) -> tuple[bytes, dict[int, bytes]]:
         """The lines with a line feed after each; those that hold line feeds are kept apart."""
         end = self._line_end
-        if end is None:
-            if b"\r" in block:
-                block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            return block if not block or block.endswith(b"\n") else block + b"\n", {}
-        if end != b"\n" and b"\n" not in block and b"\r" not in block:
-            block = block.replace(end, b"\n")
-            return block if not block or block.endswith(b"\n") else block + b"\n", {}
-        if end == b"\n" and b"\r" not in block:
-            return block if not block or block.endswith(b"\n") else block + b"\n", {}
+        has_others = b"\r" in block or (end != b"\n" and b"\n" in block)
+        if end is None or not has_others:
+            return with_line_breaks(block if end is None else block.replace(end, b"\n")), {}
         lines = block.split(end)
         if not lines[-1]:
             lines.pop()

@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Final
 import numpy as np
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.formats.base import OpenedFile
+from airflow_cloudfiles.engine.formats.base import OpenedFile, line_blocks
 from airflow_cloudfiles.engine.formats.csv.lines import (
     BLANKS,
     ODD,
@@ -314,14 +314,14 @@ class FileParts:
         splitter = Splitter(self._options)
         if start and not self._is_begun:
             self._look_before(start, splitter)
-        for block in self._blocks(start, end):
+        for block in line_blocks(self._file, self._options, start, end):
             yield splitter.split(block)
 
     def _look_before(self, start: int, splitter: Splitter) -> None:
         """Read the header, as far as it is in front of a part."""
         for limit in sorted({min(start, _NEAR), start}):
             self._begin()
-            for block in self._blocks(0, limit):
+            for block in line_blocks(self._file, self._options, 0, limit):
                 self._take_beginning(splitter.split(block))
                 if self._is_begun:
                     return
@@ -351,16 +351,6 @@ class FileParts:
                 f"{self._file.uri}: the header cannot be read ({error}). Correct the first line, "
                 "name the encoding of the file, or set header=false if there is no header."
             ) from error
-
-    def _blocks(self, start: int, end: int | None) -> Iterator[bytes]:
-        line_end = self._options.line_sep
-        return self._file.blocks(
-            start,
-            end,
-            encoding=self._options.encoding,
-            separator=None if line_end is None else line_end.encode(),
-            most=self._options.max_record_bytes,
-        )
 
     def width_of(self, records: Records) -> int:
         """How many values the first record has; 0 when that is not known."""

@@ -30,6 +30,7 @@ from airflow_cloudfiles.engine.formats.base import (
     ReadCounts,
     is_utf8,
     path_end,
+    with_line_breaks,
 )
 from airflow_cloudfiles.engine.formats.json import tokens as json_lines
 from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options
@@ -93,7 +94,7 @@ class JsonVariantReader(RecordReader):
         separator = self._own.line_sep
         if separator is not None:
             return data.split(separator.encode())
-        return json_lines.with_line_breaks(data).split(b"\n")
+        return with_line_breaks(data).split(b"\n")
 
     def _read(self, records: Iterator[tuple[str, bytes]]) -> pa.RecordBatch:
         values: list[_Encoded | None] = []

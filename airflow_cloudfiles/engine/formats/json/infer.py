@@ -109,7 +109,6 @@ class JsonInference:
         typed: bool = False,
     ) -> None:
         own = self._own = json_options(options)
-        self._options = options
         self._leaves = LeafTypes(
             own, typed=typed if options is None else options.infer_column_types
         )
@@ -129,7 +128,7 @@ class JsonInference:
 
     def add_file(self, file: OpenedFile) -> None:
         """Learn from the records of one file."""
-        for block in file.blocks() if self._options is None else line_blocks(file, self._options):
+        for block in line_blocks(file, self._own):
             self.add(block)
 
     def add(self, data: bytes) -> None:

@@ -33,6 +33,7 @@ from airflow_cloudfiles.engine.formats.base import (
     is_utf8,
     path_end,
     quote,
+    with_line_breaks,
 )
 from airflow_cloudfiles.engine.formats.json import tokens
 from airflow_cloudfiles.engine.formats.json.columns import Finished, LeafColumn, StructColumn
@@ -411,7 +412,7 @@ class JsonReader(RecordReader):
     def _lines(self, data: bytes, aside: list[bytes]) -> bytes:
         separator = self._own.line_sep
         if separator is None:
-            return tokens.with_line_breaks(data)
+            return with_line_breaks(data)
         return tokens.as_lines(data.split(separator.encode()), self.grammar, aside)
 
     def _read(self, lines: Sequence[LinePiece], aside: list[bytes]) -> pa.RecordBatch:

@@ -332,13 +332,6 @@ _ASIDE: Final = b"\0"
 """Begins a line that stands for a record which cannot be one: the number of the record follows."""
 
 
-def with_line_breaks(data: bytes) -> bytes:
-    r"""The lines with `\n` after each (Spark's default `lineSep` is `\n`, `\r\n` or `\r`)."""
-    if b"\r" in data:
-        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return data if not data or data.endswith(b"\n") else data + b"\n"
-
-
 def as_lines(records: Iterable[bytes], grammar: Grammar, aside: list[bytes]) -> bytes:
     """Records as lines, whatever separated them.
 
