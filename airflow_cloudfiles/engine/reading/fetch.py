@@ -21,7 +21,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TypeVar
 
@@ -66,6 +66,11 @@ class FetchCounts:
     changed_files: int = 0
     superseded_files: int = 0
     corrupt_files: int = 0
+
+    def add(self, other: FetchCounts) -> None:
+        """Count what another has counted, too."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already

@@ -50,10 +50,9 @@ from airflow_cloudfiles.engine.formats.scalars import (
     to_decimal,
     to_integer,
 )
-from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+    from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 
 JsonConvert = Callable[[bytes], object]
 """From the strict JSON text of a value that is not `null` to the value Arrow stores, or `MISFIT`.
@@ -229,12 +228,6 @@ _CONVERTERS: Final[dict[type[DataType], JsonConvert]] = {
     BooleanType: _to_boolean,
     BinaryType: _to_binary,
 }
-
-
-def json_options(options: CloudFilesOptions | None) -> JsonOptions:
-    """The options of JSON; the defaults where there are none."""
-    own = None if options is None else options.format_options
-    return own if isinstance(own, JsonOptions) else JsonOptions()
 
 
 def grammar_of(options: JsonOptions) -> Grammar:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 import pyarrow as pa
@@ -33,7 +33,7 @@ from airflow_cloudfiles.engine.formats.base import (
     with_line_breaks,
 )
 from airflow_cloudfiles.engine.formats.json import tokens as json_lines
-from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options
+from airflow_cloudfiles.engine.formats.json.converters import grammar_of
 from airflow_cloudfiles.engine.formats.json.infer import JsonInference
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader
 from airflow_cloudfiles.engine.formats.json.tokens import Grammar, NotJsonError, printable
@@ -74,7 +74,7 @@ class JsonVariantReader(RecordReader):
         require_variant_column(self._policy.parsed, column)
         self._parsed = to_arrow(self._policy.parsed)
         self._position = self._parsed.get_field_index(column)
-        self._own = json_options(options)
+        self._own = cast("JsonOptions", options.format_options)
         self.grammar = grammar_of(self._own)
 
     def read(self, pieces: Sequence[LinePiece]) -> pa.RecordBatch:
@@ -177,7 +177,7 @@ class JsonDocumentReader:
             if self._is_whole
             else JsonReader(data_schema, options)
         )
-        self._own = json_options(options)
+        self._own = cast("JsonOptions", options.format_options)
         self.arrow_schema = self._reader.arrow_schema
         self.counts: ReadCounts = self._reader.counts
         self.bad_records: list[BadRecord] = self._reader.bad_records

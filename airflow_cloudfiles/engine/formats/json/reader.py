@@ -19,7 +19,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 import numpy as np
@@ -37,7 +37,7 @@ from airflow_cloudfiles.engine.formats.base import (
 )
 from airflow_cloudfiles.engine.formats.json import tokens
 from airflow_cloudfiles.engine.formats.json.columns import Finished, LeafColumn, StructColumn
-from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options, scalar_rules
+from airflow_cloudfiles.engine.formats.json.converters import grammar_of, scalar_rules
 from airflow_cloudfiles.engine.formats.json.explain import (
     JsonExplained,
     JsonExplainer,
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.formats.json.shape import Extended
+    from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 
 
 _REFUSED: Final = (msgspec.DecodeError, RecursionError)
@@ -378,7 +379,7 @@ class JsonReader(RecordReader):
 
     def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
         super().__init__(data_schema, options)
-        self._own = own = json_options(options)
+        self._own = own = cast("JsonOptions", options.format_options)
         self.grammar = grammar_of(own)
         self._shape = compile_struct(
             self._policy.parsed,
