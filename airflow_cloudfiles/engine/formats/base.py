@@ -42,16 +42,17 @@ def cut_sample(text: str) -> str:
     return text if len(text) <= SAMPLE_CHARACTERS else text[:SAMPLE_CHARACTERS] + "…"
 
 
-def merge_samples(into: dict[str, object], sample: object) -> None:
-    """Add what is new in a nested sample."""
-    if not isinstance(sample, dict):
-        return
-    for name, value in sample.items():
-        known = into.get(name)
-        if name not in into:
-            into[name] = value
-        elif isinstance(known, dict) and isinstance(value, dict):
-            merge_samples(known, value)
+def add_sample(into: dict[str, object], path: Sequence[str], sample: object) -> None:
+    """Add a sample of the field at a path; of one that is known, add what is new in the sample."""
+    for name in path[:-1]:
+        inner = into.setdefault(name, {})
+        if not isinstance(inner, dict):
+            return
+        into = inner
+    known = into.setdefault(path[-1], sample)
+    if known is not sample and isinstance(known, dict) and isinstance(sample, dict):
+        for name, each in sample.items():
+            add_sample(known, (name,), each)
 
 
 @dataclass(frozen=True, slots=True)

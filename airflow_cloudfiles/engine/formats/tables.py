@@ -33,7 +33,11 @@ from pyspark.sql.types import DataType, NullType, StringType, StructField, Struc
 
 from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.base import path_end, quote
-from airflow_cloudfiles.engine.formats.record_policy import RecordPolicy, RecordReader
+from airflow_cloudfiles.engine.formats.record_policy import (
+    RecordOutcomes,
+    RecordPolicy,
+    RecordReader,
+)
 from airflow_cloudfiles.engine.formats.scalars import data_of
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.types import is_column_name, missing_fields
@@ -303,7 +307,8 @@ class RescuedCells:
     def add(self, name: str, rows: Positions, strings: pa.StringArray) -> None:
         """Rescue strings of one column; rows ascending."""
         if len(rows):
-            self.add_members(rows, _joined(quote(name) + ":", _quoted(strings)))
+            member = pc.binary_join_element_wise(quote(name) + ":", _quoted(strings), "")
+            self.add_members(rows, member)
 
     def add_members(self, rows: Positions, members: pa.StringArray) -> None:
         """Rescue what is JSON already, such as `"a":"1","b":"2"`; rows ascending."""
@@ -311,23 +316,28 @@ class RescuedCells:
             self._rows.append(rows)
             self._members.append(members)
 
-    def column(self, count: int, file_uri: str) -> tuple[pa.StringArray, int]:
-        """The rescued data of so many rows, and of how many there is some."""
+    def batch(
+        self, outcomes: RecordOutcomes, arrays: list[pa.Array], count: int, file_uri: str
+    ) -> pa.RecordBatch:
+        """The batch of so many rows, with what is rescued of them where that is wanted."""
+        column = None
+        if outcomes.policy.rescues:
+            column = self._column(count, file_uri)
+            lost = sum(column[row].is_valid for row in outcomes.dropped)
+            outcomes.counts.rescued_rows = count - column.null_count - lost
+        return outcomes.batch(arrays, count, column)
+
+    def _column(self, count: int, file_uri: str) -> pa.StringArray:
         if not self._rows:
-            return pa.nulls(count, pa.string()), 0
+            return pa.nulls(count, pa.string())
         rows = np.unique(np.concatenate(self._rows))
         members = [
-            _spread(each, where, rows)
+            spread(each, np.searchsorted(rows, where), len(rows))
             for where, each in zip(self._rows, self._members, strict=True)
         ]
         joined = pc.binary_join_element_wise(*members, ",", null_handling="skip")
-        path = path_end(file_uri)
-        objects = pc.binary_join_element_wise("{", joined, path, "")
-        return _spread(objects, rows, np.arange(count)), len(rows)
-
-
-def _joined(before: str, strings: pa.StringArray) -> pa.StringArray:
-    return pc.binary_join_element_wise(before, strings, "")
+        objects = pc.binary_join_element_wise("{", joined, path_end(file_uri), "")
+        return spread(objects, rows, count)
 
 
 def _quoted(strings: pa.StringArray) -> pa.StringArray:
@@ -338,10 +348,10 @@ def _quoted(strings: pa.StringArray) -> pa.StringArray:
     return pa.array([None if text is None else quote(text) for text in strings.to_pylist()])
 
 
-def _spread(values: pa.StringArray, where: Positions, rows: Positions) -> pa.StringArray:
-    """Values at some rows, among rows of which some have none; both ascending."""
-    if len(where) == len(rows):
+def spread(values: pa.Array, rows: Positions, count: int) -> pa.Array:
+    """Values of some rows, ascending, among all rows."""
+    if len(rows) == count:
         return values
-    places = np.searchsorted(where, rows)
-    places[places == len(where)] = 0
-    return values.take(pa.array(places, mask=where[places] != rows))
+    places = np.full(count, -1)
+    places[rows] = np.arange(len(rows))
+    return values.take(pa.array(places, mask=places < 0))

@@ -18,9 +18,9 @@ import io
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, repeat
-from operator import itemgetter
+from operator import itemgetter, methodcaller
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["AvroFile", "AvroInference", "AvroReader"]
 
 Values = Sequence[Any]
+Member = Callable[[Any], Any]
 _DECIMAL_BYTES: Final = 16
 _MOST_SYMBOLS_BYTES: Final = 2**30
 """Of the symbols of an enum in one batch: an array names each with a byte."""
@@ -112,32 +113,19 @@ def _enum(node: AvroNode, values: Values) -> pa.Array:
     return symbols.take(places)
 
 
-def _record(node: AvroNode, values: Values) -> pa.Array:
+def _struct(node: AvroNode, values: Values, member: Callable[[int], Member]) -> pa.Array:
+    """Records, or the branches of a union; `member` says how a value gives that of a place."""
     present = [value for value in values if value is not None]
     children = [
-        to_array(child, list(map(itemgetter(f"f{place}"), present)))
+        to_array(child, list(map(member(place), present)))
         for place, child in enumerate(node.children)
     ]
-    return _structs(node.arrow, children, values, len(present))
-
-
-def _union(node: AvroNode, values: Values) -> pa.Array:
-    present = [value for value in values if value is not None]
-    children = [
-        to_array(child, [value.get(f"m{place}") for value in present])
-        for place, child in enumerate(node.children)
-    ]
-    return _structs(node.arrow, children, values, len(present))
-
-
-def _structs(kind: pa.DataType, children: list[pa.Array], values: Values, there: int) -> pa.Array:
-    """Structs whose fields are given for those that are there."""
-    if there == len(values):
-        return pa.Array.from_buffers(kind, there, [None], children=children)
+    if len(present) == len(values):
+        return pa.Array.from_buffers(node.arrow, len(values), [None], children=children)
     valid = np.fromiter((value is not None for value in values), np.bool_, len(values))
     places = pa.array(np.cumsum(valid) - 1, mask=~valid)
     spread = [child.take(places) for child in children]
-    return pa.Array.from_buffers(kind, len(values), [validity(valid)], children=spread)
+    return pa.Array.from_buffers(node.arrow, len(values), [validity(valid)], children=spread)
 
 
 def _array(node: AvroNode, values: Values) -> pa.Array:
@@ -177,10 +165,10 @@ _MAKERS: Final[dict[str, Callable[[AvroNode, Values], pa.Array]]] = {
     # Whether they are UTF-8 is asked when they are fitted into their column.
     "string": lambda _, values: pa.array(values, pa.binary()).view(pa.string()),
     "enum": _enum,
-    "record": _record,
+    "record": partial(_struct, member=lambda place: itemgetter(f"f{place}")),
     "array": _array,
     "map": _map,
-    "union": _union,
+    "union": partial(_struct, member=lambda place: methodcaller("get", f"m{place}")),
     "wider": _wider,
 }
 

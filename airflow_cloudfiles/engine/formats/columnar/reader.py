@@ -34,6 +34,7 @@ from airflow_cloudfiles.engine.formats.base import (
     OpenedFile,
     ReadCounts,
     UnknownFields,
+    add_sample,
     path_end,
     quote,
 )
@@ -286,13 +287,7 @@ def _samples(opened: ColumnarFile, parts: list[int], new: list[NewField]) -> dic
     for each in new:
         array = arrays.get(each.steps[0])
         value = None if array is None else _sample(array, each.steps[1:])
-        into = found
-        for name in each.names[:-1]:
-            inner = into.setdefault(name, {})
-            if not isinstance(inner, dict):
-                break
-            into = inner
-        into.setdefault(each.names[-1], value)
+        add_sample(found, each.names, value)
     return found
 
 

@@ -160,11 +160,7 @@ class CsvBlock:
         arrays = self._arrays(rows, rescued)
         self._resolve_corrupt(rows)
         self._rescue_odd(rows, rescued)
-        count, column = len(rows.records), None
-        if self._policy.rescues:
-            column, found = rescued.column(count, self.file_uri)
-            self.outcomes.counts.rescued_rows = found
-        return self.outcomes.batch(arrays, count, column)
+        return rescued.batch(self.outcomes, arrays, len(rows.records), self.file_uri)
 
     def _tell_new_columns_early(self) -> None:
         """Raise for columns that the beginning of the file tells, before all records are read.

@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.formats.record_policy import (
     NumberRule,
     RecordOutcomes,
 )
-from airflow_cloudfiles.engine.formats.tables import RescuedCells, TableReader
+from airflow_cloudfiles.engine.formats.tables import RescuedCells, TableReader, spread
 from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -97,12 +97,7 @@ class SheetBlock:
         self.outcomes.counts.error_cells = int(
             np.isin(self.rows.kinds, (CellKind.ERROR, CellKind.INVALID)).sum()
         )
-        count, column = self.rows.count, None
-        if self.outcomes.policy.rescues:
-            column, found = self._rescued.column(count, self.file_uri)
-            dropped = sum(column[row].is_valid for row in self.outcomes.dropped)
-            self.outcomes.counts.rescued_rows = found - dropped
-        return self.outcomes.batch(arrays, count, column)
+        return self._rescued.batch(self.outcomes, arrays, self.rows.count, self.file_uri)
 
     def _name(self, column: int) -> str:
         """The name of a column of the file, also of one that the header does not have."""
@@ -141,7 +136,7 @@ class SheetBlock:
                 self._lose(column, cells, np.flatnonzero(cells.kinds != CellKind.ERROR))
                 continue
             array, lost = self.parsing.casts[target](cells.texts, cells.kinds)
-            found[target] = _spread(array, cells.rows, self.rows.count)
+            found[target] = spread(array, cells.rows, self.rows.count)
             if len(lost):
                 self._lose(column, cells, lost)
                 self._misfits.update(cells.rows[lost].tolist())
@@ -182,17 +177,6 @@ class SheetBlock:
     def _text(self, row: int) -> str:
         """A row as a text: its values as JSON."""
         return json.dumps(self.rows.texts_of(row), ensure_ascii=False)
-
-
-def _spread(array: pa.Array, rows: Positions, count: int) -> pa.Array:
-    """Values of some rows, ascending, among all rows."""
-    if len(rows) == count:
-        return array
-    places = np.zeros(count, np.int64)
-    missing = np.ones(count, np.bool_)
-    places[rows] = np.arange(len(rows))
-    missing[rows] = False
-    return array.take(pa.array(places, mask=missing))
 
 
 def _sample(rows: SheetRows, place: int | None) -> str | None:

@@ -25,7 +25,7 @@ import msgspec
 from msgspec import UNSET, Raw
 from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.formats.base import SAMPLE_CHARACTERS, merge_samples, quote
+from airflow_cloudfiles.engine.formats.base import SAMPLE_CHARACTERS, add_sample, quote
 from airflow_cloudfiles.engine.formats.json.converters import text_of
 from airflow_cloudfiles.engine.formats.json.shape import (
     EMPTY,
@@ -304,10 +304,7 @@ class JsonExplainer:
         strict = self.grammar.strict(text)
         if not _has_column_type(strict, shape.room, drops_nulls=self.drops_nulls):
             return False
-        sample = _sample(strict)
-        for outer in reversed((*path, name)):
-            sample = {outer: sample}
-        merge_samples(self.new_fields, sample)
+        add_sample(self.new_fields, (*path, name), _sample(strict))
         return True
 
 

@@ -34,6 +34,7 @@ from airflow_cloudfiles.engine.formats.columnar.reader import (
 from airflow_cloudfiles.engine.formats.columnar.types import (
     as_variant,
     has_variant_parts,
+    holds,
     holds_variant,
     is_bytes,
     is_list,
@@ -44,7 +45,6 @@ from airflow_cloudfiles.engine.formats.parquet.footer import (
     Leaves,
     as_maps,
     has_nanos,
-    holds,
     in_nanos,
     map_type,
     refuse_encrypted,

@@ -29,10 +29,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_cloudfiles.engine.formats.columnar import types
-from airflow_cloudfiles.engine.formats.columnar.types import is_list, list_of
+from airflow_cloudfiles.engine.formats.columnar.types import holds, is_list, list_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 _MAGIC_BYTES: Final = 4
 _SCHEMA_OF_FOOTER: Final = 2
@@ -315,12 +315,6 @@ def map_type(kind: pa.DataType) -> pa.DataType | None:
     if not pa.types.is_struct(pair) or pair.num_fields != _PAIR:
         return None
     return pa.map_(pair.field(0).type, pair.field(1).type)
-
-
-def holds(kind: pa.DataType, is_wanted: Callable[[pa.DataType], bool]) -> bool:
-    """Whether it is a type of some kind, or has one inside."""
-    inner = range(kind.num_fields) if pa.types.is_nested(kind) else ()
-    return is_wanted(kind) or any(holds(kind.field(each).type, is_wanted) for each in inner)
 
 
 def as_maps(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -27,11 +27,11 @@ import json
 import re
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.formats.base import cut_sample, merge_samples, quote
+from airflow_cloudfiles.engine.formats.base import add_sample, cut_sample, quote
 from airflow_cloudfiles.engine.formats.scalars import MISFIT, decimal_text, exact_decimal
 from airflow_cloudfiles.engine.formats.variant import NotVariantError, encode_json
 from airflow_cloudfiles.engine.formats.xml.shape import (
@@ -216,10 +216,7 @@ class XmlExplainer:
         )
         if not may_be_new:
             return value
-        sample: Any = _sample(value)
-        for outer in reversed((*path, name)):
-            sample = {outer: sample}
-        merge_samples(self.new_fields, sample)
+        add_sample(self.new_fields, (*path, name), _sample(value))
         return NOTHING
 
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.formats.base import is_utf8
-from airflow_cloudfiles.engine.formats.xml.tree import not_references
+from airflow_cloudfiles.engine.formats.xml.tree import not_references, slices
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.base import Bools, Bytes, Int8s, Int32s, Positions
@@ -63,13 +63,8 @@ class MarkupPieces:
     taken: Positions
 
     def strings(self) -> pa.Array:
-        """The pieces."""
-        offsets = np.empty(2 * len(self.begins) + 1, np.int32)
-        offsets[0:-1:2], offsets[1:-1:2], offsets[-1] = self.begins, self.ends, len(self.text)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.text)]
-        both = pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
-        even = np.arange(0, len(both), 2, dtype=np.int32)
-        return both.take(pa.array(even))
+        """The pieces, without what is between them."""
+        return slices(self.text, self.begins, self.ends)
 
 
 def cut(texts: list[bytes]) -> MarkupPieces:

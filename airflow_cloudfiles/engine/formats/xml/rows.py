@@ -16,9 +16,8 @@ What stands between rows is not read, as in Spark.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -98,7 +97,7 @@ def head_of(text: bytes) -> tuple[np.uint64, np.uint64]:
     return np.uint64(2 ** (8 * len(head)) - 1), np.uint64(int.from_bytes(head, "little"))
 
 
-class CutRows(Sequence[bytes]):
+class CutRows:
     """The sources of rows that are cut out of a text when they are asked for.
 
     Args:
@@ -128,17 +127,8 @@ class CutRows(Sequence[bytes]):
         for begin, end in zip(self.begins.tolist(), self.ends.tolist(), strict=True):
             yield self.text[begin:end]
 
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> CutRows: ...
-
-    def __getitem__(self, index: int | slice) -> bytes | CutRows:
-        begins, ends = self.begins[index], self.ends[index]
-        if isinstance(index, slice):
-            return CutRows(self.text, begins, ends, self._tags)
-        return self.text[int(begins) : int(ends)]
+    def __getitem__(self, index: int) -> bytes:
+        return self.text[int(self.begins[index]) : int(self.ends[index])]
 
     @property
     def tags(self) -> RowTags:
@@ -147,7 +137,7 @@ class CutRows(Sequence[bytes]):
             self._tags = RowTags(self.text)
         return self._tags
 
-    def some(self, positions: Positions) -> CutRows:
+    def some(self, positions: Positions | slice) -> CutRows:
         """Some of the rows, in the order in which they are."""
         return CutRows(self.text, self.begins[positions], self.ends[positions], self._tags)
 
@@ -173,7 +163,7 @@ class XmlRows:
             broken = {
                 row - begin: reason for row, reason in self.broken.items() if begin <= row < end
             }
-            yield XmlRows(self.texts[begin:end], broken, self.namespaces)
+            yield XmlRows(self.texts.some(slice(begin, end)), broken, self.namespaces)
 
 
 @dataclass(frozen=True, slots=True)

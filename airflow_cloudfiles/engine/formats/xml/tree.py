@@ -219,6 +219,16 @@ _LONGEST_INDENT: Final = 40
 """White space between elements is rarely longer."""
 
 
+def slices(text: bytes, begins: Positions, ends: Positions) -> pa.StringArray:
+    """Parts of a text, ascending, as strings."""
+    offsets = np.empty(2 * len(begins) + 1, np.int32)
+    offsets[0:-1:2], offsets[1::2], offsets[-1] = begins, ends, len(text)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+    # Every second one is what is between two parts.
+    both = pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
+    return both.take(pa.array(np.arange(0, len(both), 2, dtype=np.int32)))
+
+
 class Values:
     """The values between pieces of markup.
 
@@ -256,7 +266,7 @@ class Values:
         has_missing = bool(missing.any())
         if has_missing:
             begins[missing] = ends[missing] = 0
-        texts = self._strings(begins, ends)
+        texts = slices(self._text, begins, ends)
         if are_attributes:
             texts = _with_spaces(texts)
         texts, wrong = self._resolve(texts)
@@ -273,16 +283,6 @@ class Values:
         bare = texts if self._trims else pc.ascii_trim(texts, characters=SPACE)
         is_some = texts.null_count < len(texts) and pc.min(pc.binary_length(bare)).as_py() == 0
         return pc.equal(bare, "") if is_some else None
-
-    def _strings(self, begins: Positions, ends: Positions) -> pa.Array:
-        """Parts of the text, ascending."""
-        count = len(begins)
-        offsets = np.empty(2 * count + 1, np.int32)
-        offsets[0:-1:2], offsets[1::2], offsets[-1] = begins, ends, len(self._text)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._text)]
-        # Every second one is what is between two parts.
-        both = pa.Array.from_buffers(pa.string(), 2 * count, buffers)
-        return both.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
     def _have_spaces(self, begins: Positions, ends: Positions) -> bool:
         """Whether a value may begin or end with white space: taking it off costs a copy of all."""
