@@ -35,7 +35,6 @@ from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.base import path_end, quote
 from airflow_cloudfiles.engine.formats.record_policy import (
     RecordOutcomes,
-    RecordPolicy,
     RecordReader,
 )
 from airflow_cloudfiles.engine.formats.scalars import data_of
@@ -114,47 +113,6 @@ class TableInference(Generic[Values_contra]):
             self._types[key] = self._finder.of(values, self._types[key])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowRules:
-    """What becomes of records, and of columns that the schema does not have.
-
-    Attributes:
-        policy: What becomes of bad records.
-        watches: Whether new columns are reported.
-        left_out: Names that are no new columns, all the same.
-    """
-
-    policy: RecordPolicy
-    watches: bool
-    left_out: frozenset[str]
-
-
-class TableReader(RecordReader):
-    """Reads files with one schema; see `RecordReader`.
-
-    Args:
-        data_schema: The columns to fill.
-        options: Of the source.
-        first: The number of the first column in a file.
-    """
-
-    def __init__(
-        self, data_schema: StructType, options: CloudFilesOptions, *, first: int = 0
-    ) -> None:
-        super().__init__(data_schema, options)
-        left_out = missing_fields(options.stay_rescued, self._policy.parsed, options.matcher)
-        names = frozenset(name for name, *_ in left_out)
-        self._rules = RowRules(policy=self._policy, watches=self._watches, left_out=names)
-        self._matcher = ColumnMatcher(
-            self._policy.parsed,
-            case_sensitive=options.reader_case_sensitive,
-            by_position=options.has_schema,
-            reserved=(*options.reserved_columns, *names),
-            matcher=options.matcher,
-            first=first,
-        )
-
-
 _POSITIONAL: Final = re.compile(r"_c(0|[1-9][0-9]{0,5})")
 
 
@@ -220,46 +178,44 @@ def safe_names(
     )
 
 
-class ColumnMatcher:
-    """Finds the columns of files in one schema.
+class TableReader(RecordReader):
+    """Reads files with one schema; see `RecordReader`.
 
     Args:
-        schema: The data columns, without the corrupt record column.
-        case_sensitive: Whether `Foo` is another column than `foo`.
-        by_position: Whether a file without a header has the columns of the schema in their order.
-        reserved: Names that are never new columns.
-        matcher: How names of columns are compared.
+        data_schema: The columns to fill.
+        options: Of the source.
         first: The number of the first column in a file.
     """
 
-    def __init__(  # noqa: PLR0913 - each by name
-        self,
-        schema: StructType,
-        *,
-        case_sensitive: bool,
-        by_position: bool,
-        reserved: Iterable[str],
-        matcher: NameMatcher,
-        first: int = 0,
+    def __init__(
+        self, data_schema: StructType, options: CloudFilesOptions, *, first: int = 0
     ) -> None:
-        self._names = schema.names
+        super().__init__(data_schema, options)
+        parsed, self._key = self._policy.parsed, options.matcher.key
+        left_out = missing_fields(options.stay_rescued, parsed, options.matcher)
+        self._stay_rescued = frozenset(name for name, *_ in left_out)
+        self._never_new = self._reserved | options.matcher.keys(self._stay_rescued)
         self._first = first
-        self._key = matcher.key
-        self._index = {name: place for place, name in reversed([*enumerate(self._names)])}
-        self._folded = {
-            self._key(name): place for place, name in reversed([*enumerate(self._names)])
-        }
-        self._case_sensitive = case_sensitive
-        self._by_position = by_position
-        self._reserved = matcher.keys(reserved)
+        self._names = parsed.names
+        columns = [*enumerate(self._names)][::-1]
+        self._index = {name: place for place, name in columns}
+        self._folded = {self._key(name): place for place, name in columns}
 
-    def of_header(self, names: Sequence[str]) -> TabularColumns:
+    def _columns(
+        self, header: Sequence[str | None] | None, null_value: str = "", *, first: int = 0
+    ) -> TabularColumns:
+        """The columns of a file; see `safe_names`."""
+        if header is None:
+            return self._without_header()
+        return self._of_header(safe_names(header, null_value, self._options.matcher, first=first))
+
+    def _of_header(self, names: Sequence[str]) -> TabularColumns:
         """The columns of a file with a header."""
         targets: list[int | None] = []
         taken: set[int] = set()
         for name in names:
             found = self._index.get(name)
-            if found is None and not self._case_sensitive:
+            if found is None and not self._options.reader_case_sensitive:
                 found = self._folded.get(self._key(name))
             targets.append(None if found in taken else found)
             taken.update([] if found is None else [found])
@@ -270,9 +226,9 @@ class ColumnMatcher:
         )
         return TabularColumns(tuple(names), tuple(targets), new, usual_width=len(names))
 
-    def without_header(self) -> TabularColumns:
+    def _without_header(self) -> TabularColumns:
         """The columns of a file without a header."""
-        if self._by_position:
+        if self._options.has_schema:
             width = len(self._names)
             return TabularColumns(tuple(self._names), tuple(range(width)), usual_width=width)
         positions = {
@@ -290,7 +246,7 @@ class ColumnMatcher:
         return (
             is_column_name(name)
             and self._key(name) not in self._folded
-            and self._key(name) not in self._reserved
+            and self._key(name) not in self._never_new
         )
 
 

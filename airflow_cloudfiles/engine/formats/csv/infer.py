@@ -64,8 +64,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
-__all__ = ["CsvInference"]
-
 
 class CsvInference(TableInference[pa.StringArray]):
     """Learns the schema of CSV files.

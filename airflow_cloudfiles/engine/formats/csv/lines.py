@@ -343,17 +343,20 @@ class Splitter:
         for index in np.flatnonzero((first <= _SPACE) & (last <= _SPACE)).tolist():
             if not records.record(index).strip(_BLANK_BYTES):
                 records.kinds[index] = SKIPPED
-        if self._options.comment:
-            mark = self._options.comment.encode()
-            for index in np.flatnonzero(first == mark[0]).tolist():
-                if records.record(index).startswith(mark):
-                    records.kinds[index] = SKIPPED
+        skip_comments(records, first, self._options.comment.encode())
         for index, line in records.strings.items():
             if not line.strip(_BLANK_BYTES):
                 records.kinds[index] = SKIPPED
 
 
 _BLANK_BYTES: Final = bytes(range(0x21))
+
+
+def skip_comments(records: Records, first: Bytes, mark: bytes) -> None:
+    """Skip records that begin with a mark, if there is one; `first` has their first bytes."""
+    for index in np.flatnonzero(first == mark[0]).tolist() if mark else ():
+        if records.record(index).startswith(mark):
+            records.kinds[index] = SKIPPED
 
 
 class PlainRecordFinder:

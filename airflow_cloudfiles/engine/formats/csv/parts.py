@@ -33,6 +33,7 @@ from airflow_cloudfiles.engine.formats.csv.lines import (
     Records,
     Splitter,
     Tokenizer,
+    skip_comments,
 )
 from airflow_cloudfiles.engine.formats.recognize import refuse_header
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
@@ -158,10 +159,7 @@ class MultiLineSplitter:
             for index in np.flatnonzero(array[records.starts] <= ord(" ")).tolist():
                 if not records.record(index).strip(BLANKS.encode()):
                     records.kinds[index] = SKIPPED
-        if self._comment:
-            for index in np.flatnonzero(array[records.starts] == self._comment[0]).tolist():
-                if records.record(index).startswith(self._comment):
-                    records.kinds[index] = SKIPPED
+        skip_comments(records, array[records.starts], self._comment)
 
     def _skip_rows(
         self, text: bytes, starts: list[Positions], ends: list[Positions], *, is_last: bool

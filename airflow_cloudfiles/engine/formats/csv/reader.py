@@ -50,7 +50,6 @@ from airflow_cloudfiles.engine.formats.tables import (
     RescuedCells,
     TableReader,
     TabularColumns,
-    safe_names,
 )
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -60,7 +59,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile, Positions
-    from airflow_cloudfiles.engine.formats.tables import RowRules
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
@@ -73,7 +71,8 @@ class CsvParsing:
     """How a reader parses records.
 
     Attributes:
-        rules: What becomes of records, and of new columns.
+        watches: Whether new columns are reported.
+        left_out: Names that are no new columns, all the same.
         null_value: The text that stands for null.
         casts: Of the parsed columns, in their order.
         plain: Reads plain records.
@@ -81,7 +80,8 @@ class CsvParsing:
         is_thorough: Whether everything goes the long way, which is the reference.
     """
 
-    rules: RowRules
+    watches: bool
+    left_out: frozenset[str]
     null_value: str
     casts: tuple[Cast, ...]
     plain: PlainReader
@@ -167,7 +167,7 @@ class CsvBlock:
 
         Its first records decide, as all of them would: whatever is read is thrown away then.
         """
-        if self.parsing.rules.watches and self.columns.new:
+        if self.parsing.watches and self.columns.new:
             first = self.records.first(ENOUGH_RECORDS)
             outcomes = RecordOutcomes(self._policy)
             block = CsvBlock(self.parsing, outcomes, self.columns, first, self.file_uri)
@@ -225,8 +225,8 @@ class CsvBlock:
     def _has_new_columns(self, row: _OddRow) -> bool:
         """Whether a record has more values than the columns there are, and that must be known."""
         behind = range(len(self.columns.names), len(row.values or []))
-        is_wider = any(f"_c{place}" not in self.parsing.rules.left_out for place in behind)
-        return self.parsing.rules.watches and self.columns.is_open and is_wider
+        is_wider = any(f"_c{place}" not in self.parsing.left_out for place in behind)
+        return self.parsing.watches and self.columns.is_open and is_wider
 
     def _odd_row(self, index: int) -> tuple[_OddRow, str | None]:
         """One record, and why it is not valid."""
@@ -259,7 +259,7 @@ class CsvBlock:
 
     def _raise_for_new_columns(self, rows: _Rows) -> None:
         """Raise for what could be a new column, in the modes that must know."""
-        if not self.parsing.rules.watches or not len(rows.records):
+        if not self.parsing.watches or not len(rows.records):
             return
         new: dict[str, object] = {}
         if self.columns.new:
@@ -269,9 +269,7 @@ class CsvBlock:
         for row in rows.odd.values() if self.columns.is_open else ():
             for place in range(len(self.columns.names), len(row.values or [])):
                 new.setdefault(f"_c{place}", _sample(row.values or [], place))
-        new = {
-            name: value for name, value in new.items() if name not in self.parsing.rules.left_out
-        }
+        new = {name: value for name, value in new.items() if name not in self.parsing.left_out}
         if new:
             raise UnknownFields(new, self.file_uri)
 
@@ -353,9 +351,6 @@ def _sample(values: list[str | None], place: int) -> str | None:
     return None if value is None else cut_sample(value)
 
 
-__all__ = ["CsvReader"]
-
-
 class CsvReader(TableReader):
     """Reads CSV files with one schema.
 
@@ -389,7 +384,8 @@ class CsvReader(TableReader):
         converters = CsvConverters(own, numbers, exact=policy.rescues)
         conversions = [converters.to(each.dataType, each.name) for each in policy.parsed.fields]
         self._parsing = CsvParsing(
-            rules=self._rules,
+            watches=self._watches,
+            left_out=self._stay_rescued,
             null_value=own.null_value,
             casts=tuple(
                 Cast(field.type, convert, converters.times, numbers)
@@ -416,19 +412,13 @@ class CsvReader(TableReader):
             if (records.kinds == SKIPPED).all():
                 continue
             if columns is None:
-                columns = self._columns(parts.header)
+                columns = self._columns(parts.header, self._own.null_value)
             if parts.header is None:
                 columns = columns.with_width(parts.width_of(records))
             outcomes = RecordOutcomes(self._policy)
             batch = CsvBlock(self._parsing, outcomes, columns, records, file.uri).read()
             if self._counted(batch, outcomes).num_rows:
                 yield batch
-
-    def _columns(self, header: list[str | None] | None) -> TabularColumns:
-        if header is None:
-            return self._matcher.without_header()
-        names = safe_names(header, self._own.null_value, self._options.matcher)
-        return self._matcher.of_header(names)
 
 
 def has_header(options: CloudFilesOptions) -> bool:

@@ -44,15 +44,12 @@ from airflow_cloudfiles.engine.formats.scalars import (
     to_exact_number,
     to_time,
 )
-from airflow_cloudfiles.engine.options.formats import excel
 from airflow_cloudfiles.engine.types import short_type
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.base import Bytes, Positions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 
-MAX_ROWS: Final = excel.MAX_ROWS
-MAX_COLUMNS: Final = excel.MAX_COLUMNS
 """No sheet is larger; a file that says so is damaged."""
 BLOCK_CELLS: Final = 2**16
 """About so many cells are held at a time."""

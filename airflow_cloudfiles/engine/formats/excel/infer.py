@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 
-__all__ = ["ExcelInference"]
-
 
 class ExcelInference(TableInference["SheetRows"]):
     """Learns the schema of workbooks.

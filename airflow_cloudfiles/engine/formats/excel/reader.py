@@ -22,7 +22,7 @@ import pyarrow as pa
 from airflow_cloudfiles.engine.formats.base import UnknownFields, cut_sample
 from airflow_cloudfiles.engine.formats.columnar.reader import content_of
 from airflow_cloudfiles.engine.formats.excel.cells import CellConverters, CellKind
-from airflow_cloudfiles.engine.formats.excel.workbook import FORMAT, names_of, open_workbook, tables
+from airflow_cloudfiles.engine.formats.excel.workbook import FORMAT, open_workbook, tables
 from airflow_cloudfiles.engine.formats.fixed_columns import SHEETS, FixedColumnsReader
 from airflow_cloudfiles.engine.formats.record_policy import (
     MISFIT_REASON,
@@ -41,11 +41,9 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.base import OpenedFile, Positions
     from airflow_cloudfiles.engine.formats.excel.cells import CellCast
     from airflow_cloudfiles.engine.formats.excel.workbook import SheetRows, Table
-    from airflow_cloudfiles.engine.formats.tables import RowRules, TabularColumns
+    from airflow_cloudfiles.engine.formats.tables import TabularColumns
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
-
-__all__ = ["ExcelReader", "SheetListReader"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +51,13 @@ class SheetParsing:
     """How a reader makes rows.
 
     Attributes:
-        rules: What becomes of records, and of new columns.
+        watches: Whether new columns are reported.
+        left_out: Names that are no new columns, all the same.
         casts: Of the parsed columns, in their order.
     """
 
-    rules: RowRules
+    watches: bool
+    left_out: frozenset[str]
     casts: tuple[CellCast, ...]
 
 
@@ -106,7 +106,7 @@ class SheetBlock:
         return names[place] if 0 <= place < len(names) else f"_c{column + 1}"
 
     def _raise_for_new_columns(self) -> None:
-        if not self.parsing.rules.watches:
+        if not self.parsing.watches:
             return
         columns, rows = self.columns, self.rows
         there = {}
@@ -120,7 +120,7 @@ class SheetBlock:
         new: dict[str, object] = {
             self._name(each): _sample(rows, there.get(each))
             for each in sorted(places)
-            if self._name(each) not in self.parsing.rules.left_out
+            if self._name(each) not in self.parsing.left_out
         }
         if new:
             raise UnknownFields(new, self.file_uri)
@@ -211,7 +211,8 @@ class ExcelReader(TableReader):
         policy = self._policy
         converters = CellConverters(own, NumberRule.of(options), exact=policy.rescues)
         self._parsing = SheetParsing(
-            rules=self._rules,
+            watches=self._watches,
+            left_out=self._stay_rescued,
             casts=tuple(
                 converters.to(field.dataType, arrow.type, field.name)
                 for field, arrow in zip(policy.parsed.fields, to_arrow(policy.parsed), strict=True)
@@ -219,10 +220,7 @@ class ExcelReader(TableReader):
         )
 
     def read_file(
-        self,
-        file: OpenedFile,
-        start: int = 0,
-        end: int | None = None,  # noqa: ARG002 - of the protocol
+        self, file: OpenedFile, start: int = 0, end: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Read one file, of which there are no parts.
 
@@ -231,6 +229,7 @@ class ExcelReader(TableReader):
             CorruptRecordError: A record is not valid, in mode `FAILFAST`.
             FileUnreadableError: The file is no workbook, damaged, or lacks the sheet.
         """
+        del end  # of the protocol
         if start:
             return
         for sheet, table in tables(file, self._own):
@@ -240,16 +239,11 @@ class ExcelReader(TableReader):
     def _batches(self, table: Table, uri: str) -> Iterator[pa.RecordBatch]:
         columns: TabularColumns | None = None
         for rows in table.rows():
-            columns = columns or self._columns(table)
+            columns = columns or self._columns(table.header, first=table.first + 1)
             outcomes = RecordOutcomes(self._policy)
             batch = SheetBlock(self._parsing, outcomes, columns, table.first, rows, uri).read()
             if self._counted(batch, outcomes).num_rows:
                 yield batch
-
-    def _columns(self, table: Table) -> TabularColumns:
-        if table.header is None:
-            return self._matcher.without_header()
-        return self._matcher.of_header(names_of(table, self._options.matcher))
 
 
 class SheetListReader(FixedColumnsReader):
@@ -264,16 +258,14 @@ class SheetListReader(FixedColumnsReader):
         self._own = cast("ExcelOptions", options.format_options)
 
     def read_file(
-        self,
-        file: OpenedFile,
-        start: int = 0,
-        end: int | None = None,  # noqa: ARG002 - of the protocol
+        self, file: OpenedFile, start: int = 0, end: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Read one file: a row for each sheet, in their order.
 
         Raises:
             FileUnreadableError: The file is no workbook, or damaged.
         """
+        del end  # of the protocol
         if start or not file.entry.size:
             return
         with content_of(file, FORMAT) as content:

@@ -21,8 +21,6 @@ import pyarrow as pa
 
 from airflow_cloudfiles.engine.formats.columnar.reader import content_of, reading
 from airflow_cloudfiles.engine.formats.excel.cells import (
-    MAX_COLUMNS,
-    MAX_ROWS,
     CellKind,
     Cells,
     DamagedWorkbookError,
@@ -32,6 +30,7 @@ from airflow_cloudfiles.engine.formats.excel.xlsx import XlsxWorkbook
 from airflow_cloudfiles.engine.formats.recognize import OLE_MARK, ZIP_MARK
 from airflow_cloudfiles.engine.formats.tables import safe_names
 from airflow_cloudfiles.engine.messages import cut, more
+from airflow_cloudfiles.engine.options.formats.excel import MAX_COLUMNS, MAX_ROWS
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.base import Bytes, OpenedFile, Positions

@@ -14,8 +14,6 @@ from typing import Final
 
 from airflow_cloudfiles.engine.formats.excel.cells import (
     BLOCK_CELLS,
-    MAX_COLUMNS,
-    MAX_ROWS,
     CellKind,
     Cells,
     DamagedWorkbookError,
@@ -29,6 +27,7 @@ from airflow_cloudfiles.engine.formats.excel.package import (
     parse,
     parse_whole,
 )
+from airflow_cloudfiles.engine.options.formats.excel import MAX_COLUMNS, MAX_ROWS
 
 _ESCAPED: Final = re.compile("_x([0-9A-Fa-f]{4})_")
 _SHARED_TEXT_BYTES: Final = 64
