@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, NullType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, SchemaHintError
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher, dotted, quoted
@@ -65,70 +65,48 @@ def apply_hints(
 def _in_struct(
     struct: StructType, hint: ColumnDefinition, depth: int, matcher: NameMatcher
 ) -> StructType:
-    """The struct with the hint applied to the field that the path names at this depth."""
+    """The struct with a hint for one of its fields, or for what is inside of one."""
     name = hint.path[depth]
     is_last = depth == len(hint.path) - 1
     fields = list(struct.fields)
-    position = matcher.positions(struct).get(matcher.key(name))
-    if position is None:
-        kind = _hinted(hint) if is_last else _new_struct(hint, depth + 1, matcher)
-        fields.append(StructField(name, kind, True, _metadata(hint) if is_last else None))
-    elif is_last:
-        metadata = _metadata(hint, fields[position])
-        fields[position] = StructField(name, _hinted(hint), True, metadata)
+    place = matcher.positions(struct).get(matcher.key(name), len(fields))
+    known = fields[place] if place < len(fields) else None
+    kind = _inside(NullType() if known is None else known.dataType, hint, depth + 1, matcher)
+    if known is None or is_last:
+        found = StructField(name, kind, True, _metadata(hint, known) if is_last else None)
     else:
-        known = fields[position]
-        kind = _inside(known.dataType, hint, depth + 1, matcher)
-        fields[position] = with_type(known, kind)
+        found = with_type(known, kind)
+    fields[place : place + 1] = [found]
     return StructType(fields)
 
 
 def _inside(kind: DataType, hint: ColumnDefinition, depth: int, matcher: NameMatcher) -> DataType:
-    """The type with the hint applied to the part of it that the path names at this depth."""
-    if isinstance(kind, NullType):
-        return _new_struct(hint, depth, matcher)
-    if isinstance(kind, StructType):
-        return _in_struct(kind, hint, depth, matcher)
-    part = matcher.key(hint.path[depth])
-    if part in dict(inside_of(kind)):
-        return with_inside(
-            kind, lambda name, each: _part(each, hint, depth, matcher) if name == part else each
+    """A type with a hint for it, or for what is inside of it: where its path goes on."""
+    if depth == len(hint.path):
+        _refuse_empty(hint.data_type, dotted(hint.path))
+        return as_nullable(hint.data_type)
+    part, where = matcher.key(hint.path[depth]), dotted(hint.path[:depth])
+    named = f"cloudFiles.schemaHints names {dotted(hint.path)} (at character {hint.position})"
+    if isinstance(kind, NullType) and part in _INSIDES:
+        raise SchemaHintError(
+            f"{named}, but no record of the sample has a value for {where}. Hint {where} as a "
+            f"whole, for instance {where} ARRAY<STRING>."
         )
-    where = dotted(hint.path[:depth])
-    if isinstance(kind, ArrayType):
-        advice = f"{where} is an array: write {where}.element"
-    elif isinstance(kind, MapType):
-        advice = f"{where} is a map: write {where}.key or {where}.value"
+    if isinstance(kind, StructType | NullType):
+        struct = kind if isinstance(kind, StructType) else StructType([])
+        return _in_struct(struct, hint, depth, matcher)
+    inside = [name for name, _ in inside_of(kind)]
+    if part in inside:
+        return with_inside(
+            kind,
+            lambda name, each: _inside(each, hint, depth + 1, matcher) if name == part else each,
+        )
+    if inside:
+        what = "an array" if isinstance(kind, ArrayType) else "a map"
+        advice = f"{where} is {what}: write {' or '.join(f'{where}.{name}' for name in inside)}"
     else:
         advice = f"{where} is of type {short_type(kind)}: hint it as a whole"
-    raise SchemaHintError(
-        f"cloudFiles.schemaHints names {dotted(hint.path)} (at character {hint.position}), but "
-        f"{advice}."
-    )
-
-
-def _part(kind: DataType, hint: ColumnDefinition, depth: int, matcher: NameMatcher) -> DataType:
-    """The inside of an array or a map: the hinted type, or what the path leads to further in."""
-    is_last = depth == len(hint.path) - 1
-    return _hinted(hint) if is_last else _inside(kind, hint, depth + 1, matcher)
-
-
-def _new_struct(hint: ColumnDefinition, depth: int, matcher: NameMatcher) -> StructType:
-    """A struct for the rest of a path that leads to where nothing is yet."""
-    if matcher.key(hint.path[depth]) in _INSIDES:
-        where = dotted(hint.path[:depth])
-        raise SchemaHintError(
-            f"cloudFiles.schemaHints names {dotted(hint.path)} (at character {hint.position}), "
-            f"but no record of the sample has a value for {where}. Hint {where} as a whole, for "
-            f"instance {where} ARRAY<STRING>."
-        )
-    return _in_struct(StructType([]), hint, depth, matcher)
-
-
-def _hinted(hint: ColumnDefinition) -> DataType:
-    """The type a hint gives, nullable all through."""
-    _refuse_empty(hint.data_type, dotted(hint.path))
-    return as_nullable(hint.data_type)
+    raise SchemaHintError(f"{named}, but {advice}.")
 
 
 def _refuse_empty(kind: DataType, where: str) -> None:
