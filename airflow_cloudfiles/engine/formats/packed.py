@@ -78,3 +78,21 @@ def _lz4_length(packed: bytes, position: int, begun: int) -> tuple[int, int]:
             if packed[position - 1] != 0xFF:  # noqa: PLR2004
                 break
     return length, position
+
+
+def varint(message: bytes, place: int) -> tuple[int, int]:
+    """A number of a footer in as many bytes as it takes, and the place behind it.
+
+    Raises:
+        ValueError: It has more than 64 bits, or the message ends.
+    """
+    number = 0
+    for shift in range(0, 70, 7):
+        if place >= len(message):
+            raise ValueError("its footer ends too early")
+        byte = message[place]
+        place += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 - the mark of the last byte
+            return number, place
+    raise ValueError("a number of it has more than 64 bits")

@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DecimalType, MapType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.base import BadRecord, BlockReader, FileReader, ReadCounts
@@ -167,7 +167,7 @@ class PartitionConverters:
             return or_misfit(self._times.date_days)
         if pa.types.is_timestamp(kind):
             return or_misfit(self._moment(kind))
-        return _OTHERS.get(kind, _to_nothing)
+        return _OTHERS.get(kind, lambda _: MISFIT)
 
     def _moment(self, kind: pa.DataType) -> Callable[[str], int | None]:
         if kind.tz is not None:
@@ -175,10 +175,6 @@ class PartitionConverters:
         # Spark's CAST passes over a zone here.
         exact = self._exact
         return lambda text: default_format.local_micros(text, exact=exact, drops_zone=not exact)
-
-
-def _to_nothing(_text: str) -> object:
-    return MISFIT
 
 
 _OTHERS: Final[dict[pa.DataType, Convert]] = {
@@ -353,11 +349,8 @@ class ColumnSources:
 
 def _may_be_in_path(column: StructField, options: CloudFilesOptions) -> bool:
     own = (options.corrupt_record_column, options.rescued_data_column)
-    return column.name not in own and not _is_nested(column.dataType)
-
-
-def _is_nested(kind: DataType) -> bool:
-    return isinstance(kind, StructType | ArrayType | MapType | VariantType)
+    nested = (StructType, ArrayType, MapType, VariantType)
+    return column.name not in own and not isinstance(column.dataType, nested)
 
 
 def _misfit(lost: dict[str, str], partitions: StructType, file_uri: str) -> Exception:

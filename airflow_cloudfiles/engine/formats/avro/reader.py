@@ -44,10 +44,7 @@ from airflow_cloudfiles.engine.options.formats.columnar import ParquetOptions
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.columnar import AvroOptions
-
-__all__ = ["AvroFile", "AvroInference", "AvroReader"]
 
 Values = Sequence[Any]
 Member = Callable[[Any], Any]
@@ -222,11 +219,7 @@ class AvroInference(ColumnarInference):
 
     def open(self, content: IO[bytes]) -> ColumnarFile:
         """Read the header of a file."""
-        return AvroFile(content, self._own)
-
-    def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
-        super().__init__(options, known)
-        self._own = cast("AvroOptions", options.format_options)
+        return AvroFile(content, cast("AvroOptions", self._options.format_options))
 
     def _learn(self, found: StructType, files: int, where: str) -> None:
         del where

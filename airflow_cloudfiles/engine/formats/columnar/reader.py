@@ -319,6 +319,7 @@ class ColumnarInference(ABC):
     format: str
 
     def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
+        self._options = options
         self._merges = getattr(options.format_options, "merge_schema", True)
         self._matcher = options.matcher
         self._known = known

@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar, changed
 from airflow_cloudfiles.engine.formats.datetimes.default_format import find_zone, offset_of
-from airflow_cloudfiles.engine.formats.packed import unpack_lz4, unpack_snappy
+from airflow_cloudfiles.engine.formats.packed import unpack_lz4, unpack_snappy, varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -276,16 +276,3 @@ def _varints(packed: bytes) -> Iterator[int]:
     while place < len(packed):
         number, place = varint(packed, place)
         yield number
-
-
-def varint(message: bytes, place: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where the next thing begins."""
-    number = shift = 0
-    while place < len(message):
-        byte = message[place]
-        place += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 - the mark of the last byte
-            return number, place
-        shift += 7
-    raise ValueError("its footer ends too early")

@@ -53,7 +53,6 @@ from airflow_cloudfiles.engine.formats.parquet.footer import (
 )
 from airflow_cloudfiles.engine.formats.parquet.rows import leaf_of, range_of, rows_at_once
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.columnar import ParquetOptions
 
 _BUFFERED_BYTES: Final = 64 * 2**20
@@ -65,12 +64,6 @@ _MOST_ROWS: Final = 2**16
 _FEWEST_ROWS: Final = 64
 _OPTIONAL_KEYS: Final = "Map keys must be annotated as required"
 """With these words the library refuses a map whose keys are marked as optional."""
-
-
-def parquet_options(options: CloudFilesOptions) -> ParquetOptions:
-    """The options of Parquet among those of a source."""
-    own = options.format_options
-    return own if isinstance(own, ParquetOptions) else ParquetOptions()
 
 
 class ParquetFile:
@@ -414,7 +407,7 @@ class ParquetReader(ColumnarReader):
 
     def open(self, content: IO[bytes]) -> ColumnarFile:
         """Read the footer of a file."""
-        return ParquetFile(content, parquet_options(self._options))
+        return ParquetFile(content, cast("ParquetOptions", self._options.format_options))
 
 
 class ParquetInference(ColumnarInference):

@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 
 from airflow_cloudfiles.engine.formats.columnar import types
 from airflow_cloudfiles.engine.formats.columnar.types import holds, is_list, list_of
+from airflow_cloudfiles.engine.formats.packed import varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +51,6 @@ _NUMBERS: Final = {4, _I32, 6}
 _SIZED: Final = {_BYTE: 1, _DOUBLE: 8, _BINARY: None}
 """Bytes that a value takes; `None`: it says so itself."""
 _LONG_LIST: Final = 15
-_MOST_BITS: Final = 63
 
 Value = object
 Fields = dict[int, Value]
@@ -279,15 +279,8 @@ class Compact:
         return (self._varint() if count == _LONG_LIST else count), byte & 0x0F
 
     def _varint(self) -> int:
-        number = shift = 0
-        while True:
-            byte = self._byte()
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:  # noqa: PLR2004 - the mark of the last byte
-                return number
-            shift += 7
-            if shift > _MOST_BITS:
-                raise ValueError("a number of it has more than 64 bits")
+        number, self.place = varint(self._data, self.place)
+        return number
 
     def _zigzag(self) -> int:
         number = self._varint()
