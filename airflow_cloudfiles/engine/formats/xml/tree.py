@@ -93,51 +93,35 @@ def parse(text: bytes) -> XmlNode:
     Raises:
         NotXmlError: It is not well-formed, not UTF-8, or nested deeper than `MAX_DEPTH`.
     """
-    return _Builder().build(text)
+    root = XmlNode("", [])
+    opened = [root]
 
-
-class _Builder:
-    """Turns what expat tells into nodes."""
-
-    def __init__(self) -> None:
-        self._parser = expat.ParserCreate("utf-8")
-        self._parser.buffer_text = True
-        self._parser.ordered_attributes = True
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.CharacterDataHandler = self._characters
-        self._root = XmlNode("", [])
-        self._open = [self._root]
-
-    def build(self, text: bytes) -> XmlNode:
-        try:
-            self._parser.Parse(text, True)
-        except expat.ExpatError as error:
-            raise NotXmlError(str(error)) from error
-        finally:
-            # The parser and this object hold each other.
-            self._parser.StartElementHandler = None
-            self._parser.EndElementHandler = None
-            self._parser.CharacterDataHandler = None
-        return next(self._root.elements)
-
-    def _start(self, name: str, attributes: list[str]) -> None:
-        if len(self._open) > MAX_DEPTH:
+    def start(name: str, attributes: list[str]) -> None:
+        if len(opened) > MAX_DEPTH:
             raise NotXmlError(f"nested deeper than {MAX_DEPTH}")
         pairs = list(zip(attributes[::2], attributes[1::2], strict=True)) if attributes else []
         node = XmlNode(name, pairs)
-        self._open[-1].content.append(node)
-        self._open.append(node)
+        opened[-1].content.append(node)
+        opened.append(node)
 
-    def _end(self, _name: str) -> None:
-        self._open.pop()
-
-    def _characters(self, text: str) -> None:
-        content = self._open[-1].content
+    def characters(text: str) -> None:
+        content = opened[-1].content
         if content and isinstance(content[-1], str):
             content[-1] += text
         else:
             content.append(text)
+
+    parser = expat.ParserCreate("utf-8")
+    parser.buffer_text = True
+    parser.ordered_attributes = True
+    parser.StartElementHandler = start
+    parser.EndElementHandler = lambda _: opened.pop()
+    parser.CharacterDataHandler = characters
+    try:
+        parser.Parse(text, True)
+    except expat.ExpatError as error:
+        raise NotXmlError(str(error)) from error
+    return next(root.elements)
 
 
 Item = str | XmlNode
