@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.formats.xml.source import CHUNK_BYTES, XmlText
+from airflow_cloudfiles.engine.formats.xml.source import CHUNK_BYTES, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -207,7 +207,7 @@ class RowScanner:
         has_begun = False
         namespaces: list[bytes] = []
         sizes = iter(lambda: min(max(CHUNK_BYTES, len(held)), _LARGEST_CHUNK), 0)
-        for chunk in XmlText(file, encoding).chunks(sizes):
+        for chunk in text_of(file, encoding, sizes):
             held = held + chunk if held else chunk
             if not has_begun and (has_begun := b"<" in held):
                 held, found = _without_garbage(held)
