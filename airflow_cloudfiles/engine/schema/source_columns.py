@@ -37,7 +37,12 @@ from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionErro
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.options.metadata_columns import NAME, SHEET_NAME, STRUCT
-from airflow_cloudfiles.engine.types import is_column_name, short_type
+from airflow_cloudfiles.engine.types import (
+    canonical_struct,
+    is_column_name,
+    merge_types,
+    short_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -99,7 +104,8 @@ def partition_schema(
             _learn(kinds, pairs, matcher)
     if len(kinds) != len(names or ()):
         return StructType([])
-    return StructType([StructField(name, _resolved(kinds[key(name)])) for name in names or ()])
+    found = StructType([StructField(name, kinds[key(name)]) for name in names or ()])
+    return canonical_struct(found)
 
 
 def partition_values(
@@ -141,7 +147,7 @@ def _learn(
         key = matcher.key(name)
         known = kinds.get(key)
         if known is not None and value is not None:
-            kinds[key] = _wider(known, _kind_of(value))
+            kinds[key] = merge_types(known, _kind_of(value))
 
 
 def _kind_of(value: str) -> DataType:
@@ -156,17 +162,6 @@ def _kind_of(value: str) -> DataType:
             date.fromisoformat(value)
             return DateType()
     return StringType()
-
-
-def _wider(left: DataType, right: DataType) -> DataType:
-    if isinstance(left, NullType) or left == right:
-        return right
-    whole = (IntegerType, LongType)
-    return LongType() if isinstance(left, whole) and isinstance(right, whole) else StringType()
-
-
-def _resolved(kind: DataType) -> DataType:
-    return StringType() if isinstance(kind, NullType) else kind
 
 
 FIELDS: Final = StructType(
