@@ -1,4 +1,4 @@
-"""Decompress blocks of LZ4 and Snappy, as files of lines, Avro and ORC have them."""
+"""Unpack what several formats pack alike: blocks of LZ4 and Snappy, and numbers in few bytes."""
 
 from __future__ import annotations
 

@@ -361,7 +361,7 @@ def original(line: bytes, aside: list[bytes]) -> bytes:
 
 
 def printable(record: bytes) -> str:
-    """`rescued_json.printable` without the line break."""
+    """As that of `base`, without the line break."""
     return base.printable(record.rstrip(b"\n"))
 
 

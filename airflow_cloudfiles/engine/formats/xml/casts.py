@@ -1,9 +1,9 @@
 """Cast a text of an XML file to a column type.
 
-One value at a time (`converter`) and whole columns (`Casts.cast`), which agree. The conversions are
-those of Spark's XML reader (`StaxXmlParser.convertTo`, Spark 4.3), but a text that Spark would
-change into another value does not fit where a rescued data column takes it: a number with something
-behind it, out of range, or with more digits than the column has.
+One value at a time (`converter`) and whole columns (`cast`), which agree. The conversions are those
+of Spark's XML reader (`StaxXmlParser.convertTo`, Spark 4.3), but a text that Spark would change
+into another value does not fit where a rescued data column takes it: a number with something behind
+it, out of range, or with more digits than the column has.
 """
 
 from __future__ import annotations
