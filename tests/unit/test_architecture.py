@@ -109,6 +109,10 @@ def test_an_executor_reads_without_airflow_and_without_rocksdb() -> None:
     assert not _probe("airflow_cloudfiles.engine.spark.source", blocked="airflow rocksdict")
 
 
+def test_workbooks_are_read_without_the_package_for_old_ones() -> None:
+    assert not _probe("airflow_cloudfiles.engine.formats.excel.reader", blocked="xlrd")
+
+
 @pytest.mark.slow
 def test_a_session_is_registered_and_a_delta_job_runs_without_pyiceberg() -> None:
     modules = ("airflow_cloudfiles.engine.spark.register", "airflow_cloudfiles.engine.job.ingest")

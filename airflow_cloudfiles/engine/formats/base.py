@@ -21,15 +21,15 @@ from typing import IO, TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.options.formats.json import JsonOptions
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+    from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
+    from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+    from airflow_cloudfiles.engine.options.formats.text import TextOptions
 
 MAX_COLUMN_DEPTH: Final = 100
 """A field that is nested deeper is never a column."""
@@ -42,16 +42,17 @@ def cut_sample(text: str) -> str:
     return text if len(text) <= SAMPLE_CHARACTERS else text[:SAMPLE_CHARACTERS] + "…"
 
 
-def merge_samples(into: dict[str, object], sample: object) -> None:
-    """Add what is new in a nested sample."""
-    if not isinstance(sample, dict):
-        return
-    for name, value in sample.items():
-        known = into.get(name)
-        if name not in into:
-            into[name] = value
-        elif isinstance(known, dict) and isinstance(value, dict):
-            merge_samples(known, value)
+def add_sample(into: dict[str, object], path: Sequence[str], sample: object) -> None:
+    """Add a sample of the field at a path; of one that is known, add what is new in the sample."""
+    for name in path[:-1]:
+        inner = into.setdefault(name, {})
+        if not isinstance(inner, dict):
+            return
+        into = inner
+    known = into.setdefault(path[-1], sample)
+    if known is not sample and isinstance(known, dict) and isinstance(sample, dict):
+        for name, each in sample.items():
+            add_sample(known, (name,), each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,15 +252,22 @@ def printable(record: bytes) -> str:
 
 
 def line_blocks(
-    file: OpenedFile, options: CloudFilesOptions, start: int = 0, end: int | None = None
+    file: OpenedFile,
+    own: CsvOptions | JsonOptions | TextOptions,
+    start: int = 0,
+    end: int | None = None,
 ) -> Iterator[bytes]:
-    """Blocks of lines for a reader of blocks, cut as the options say."""
-    own = options.format_options
-    if not isinstance(own, JsonOptions):
-        return file.blocks(start, end)
+    """Blocks of lines, cut as the options of their format say."""
     separator = None if own.line_sep is None else own.line_sep.encode()
     most = own.max_record_bytes
     return file.blocks(start, end, encoding=own.encoding, separator=separator, most=most)
+
+
+def with_line_breaks(data: bytes) -> bytes:
+    r"""The lines with `\n` after each (Spark's default `lineSep` is `\n`, `\r\n` or `\r`)."""
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return data if not data or data.endswith(b"\n") else data + b"\n"
 
 
 Bools = np.ndarray[Any, np.dtype[np.bool_]]

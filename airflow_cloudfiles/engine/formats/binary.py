@@ -29,16 +29,14 @@ class BinaryReader(FixedColumnsReader):
     COLUMNS = BINARY_FILE
 
     def read_file(
-        self,
-        file: OpenedFile,
-        start: int = 0,
-        end: int | None = None,  # noqa: ARG002 - of the protocol
+        self, file: OpenedFile, start: int = 0, end: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Read one file. It is a row of the part that it begins in.
 
         Raises:
             FileUnreadableError: It is larger than a row can take.
         """
+        del end  # of the protocol
         if start:
             return
         found: dict[str, object] = {

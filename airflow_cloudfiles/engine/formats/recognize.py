@@ -101,7 +101,9 @@ def _binary_kind(head: bytes) -> str | None:
     has_others = _NO_TEXT.search(head[:MARK_BYTES]) is not None
     for mark, kind in _MARKS if has_others else ():
         if head.startswith(mark):
-            return "Excel" if _is_workbook(head) else kind
+            # An archive is one of a workbook by the name of its first part.
+            is_workbook = mark == ZIP_MARK and head[_FIRST_PART:].startswith(_WORKBOOK)
+            return "Excel" if is_workbook else kind
     return "tar" if has_others and _is_tar(head) else None
 
 
@@ -190,11 +192,6 @@ def looks_like(kind: str) -> str:
     name = FORMAT_NAMES.get(kind)
     what_to_do = f"Set cloudFiles.format={name}." if name else _NO_FORMAT.get(kind, _NO_RECORDS)
     return f"looks like {article} {kind} file, which cloudFiles.format does not say. {what_to_do}"
-
-
-def _is_workbook(head: bytes) -> bool:
-    """Whether an archive is one of a workbook, by the name of its first part."""
-    return head.startswith(ZIP_MARK) and head[_FIRST_PART:].startswith(_WORKBOOK)
 
 
 def _is_json(text: bytes) -> bool:

@@ -89,7 +89,13 @@ class RecordPolicy:
             IncompatibleSchemaError: The corrupt record column is no string.
         """
         name = options.corrupt_record_column
-        _check_corrupt_column(data_schema, name)
+        # The corrupt record column is a string, as in Spark; a schema may lack it.
+        if name in data_schema.names and not isinstance(data_schema[name].dataType, StringType):
+            raise IncompatibleSchemaError(
+                f"Column {name} takes corrupt records and must be a string, not "
+                f"{short_type(data_schema[name].dataType)}. Change its type, or name another "
+                "column with columnNameOfCorruptRecord."
+            )
         schema = batch_schema(data_schema, options)
         position = schema.get_field_index(name)
         return cls(
@@ -305,16 +311,6 @@ def sparse_strings(values: dict[int, bytes], rows: int) -> pa.Array:
     np.cumsum(lengths, out=offsets[1:])
     data = pa.py_buffer(b"".join(strings))
     return pa.Array.from_buffers(pa.string(), rows, [validity(valid), pa.py_buffer(offsets), data])
-
-
-def _check_corrupt_column(schema: StructType, name: str) -> None:
-    """The corrupt record column is a string, as in Spark; a schema may lack it."""
-    if name in schema.names and not isinstance(schema[name].dataType, StringType):
-        raise IncompatibleSchemaError(
-            f"Column {name} takes corrupt records and must be a string, not "
-            f"{short_type(schema[name].dataType)}. Change its type, or name another column "
-            "with columnNameOfCorruptRecord."
-        )
 
 
 _WHOLE: Final = re.compile(r"[+-]?([0-9]+)", re.ASCII)

@@ -21,7 +21,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal, localcontext
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -135,6 +135,25 @@ def to_floating(
     return convert
 
 
+def plain_floating(
+    rule: NumberRule, *, is_float: bool, words: Mapping[str, float] = _NO_WORDS
+) -> Convert:
+    """The conversion to a double or float of what is written without marks of Java's.
+
+    Args:
+        rule: Which numbers it holds.
+        is_float: Whether it is a float.
+        words: Texts that stand for a number.
+    """
+
+    def convert(text: str) -> object:
+        if not JAVA_NUMBER.fullmatch(text):
+            return words.get(text, MISFIT)
+        return floating(text.removeprefix("+"), rule, is_float=is_float)
+
+    return convert
+
+
 def to_integer(bits: int, grammar: re.Pattern[str] = _INTEGER) -> Convert:
     """The conversion to whole numbers of so many bits.
 
@@ -192,7 +211,15 @@ def to_decimal(kind: DecimalType, *, exact: bool) -> Convert:
         exact: Whether a number with more digits than the column has does not fit; else rounded.
     """
     fit = _fit_decimal if exact else _round_decimal
-    return lambda text: fit(text, kind.precision, kind.scale)
+
+    def convert(text: str) -> object:
+        number = exact_decimal(text) if JAVA_NUMBER.fullmatch(text) else None
+        if number is None:
+            return MISFIT
+        context = Context(prec=max(len(text), _MAX_DIGITS * 2))
+        return fit(number, kind.precision, kind.scale, context)
+
+    return convert
 
 
 def decimal_text(text: str, locale: Locale) -> str:
@@ -206,39 +233,27 @@ def decimal_text(text: str, locale: Locale) -> str:
     return plain if usual else ""
 
 
-def _fit_decimal(text: str, precision: int, scale: int) -> object:
+def _fit_decimal(number: Decimal, precision: int, scale: int, context: Context) -> object:
     """The decimal, when its digits fit exactly."""
-    if not JAVA_NUMBER.fullmatch(text):
-        return MISFIT
-    number = exact_decimal(text)
-    if number is None:
-        return MISFIT
     if not number:
         return Decimal(0).scaleb(-scale)
     if not -scale <= number.adjusted() < precision - scale:
         return MISFIT
-    with localcontext() as context:
-        context.prec = max(len(text), _MAX_DIGITS * 2)
-        fitted = number.normalize(context)
-        if int(fitted.as_tuple().exponent) < -scale:
-            return MISFIT
-        return fitted.quantize(Decimal(1).scaleb(-scale), context=context)
-
-
-def _round_decimal(text: str, precision: int, scale: int) -> object:
-    """The decimal, rounded half up to the scale, when its whole digits fit."""
-    if not JAVA_NUMBER.fullmatch(text):
+    fitted = number.normalize(context)
+    if int(fitted.as_tuple().exponent) < -scale:
         return MISFIT
-    number = exact_decimal(text)
-    if number is None or (number and number.adjusted() >= precision - scale):
+    return fitted.quantize(Decimal(1).scaleb(-scale), context=context)
+
+
+def _round_decimal(number: Decimal, precision: int, scale: int, context: Context) -> object:
+    """The decimal, rounded half up to the scale, when its whole digits fit."""
+    if number and number.adjusted() >= precision - scale:
         return MISFIT
     unit = Decimal(1).scaleb(-scale)
     if number.adjusted() < -scale - 1:
         return 0 * unit
-    with localcontext() as context:
-        context.prec = max(len(text), _MAX_DIGITS * 2)
-        rounded = number.quantize(unit, ROUND_HALF_UP, context)
-        return MISFIT if rounded and rounded.adjusted() >= precision - scale else rounded
+    rounded = number.quantize(unit, ROUND_HALF_UP, context)
+    return MISFIT if rounded and rounded.adjusted() >= precision - scale else rounded
 
 
 def exact_decimal(text: str) -> Decimal | None:

@@ -33,7 +33,10 @@ from pyspark.sql.types import DataType, NullType, StringType, StructField, Struc
 
 from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.base import path_end, quote
-from airflow_cloudfiles.engine.formats.record_policy import RecordPolicy, RecordReader
+from airflow_cloudfiles.engine.formats.record_policy import (
+    RecordOutcomes,
+    RecordReader,
+)
 from airflow_cloudfiles.engine.formats.scalars import data_of
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.types import is_column_name, missing_fields
@@ -110,47 +113,6 @@ class TableInference(Generic[Values_contra]):
             self._types[key] = self._finder.of(values, self._types[key])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowRules:
-    """What becomes of records, and of columns that the schema does not have.
-
-    Attributes:
-        policy: What becomes of bad records.
-        watches: Whether new columns are reported.
-        left_out: Names that are no new columns, all the same.
-    """
-
-    policy: RecordPolicy
-    watches: bool
-    left_out: frozenset[str]
-
-
-class TableReader(RecordReader):
-    """Reads files with one schema; see `RecordReader`.
-
-    Args:
-        data_schema: The columns to fill.
-        options: Of the source.
-        first: The number of the first column in a file.
-    """
-
-    def __init__(
-        self, data_schema: StructType, options: CloudFilesOptions, *, first: int = 0
-    ) -> None:
-        super().__init__(data_schema, options)
-        left_out = missing_fields(options.stay_rescued, self._policy.parsed, options.matcher)
-        names = frozenset(name for name, *_ in left_out)
-        self._rules = RowRules(policy=self._policy, watches=self._watches, left_out=names)
-        self._matcher = ColumnMatcher(
-            self._policy.parsed,
-            case_sensitive=options.reader_case_sensitive,
-            by_position=options.has_schema,
-            reserved=(*options.reserved_columns, *names),
-            matcher=options.matcher,
-            first=first,
-        )
-
-
 _POSITIONAL: Final = re.compile(r"_c(0|[1-9][0-9]{0,5})")
 
 
@@ -216,46 +178,44 @@ def safe_names(
     )
 
 
-class ColumnMatcher:
-    """Finds the columns of files in one schema.
+class TableReader(RecordReader):
+    """Reads files with one schema; see `RecordReader`.
 
     Args:
-        schema: The data columns, without the corrupt record column.
-        case_sensitive: Whether `Foo` is another column than `foo`.
-        by_position: Whether a file without a header has the columns of the schema in their order.
-        reserved: Names that are never new columns.
-        matcher: How names of columns are compared.
+        data_schema: The columns to fill.
+        options: Of the source.
         first: The number of the first column in a file.
     """
 
-    def __init__(  # noqa: PLR0913 - each by name
-        self,
-        schema: StructType,
-        *,
-        case_sensitive: bool,
-        by_position: bool,
-        reserved: Iterable[str],
-        matcher: NameMatcher,
-        first: int = 0,
+    def __init__(
+        self, data_schema: StructType, options: CloudFilesOptions, *, first: int = 0
     ) -> None:
-        self._names = schema.names
+        super().__init__(data_schema, options)
+        parsed, self._key = self._policy.parsed, options.matcher.key
+        left_out = missing_fields(options.stay_rescued, parsed, options.matcher)
+        self._stay_rescued = frozenset(name for name, *_ in left_out)
+        self._never_new = self._reserved | options.matcher.keys(self._stay_rescued)
         self._first = first
-        self._key = matcher.key
-        self._index = {name: place for place, name in reversed([*enumerate(self._names)])}
-        self._folded = {
-            self._key(name): place for place, name in reversed([*enumerate(self._names)])
-        }
-        self._case_sensitive = case_sensitive
-        self._by_position = by_position
-        self._reserved = matcher.keys(reserved)
+        self._names = parsed.names
+        columns = [*enumerate(self._names)][::-1]
+        self._index = {name: place for place, name in columns}
+        self._folded = {self._key(name): place for place, name in columns}
 
-    def of_header(self, names: Sequence[str]) -> TabularColumns:
+    def _columns(
+        self, header: Sequence[str | None] | None, null_value: str = "", *, first: int = 0
+    ) -> TabularColumns:
+        """The columns of a file; see `safe_names`."""
+        if header is None:
+            return self._without_header()
+        return self._of_header(safe_names(header, null_value, self._options.matcher, first=first))
+
+    def _of_header(self, names: Sequence[str]) -> TabularColumns:
         """The columns of a file with a header."""
         targets: list[int | None] = []
         taken: set[int] = set()
         for name in names:
             found = self._index.get(name)
-            if found is None and not self._case_sensitive:
+            if found is None and not self._options.reader_case_sensitive:
                 found = self._folded.get(self._key(name))
             targets.append(None if found in taken else found)
             taken.update([] if found is None else [found])
@@ -266,9 +226,9 @@ class ColumnMatcher:
         )
         return TabularColumns(tuple(names), tuple(targets), new, usual_width=len(names))
 
-    def without_header(self) -> TabularColumns:
+    def _without_header(self) -> TabularColumns:
         """The columns of a file without a header."""
-        if self._by_position:
+        if self._options.has_schema:
             width = len(self._names)
             return TabularColumns(tuple(self._names), tuple(range(width)), usual_width=width)
         positions = {
@@ -286,7 +246,7 @@ class ColumnMatcher:
         return (
             is_column_name(name)
             and self._key(name) not in self._folded
-            and self._key(name) not in self._reserved
+            and self._key(name) not in self._never_new
         )
 
 
@@ -303,7 +263,8 @@ class RescuedCells:
     def add(self, name: str, rows: Positions, strings: pa.StringArray) -> None:
         """Rescue strings of one column; rows ascending."""
         if len(rows):
-            self.add_members(rows, _joined(quote(name) + ":", _quoted(strings)))
+            member = pc.binary_join_element_wise(quote(name) + ":", _quoted(strings), "")
+            self.add_members(rows, member)
 
     def add_members(self, rows: Positions, members: pa.StringArray) -> None:
         """Rescue what is JSON already, such as `"a":"1","b":"2"`; rows ascending."""
@@ -311,23 +272,28 @@ class RescuedCells:
             self._rows.append(rows)
             self._members.append(members)
 
-    def column(self, count: int, file_uri: str) -> tuple[pa.StringArray, int]:
-        """The rescued data of so many rows, and of how many there is some."""
+    def batch(
+        self, outcomes: RecordOutcomes, arrays: list[pa.Array], count: int, file_uri: str
+    ) -> pa.RecordBatch:
+        """The batch of so many rows, with what is rescued of them where that is wanted."""
+        column = None
+        if outcomes.policy.rescues:
+            column = self._column(count, file_uri)
+            lost = sum(column[row].is_valid for row in outcomes.dropped)
+            outcomes.counts.rescued_rows = count - column.null_count - lost
+        return outcomes.batch(arrays, count, column)
+
+    def _column(self, count: int, file_uri: str) -> pa.StringArray:
         if not self._rows:
-            return pa.nulls(count, pa.string()), 0
+            return pa.nulls(count, pa.string())
         rows = np.unique(np.concatenate(self._rows))
         members = [
-            _spread(each, where, rows)
+            spread(each, np.searchsorted(rows, where), len(rows))
             for where, each in zip(self._rows, self._members, strict=True)
         ]
         joined = pc.binary_join_element_wise(*members, ",", null_handling="skip")
-        path = path_end(file_uri)
-        objects = pc.binary_join_element_wise("{", joined, path, "")
-        return _spread(objects, rows, np.arange(count)), len(rows)
-
-
-def _joined(before: str, strings: pa.StringArray) -> pa.StringArray:
-    return pc.binary_join_element_wise(before, strings, "")
+        objects = pc.binary_join_element_wise("{", joined, path_end(file_uri), "")
+        return spread(objects, rows, count)
 
 
 def _quoted(strings: pa.StringArray) -> pa.StringArray:
@@ -338,10 +304,10 @@ def _quoted(strings: pa.StringArray) -> pa.StringArray:
     return pa.array([None if text is None else quote(text) for text in strings.to_pylist()])
 
 
-def _spread(values: pa.StringArray, where: Positions, rows: Positions) -> pa.StringArray:
-    """Values at some rows, among rows of which some have none; both ascending."""
-    if len(where) == len(rows):
+def spread(values: pa.Array, rows: Positions, count: int) -> pa.Array:
+    """Values of some rows, ascending, among all rows."""
+    if len(rows) == count:
         return values
-    places = np.searchsorted(where, rows)
-    places[places == len(where)] = 0
-    return values.take(pa.array(places, mask=where[places] != rows))
+    places = np.full(count, -1)
+    places[rows] = np.arange(len(rows))
+    return values.take(pa.array(places, mask=places < 0))

@@ -22,9 +22,11 @@ from airflow_cloudfiles.engine.formats.base import (
     OpenedFile,
     ReadCounts,
     is_utf8,
+    line_blocks,
     member,
     path_end,
     printable,
+    with_line_breaks,
 )
 from airflow_cloudfiles.engine.formats.record_policy import batch_schema, make_batch
 from airflow_cloudfiles.engine.types import short_type
@@ -88,8 +90,7 @@ class TextReader:
             yield [_whole(file, own)]
             return
         separator = None if own.line_sep is None else own.line_sep.encode()
-        most = own.max_record_bytes
-        for block in file.blocks(start, end, encoding=own.encoding, separator=separator, most=most):
+        for block in line_blocks(file, own, start, end):
             yield _split(block, separator)
 
     def _batch(self, lines: list[bytes], uri: str) -> pa.RecordBatch:
@@ -126,9 +127,7 @@ class TextReader:
 def _split(block: bytes, separator: bytes | None) -> list[bytes]:
     r"""The lines of a block; by default each ends with `\n`, `\r\n` or `\r`, as in Spark."""
     if separator is None:
-        separator = b"\n"
-        if b"\r" in block:
-            block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        block, separator = with_line_breaks(block), b"\n"
     lines = block.split(separator)
     if not lines[-1]:
         lines.pop()  # what ends with a separator has no line behind it

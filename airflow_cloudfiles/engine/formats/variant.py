@@ -239,13 +239,9 @@ def object_of(members: Sequence[tuple[str, bytes]], names: dict[str, int]) -> by
             raise NotVariantError(f"the name {name!r} comes twice in an object")
         fields[name] = (names.setdefault(name, len(names)), place)
     # Spark looks names up by the order of Java's strings, which is that of UTF-16.
-    order = None if "".join(fields).isascii() else _utf_16
+    order = None if "".join(fields).isascii() else lambda name: name.encode("utf-16-be")
     ordered = [fields[name] for name in sorted(fields, key=order)]
     return _container(0b10, [value for _, value in members], ordered)
-
-
-def _utf_16(name: str) -> bytes:
-    return name.encode("utf-16-be")
 
 
 def _container(kind: int, values: list[bytes], fields: list[tuple[int, int]] | None) -> bytes:
@@ -473,10 +469,6 @@ def _text(data: bytes) -> str:
         raise NotVariantError("a string is no UTF-8") from error
 
 
-def _whole_text(data: bytes) -> str:
-    return str(int.from_bytes(data, "little", signed=True))
-
-
 def _decimal(data: bytes) -> str:
     scale, unscaled = data[0], int.from_bytes(data[1:], "little", signed=True)
     digits = str(abs(unscaled)).rjust(scale + 1, "0")
@@ -524,7 +516,7 @@ _PRIMITIVES: Final[dict[int, Callable[[Any], str]]] = {
     0: lambda _: "null",
     1: lambda _: "true",
     2: lambda _: "false",
-    **dict.fromkeys((3, 4, 5, 6), _whole_text),
+    **dict.fromkeys((3, 4, 5, 6), lambda data: str(int.from_bytes(data, "little", signed=True))),
     7: _double_text,
     **dict.fromkeys((8, 9, 10), _decimal),
     11: _moment("D"),

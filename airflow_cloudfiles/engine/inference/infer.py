@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
+from pyspark.sql.types import DataType, NullType, StructField, StructType
 
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
@@ -57,12 +57,10 @@ from airflow_cloudfiles.engine.schema.source_columns import path_partitions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
-from airflow_cloudfiles.engine.types import simple_ddl
+from airflow_cloudfiles.engine.types import inside_of, simple_ddl
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.settling import WaitingReport
-
-_INSIDES = {"element": "elementType", "key": "keyType", "value": "valueType"}
 
 
 def applied_hints(
@@ -139,8 +137,7 @@ def _type_at(kind: DataType, path: Sequence[str], matcher: NameMatcher) -> DataT
             field = matcher.find(kind, name)
             inside = None if field is None else field.dataType
         else:
-            known = isinstance(kind, ArrayType | MapType)
-            inside = getattr(kind, _INSIDES.get(matcher.key(name), ""), None) if known else None
+            inside = dict(inside_of(kind)).get(matcher.key(name))
         if inside is None:
             return None
         kind = inside
@@ -374,13 +371,17 @@ def infer_files(  # noqa: PLR0913 - it connects the packages
     for warning in warnings_of(paths, observed, partitions, options, counts):
         _log.warning("%s", warning)
     hints = applied_hints(observed, partitions, options)
+    incomplete: tuple[str, ...] = ()
+    waiting = left_out()
+    if waiting is not None and waiting.files:
+        incomplete = (f"The schema was inferred without files that are not whole: {waiting}.",)
     return Inferred(
         data,
         partitions,
         counts.files,
         counts.bytes,
         hints,
-        tuple(_incomplete(left_out())),
+        incomplete,
         provenance.by_file(data),
     )
 
@@ -395,12 +396,6 @@ def _why(store: ObjectStore, sample: Sequence[FileEntry], options: CloudFilesOpt
     except (OSError, EOFError, ValueError, ReadError):
         return None  # it is only for the message
     return why_nothing(head, options.format_options, options.format)
-
-
-def _incomplete(left_out: WaitingReport | None) -> Iterator[str]:
-    """Say that files which are not whole were not read."""
-    if left_out is not None and left_out.files:
-        yield f"The schema was inferred without files that are not whole: {left_out}."
 
 
 def _nothing(

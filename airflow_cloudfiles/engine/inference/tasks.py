@@ -21,8 +21,8 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
-from types import TracebackType
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self, cast, runtime_checkable
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
@@ -38,6 +38,8 @@ from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+    from airflow_cloudfiles.engine.formats.json.infer import JsonInference
 
 
 LOG_SECONDS = 5.0
@@ -63,12 +65,7 @@ class SampleProgress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leave the terminal as it was."""
         if self._terminal is not None and self._width:
             self._terminal.write("\r" + " " * self._width + "\r")
@@ -224,22 +221,26 @@ def learn_sample(sample: Sample, counts: FetchCounts, workers: Workers | None = 
         RunFailedError: A worker has died.
     """
     inference = open_inference(sample.options, sample.known)
-    if not _can_travel(inference, sample.options):
+    # `samplingRatio` counts the records of all files.
+    ratio = getattr(sample.options.format_options, "sampling_ratio", 1.0)
+    if not isinstance(inference, TravellingInference) or ratio != 1.0:
         workers = None
     groups = _cut(sample, workers)
     with SampleProgress(sample.files) as progress:
         done = _begin(sample, inference, groups, counts=counts, progress=progress, workers=workers)
         rest = _groups_after(groups, done)
         if rest and workers is not None:
-            travels = cast("TravellingInference", inference)
-            _share(sample, travels, rest, counts=counts, progress=progress, workers=workers)
+            uri, options, known = sample.store.uri, sample.options, sample.known
+            tasks = [
+                SampleTask(source_uri=uri, options=options, known=known, ranges=group)
+                for group in rest
+            ]
+            for learned in workers.learn(tasks, progress.add):
+                if learned.error is not None:
+                    raise learned.error
+                cast("TravellingInference", inference).absorb(learned.evidence)
+                counts.add(learned.counts)
     return inference.result()
-
-
-def _can_travel(inference: Inference, options: CloudFilesOptions) -> bool:
-    """Whether workers may read a part; `samplingRatio` counts the records of all files."""
-    ratio = getattr(options.format_options, "sampling_ratio", 1.0)
-    return isinstance(inference, TravellingInference) and ratio == 1.0
 
 
 def _begin(  # noqa: PLR0913 - private
@@ -266,34 +267,6 @@ def _begin(  # noqa: PLR0913 - private
                 _log.info("One process would take %.0f s more: distributing the sample", alone)
                 return done
     return len(parts)
-
-
-def _share(  # noqa: PLR0913 - private
-    sample: Sample,
-    inference: TravellingInference,
-    groups: Sequence[tuple[FileRange, ...]],
-    *,
-    counts: FetchCounts,
-    progress: SampleProgress,
-    workers: Workers,
-) -> None:
-    """Have the workers read groups, and learn from them in their order."""
-    tasks = [
-        SampleTask(
-            source_uri=sample.store.uri,
-            options=sample.options,
-            known=sample.known,
-            ranges=group,
-        )
-        for group in groups
-    ]
-    for learned in workers.learn(tasks, progress.add):
-        if learned.error is not None:
-            raise learned.error
-        inference.absorb(learned.evidence)
-        for each in fields(FetchCounts):
-            total = getattr(counts, each.name) + getattr(learned.counts, each.name)
-            setattr(counts, each.name, total)
 
 
 def _pays(workers: Workers, alone_seconds: float) -> bool:
@@ -351,6 +324,14 @@ def _read_in_order(
     counts: FetchCounts,
 ) -> Generator[FileRange]:
     """Read files or parts of files in order; gives each when it was read."""
+
+    def learn(part: FileRange, file: OpenedFile) -> Iterator[None]:
+        if part.is_whole:
+            inference.add_file(file)
+        else:
+            cast("JsonInference", inference).add_part(file, part.start, part.end)
+        yield from ()
+
     range_of = first_range(options, schema_only=True)
     with closing(fetched_ahead(store, parts, range_of)) as coming:
         for part, first in coming:
@@ -358,7 +339,7 @@ def _read_in_order(
                 store,
                 part,
                 counts,
-                _learning(inference, part),
+                partial(learn, part),
                 ignore_missing=True,
                 ignore_corrupt=options.ignore_corrupt_files,
                 first=first,
@@ -367,42 +348,3 @@ def _read_in_order(
             ):
                 pass
             yield part
-
-
-def _learning(inference: Inference, part: FileRange) -> Callable[[OpenedFile], Iterator[None]]:
-    """What `fetch` is to do with a file: learn from it; there is nothing to give out."""
-
-    def learn(file: OpenedFile) -> Iterator[None]:
-        inference.add_file(file if part.is_whole else _PartOfFile(file, part))
-        yield from ()
-
-    return learn
-
-
-class _PartOfFile:
-    """A part of a file of lines, which to an inference is a file."""
-
-    def __init__(self, file: OpenedFile, part: FileRange) -> None:
-        self._file = file
-        self._part = part
-        self.entry = file.entry
-        self.uri = file.uri
-        self.stream = file.stream
-        self.text_stream = file.text_stream
-        self.random_access = file.random_access
-
-    def blocks(
-        self,
-        start: int = 0,
-        end: int | None = None,
-        *,
-        encoding: str = "utf-8",
-        separator: bytes | None = None,
-        most: int | None = None,
-    ) -> Iterator[bytes]:
-        """The blocks of the part."""
-        del start, end
-        part = self._part
-        return self._file.blocks(
-            part.start, part.end, encoding=encoding, separator=separator, most=most
-        )

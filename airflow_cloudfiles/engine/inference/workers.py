@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -104,7 +105,9 @@ class SparkWorkers:
         self._asked = self._session()
         context = self._asked.sparkContext
         files, size = context.accumulator(0), context.accumulator(0)
-        carried_out = context.parallelize(tasks, len(tasks)).map(_Counted(files, size))
+        carried_out = context.parallelize(tasks, len(tasks)).map(
+            partial(_counted, files=files, size=size)
+        )
         tag = f"cloudfiles-infer-{uuid.uuid4().hex}"
         context.addJobTag(tag)
         context.setJobDescription(f"Inferring the schema of {tasks[0].source_uri}")
@@ -126,18 +129,12 @@ class SparkWorkers:
             self._asked = None
 
 
-class _Counted:
-    """`learn_task` in an executor, with accumulators that report to the driver."""
-
-    def __init__(self, files: Accumulator[int], size: Accumulator[int]) -> None:
-        self._files = files
-        self._size = size
-
-    def __call__(self, task: SampleTask) -> Learned:
-        learned = learn_task(task)
-        self._files.add(learned.counts.files)
-        self._size.add(learned.counts.bytes)
-        return learned
+def _counted(task: SampleTask, files: Accumulator[int], size: Accumulator[int]) -> Learned:
+    """Carry out a task in Spark, and count what was read."""
+    learned = learn_task(task)
+    files.add(learned.counts.files)
+    size.add(learned.counts.bytes)
+    return learned
 
 
 @contextmanager

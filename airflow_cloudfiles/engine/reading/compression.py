@@ -12,18 +12,20 @@ ends early, or has something else behind its end, is damaged: never a shorter fi
 from __future__ import annotations
 
 import bz2
-import io
 import lzma
 import zlib
-from collections.abc import Callable
-from typing import IO, Final, Protocol
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import IO, Any, Final
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
+from airflow_cloudfiles.engine.formats.columnar.content import Watched
+from airflow_cloudfiles.engine.formats.packed import unpack_lz4, unpack_snappy
 from airflow_cloudfiles.engine.reading.compression_blocks import (
-    HadoopBlocks,
-    SnappyFrames,
-    unpack_lz4,
-    unpack_snappy,
+    BUFFER_BYTES,
+    hadoop_blocks,
+    snappy_frames,
+    stream_of,
 )
 
 DAMAGED: Final = (EOFError, zlib.error, lzma.LZMAError)
@@ -45,7 +47,6 @@ _ENDINGS: Final = frozenset({".gz", ".bz2", ".zst", ".xz", ".lz4", ".snappy", ".
 _CHUNK_BYTES: Final = 2**16
 _FRAME_HEADER: Final = 8
 """Bytes of the mark and the size of a frame that is skipped."""
-_BUFFER_BYTES: Final = 2**20
 _XZ_MEMORY_BYTES: Final = 512 * 2**20
 """Most memory that a file in xz may ask for; `xz -9` asks for 65 MiB."""
 _WHOLE_ZLIB, _WHOLE_GZIP, _RAW_DEFLATE = zlib.MAX_WBITS, zlib.MAX_WBITS + 16, -zlib.MAX_WBITS
@@ -69,14 +70,15 @@ def decompressed(stream: IO[bytes], head: bytes, uri: str) -> IO[bytes]:
         FileUnreadableError: Its name promises another content.
     """
     lower = uri.lower()
-    marked = _by_mark(stream, head, uri)
-    if marked is not None:
-        return io.BufferedReader(marked, _BUFFER_BYTES)
+    for mark, opened in _MARKED:
+        if head.startswith(mark):
+            return stream_of(opened(stream, uri))
     if head:
-        named = _by_name(stream, head, lower[lower.rfind(".") :], uri)
+        ending = lower[lower.rfind(".") :]
+        named = _by_name(stream, head, ending, uri)
         if named is not None:
-            return io.BufferedReader(named, _BUFFER_BYTES)
-        _refuse_misnamed(lower, uri)
+            return stream_of(named)
+        _refuse_misnamed(ending, uri)
     return stream
 
 
@@ -97,26 +99,15 @@ def refuse_compressed(chunk: bytes, uri: str) -> None:
         )
 
 
-def _by_mark(stream: IO[bytes], head: bytes, uri: str) -> io.RawIOBase | None:
-    """What the first bytes say beyond doubt."""
-    if not head.startswith(MARKS):
-        return None
-    for mark, opened in _MARKED:
-        if head.startswith(mark):
-            return opened(stream, uri)
-    return None
-
-
-def _by_name(stream: IO[bytes], head: bytes, ending: str, uri: str) -> io.RawIOBase | None:
+def _by_name(stream: IO[bytes], head: bytes, ending: str, uri: str) -> Iterator[bytes] | None:
     """What only the name says: what Spark writes as `.lz4`, `.snappy` and `.deflate`."""
-    if ending == ".lz4":
-        return HadoopBlocks(stream, unpack_lz4, _damage_of(uri))
-    if ending == ".snappy":
-        return HadoopBlocks(stream, unpack_snappy, _damage_of(uri))
+    unpack = {".lz4": unpack_lz4, ".snappy": unpack_snappy}.get(ending)
+    if unpack is not None:
+        return hadoop_blocks(stream, unpack, partial(damaged, uri))
     if ending == ".deflate":
         if _is_zlib(head):
-            return _Members(stream, lambda: _Zlib(_WHOLE_ZLIB), uri)
-        return _Members(stream, lambda: _Zlib(_RAW_DEFLATE), uri, padding=b"")
+            return _members(stream, partial(zlib.decompressobj, _WHOLE_ZLIB), uri)
+        return _members(stream, partial(zlib.decompressobj, _RAW_DEFLATE), uri, padding=b"")
     return None
 
 
@@ -126,13 +117,8 @@ def _is_zlib(head: bytes) -> bool:
     return len(head) > 1 and head[0] & 0xF == deflate and (head[0] << 8 | head[1]) % 31 == 0
 
 
-def _damage_of(uri: str) -> Callable[[str], FileUnreadableError]:
-    return lambda reason: damaged(uri, reason)
-
-
-def _refuse_misnamed(lower: str, uri: str) -> None:
+def _refuse_misnamed(ending: str, uri: str) -> None:
     """Refuse a name that promises a compression that the content does not have, or is not read."""
-    ending = lower[lower.rfind(".") :]
     if ending in _ENDINGS:
         raise FileUnreadableError(
             f"{uri} is damaged: its name ends in {ending} but its content is not of that kind. "
@@ -145,138 +131,58 @@ def _refuse_misnamed(lower: str, uri: str) -> None:
         )
 
 
-class _Decompressor(Protocol):
-    """A decompressor of the standard library: `bz2.BZ2Decompressor`, `lzma.LZMADecompressor`."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = ...) -> bytes: ...
-
-
-class _Zlib:
-    """The decompressor of `zlib`, as those of `bz2` and `lzma` are."""
-
-    def __init__(self, window_bits: int) -> None:
-        self._one = zlib.decompressobj(window_bits)
-        self._tail = b""
-
-    @property
-    def eof(self) -> bool:
-        return self._one.eof
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._tail
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._one.unused_data
-
-    def decompress(self, data: bytes, max_length: int = 0) -> bytes:
-        content = self._one.decompress(self._tail + data, max_length)
-        self._tail = self._one.unconsumed_tail
-        return content
-
-
-def _new_xz() -> _Decompressor:
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
-
-
-class _Members(io.RawIOBase):
+def _members(
+    source: IO[bytes], new: Callable[[], Any], uri: str, *, padding: bytes = b"\0"
+) -> Iterator[bytes]:
     """What is compressed in one or several parts, with nothing or zeros behind each.
 
     Args:
         source: The compressed bytes.
-        new: Makes the decompressor of one part.
+        new: Makes the decompressor of one part: of `zlib`, `bz2` or `lzma`.
         uri: The file, for errors.
         padding: Bytes that may stand behind a part, and mean nothing.
     """
-
-    def __init__(
-        self,
-        source: IO[bytes],
-        new: Callable[[], _Decompressor],
-        uri: str,
-        *,
-        padding: bytes = b"\0",
-    ) -> None:
-        super().__init__()
-        self._source, self._new, self._uri, self._padding = source, new, uri, padding
-        self._one = new()
-        self._waiting = b""
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill the buffer, at least in part, unless everything was read."""
-        while not self._one.eof or self._begin_next():
-            content = self._more(len(buffer))
-            if content:
-                buffer[: len(content)] = content
-                return len(content)
-        return 0
-
-    def _more(self, most: int) -> bytes:
-        data = b""
-        if self._one.needs_input:
-            data, self._waiting = self._waiting or self._source.read(_CHUNK_BYTES), b""
-            ends = not data
-        else:
-            ends = False
+    one, waiting, needs_input = new(), b"", True
+    while True:
+        data = waiting or (source.read(_CHUNK_BYTES) if needs_input else b"")
         try:
-            content = self._one.decompress(data, most)
+            content = one.decompress(data, BUFFER_BYTES)
         except (*DAMAGED, OSError, ValueError) as error:
-            raise damaged(self._uri, error) from error
-        if ends and not content and not self._one.eof:
-            raise damaged(self._uri, "it ends early")
-        return content
+            raise damaged(uri, error) from error
+        if needs_input and not (data or content or one.eof):
+            raise damaged(uri, "it ends early")
+        yield content
+        # That of `zlib` gives back what it has not used yet; the others keep it.
+        waiting = getattr(one, "unconsumed_tail", b"")
+        needs_input = getattr(one, "needs_input", not waiting)
+        if one.eof:
+            waiting = one.unused_data.lstrip(padding)
+            while not waiting and (chunk := source.read(_CHUNK_BYTES)):
+                waiting = chunk.lstrip(padding)
+            if not waiting:
+                return
+            one, needs_input = new(), True
 
-    def _begin_next(self) -> bool:
-        """Go to the next part, if there is one."""
-        rest = self._one.unused_data.lstrip(self._padding)
-        while not rest:
-            chunk = self._source.read(_CHUNK_BYTES)
-            if not chunk:
-                return False
-            rest = chunk.lstrip(self._padding)
-        self._one, self._waiting = self._new(), rest
-        return True
 
-
-class _Frames(io.RawIOBase):
+def _frames(source: IO[bytes], codec: str, uri: str) -> Iterator[bytes]:
     """What Arrow decompresses as it is read: frames of zstd or LZ4, one after another."""
+    import pyarrow as pa  # noqa: PLC0415 - only such files pay for it
 
-    def __init__(self, source: IO[bytes], codec: str, uri: str) -> None:
-        import pyarrow as pa  # noqa: PLC0415 - only such files pay for it
-
-        super().__init__()
-        self._source = _Watched(source)
-        self._uri = uri
-        self._stream = pa.CompressedInputStream(pa.PythonFile(self._source, mode="r"), codec)
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill the buffer, at least in part, unless everything was read."""
+    watched = Watched(source)
+    stream = pa.CompressedInputStream(pa.PythonFile(watched, mode="r"), codec)
+    while True:
         try:
-            content: bytes = self._stream.read(len(buffer))
+            content: bytes = stream.read(BUFFER_BYTES)
         except (OSError, ValueError) as error:
-            if self._source.failed:
+            if watched.failure is not None:
                 raise
-            raise damaged(self._uri, error) from error
-        buffer[: len(content)] = content
-        return len(content)
+            raise damaged(uri, error) from error
+        if not content:
+            return
+        yield content
 
 
-def _of_skippable(stream: IO[bytes], uri: str) -> io.RawIOBase:
+def _of_skippable(stream: IO[bytes], uri: str) -> Iterator[bytes]:
     """Open what begins with frames to be skipped, by the first frame behind them."""
     place, mark = 0, b""
     while not place or mark.startswith(_SKIPPABLE):
@@ -284,36 +190,16 @@ def _of_skippable(stream: IO[bytes], uri: str) -> io.RawIOBase:
         mark = stream.read(_FRAME_HEADER)
         place += _FRAME_HEADER + int.from_bytes(mark[4:], "little")
     stream.seek(0)
-    return _Frames(stream, "lz4" if mark.startswith(_LZ4) else "zstd", uri)
+    return _frames(stream, "lz4" if mark.startswith(_LZ4) else "zstd", uri)
 
 
-class _Watched(io.RawIOBase):
-    """A stream that remembers whether it was itself that failed."""
-
-    def __init__(self, source: IO[bytes]) -> None:
-        super().__init__()
-        self._source = source
-        self.failed = False
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Read on."""
-        try:
-            return self._source.read(size)
-        except BaseException:
-            self.failed = True
-            raise
-
-
-_MARKED: Final[tuple[tuple[bytes | tuple[bytes, ...], Callable[..., io.RawIOBase]], ...]] = (
-    (_GZIP, lambda stream, uri: _Members(stream, lambda: _Zlib(_WHOLE_GZIP), uri)),
-    (_BZIP2, lambda stream, uri: _Members(stream, bz2.BZ2Decompressor, uri)),
-    (_XZ, lambda stream, uri: _Members(stream, _new_xz, uri)),
-    (_ZSTD, lambda stream, uri: _Frames(stream, "zstd", uri)),
-    (_LZ4, lambda stream, uri: _Frames(stream, "lz4", uri)),
+_NEW_XZ: Final = partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
+_MARKED: Final[tuple[tuple[bytes | tuple[bytes, ...], Callable[..., Iterator[bytes]]], ...]] = (
+    (_GZIP, lambda stream, uri: _members(stream, partial(zlib.decompressobj, _WHOLE_GZIP), uri)),
+    (_BZIP2, lambda stream, uri: _members(stream, bz2.BZ2Decompressor, uri)),
+    (_XZ, lambda stream, uri: _members(stream, _NEW_XZ, uri)),
+    (_ZSTD, lambda stream, uri: _frames(stream, "zstd", uri)),
+    (_LZ4, lambda stream, uri: _frames(stream, "lz4", uri)),
     (_SKIPPABLE, _of_skippable),
-    (_SNAPPY, lambda stream, uri: SnappyFrames(stream, _damage_of(uri))),
+    (_SNAPPY, lambda stream, uri: snappy_frames(stream, partial(damaged, uri))),
 )

@@ -12,14 +12,17 @@ What is no text at all is refused here, after it was decompressed.
 from __future__ import annotations
 
 import codecs
-import io
 import re
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
 from typing import IO, Final
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.formats.recognize import MARK_BYTES, refuse_binary
 from airflow_cloudfiles.engine.options.formats.base import UTF8
 from airflow_cloudfiles.engine.reading.compression import MARKS as COMPRESSION_MARKS
+from airflow_cloudfiles.engine.reading.compression_blocks import BUFFER_BYTES, stream_of
 
 _MARKS: Final = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),  # begins as the mark of UTF-16 does
@@ -29,8 +32,6 @@ _MARKS: Final = (
     (codecs.BOM_UTF8, UTF8),
 )
 _LONGEST_MARK: Final = 4
-_CHUNK_BYTES: Final = 2**18
-_BUFFER_BYTES: Final = 2**20
 _SILENT: Final = (
     (re.compile(rb"[\t\n\r -~]\0\0\0"), "utf-32-le"),
     (re.compile(rb"\0\0\0[\t\n\r -~]"), "utf-32-be"),
@@ -61,12 +62,8 @@ def in_utf8(stream: IO[bytes], encoding: str, uri: str) -> IO[bytes]:
         )
     codec, mark = _codec_of(head, encoding)
     refuse_binary(head, uri, is_utf8=codec == UTF8)
-    rest = head[mark:]
-    if codec == UTF8:
-        raw: io.RawIOBase = _Rejoined(rest, stream)
-    else:
-        raw = _Decoded(rest, stream, codec, uri, mark)
-    return io.BufferedReader(raw, _BUFFER_BYTES)
+    chunks = chain((head[mark:],), iter(partial(stream.read, BUFFER_BYTES), b""))
+    return stream_of(chunks if codec == UTF8 else _decoded(chunks, codec, uri, mark))
 
 
 def mark_of_utf8(head: bytes, encoding: str) -> int | None:
@@ -118,75 +115,27 @@ def _read_fully(stream: IO[bytes], size: int) -> bytes:
     return content
 
 
-class _Rejoined(io.RawIOBase):
-    """A stream whose first bytes have been inspected."""
-
-    def __init__(self, first: bytes, stream: IO[bytes]) -> None:
-        super().__init__()
-        self._first, self._stream = first, stream
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill the buffer, at least in part, unless everything was read."""
-        if self._first:
-            content, self._first = self._first[: len(buffer)], self._first[len(buffer) :]
-        else:
-            content = self._stream.read(len(buffer))
-        buffer[: len(content)] = content
-        return len(content)
-
-
-class _Decoded(io.RawIOBase):
+def _decoded(chunks: Iterator[bytes], codec: str, uri: str, position: int) -> Iterator[bytes]:
     """A text in another encoding, turned into UTF-8.
 
     Args:
-        first: The first bytes, without the mark.
-        stream: The others.
+        chunks: The text, without the mark.
         codec: Of the text.
         uri: The file, for errors.
         position: How many bytes the mark had.
     """
-
-    def __init__(
-        self, first: bytes, stream: IO[bytes], codec: str, uri: str, position: int
-    ) -> None:
-        super().__init__()
-        self._first, self._stream = first, stream
-        self._codec, self._uri = codec, uri
-        self._decoder = codecs.getincrementaldecoder(codec)("strict")
-        self._position = position
-        self._text = memoryview(b"")
-        self._ended = False
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill the buffer, at least in part, unless everything was read."""
-        while not self._text and not self._ended:
-            self._text = memoryview(self._more())
-        count = min(len(buffer), len(self._text))
-        buffer[:count] = self._text[:count]
-        self._text = self._text[count:]
-        return count
-
-    def _more(self) -> bytes:
-        chunk, self._first = self._first or self._stream.read(_CHUNK_BYTES), b""
-        self._ended = not chunk
-        held = len(self._decoder.getstate()[0])
+    decoder = codecs.getincrementaldecoder(codec)("strict")
+    for chunk in chain(chunks, (b"",)):
+        held = len(decoder.getstate()[0])
         try:
-            text = self._decoder.decode(chunk, final=self._ended)
-            self._position += len(chunk)
-            return text.encode()
+            text = decoder.decode(chunk, final=not chunk)
+            position += len(chunk)
+            content = text.encode()
         except UnicodeError as error:
             start = error.start if isinstance(error, UnicodeDecodeError) else 0
             raise FileUnreadableError(
-                f"{self._uri} is not in {self._codec.upper()}: byte "
-                f"{self._position - held + start} cannot be read "
+                f"{uri} is not in {codec.upper()}: byte {position - held + start} cannot be read "
                 f"({getattr(error, 'reason', error)}). Set encoding to the encoding of the file, "
                 "or write the file again."
             ) from error
+        yield content

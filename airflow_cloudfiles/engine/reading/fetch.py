@@ -21,7 +21,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TypeVar
 
@@ -66,6 +66,11 @@ class FetchCounts:
     changed_files: int = 0
     superseded_files: int = 0
     corrupt_files: int = 0
+
+    def add(self, other: FetchCounts) -> None:
+        """Count what another has counted, too."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
@@ -122,7 +127,9 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
         raise _overwritten(store, part) from error
     except (ObjectNotFoundError, FileNotFoundError) as error:
         reason = _why_skipped(part.file, was_refused, ignore_missing=ignore_missing)
-        if reason is None or not (keep_parts or _is_untouched(part, is_begun=is_begun)):
+        # Nobody can have read a part of it.
+        is_untouched = part.is_whole and not is_begun
+        if reason is None or not (keep_parts or is_untouched):
             raise _gone(store, part, is_in_part=is_begun or reason is not None) from error
         _log.warning("Skipped %s: %s", store.child_uri(part.file.path), reason)
         counts.missing_files += 1
@@ -187,21 +194,13 @@ def _counted(  # noqa: PLR0913, PLR0917 - private
             opened.StoreFile(store, found, known, range_of(found.size)[0] if known else 0)
         )
     except FileUnreadableError:
-        if not found.etag:  # unreadable perhaps because it was being overwritten
-            _refuse_overwritten(store, part, found)
+        _refuse_overwritten(store, part, found)  # perhaps that is why it is unreadable
         raise
-    _count(part, found, counts)
-    if not found.etag:
-        _refuse_overwritten(store, part, found)
+    counts.files += part.start == 0
+    counts.bytes += found.size if part.is_whole else part.size
+    _refuse_overwritten(store, part, found)
     if is_other and accepted is not None:
         accepted(found)
-
-
-def _count(part: FileRange, found: FileEntry, counts: FetchCounts) -> None:
-    """Count a part that was read."""
-    if part.start == 0:
-        counts.files += 1
-    counts.bytes += part.size if not part.is_whole else found.size
 
 
 def _leave(store: ObjectStore, file: FileEntry, counts: FetchCounts) -> None:
@@ -318,7 +317,7 @@ def _refuse_overwritten(store: ObjectStore, part: FileRange, found: FileEntry) -
 
     One that was deleted meanwhile was read to its end.
     """
-    after = store.head(part.file.path)
+    after = None if found.etag else store.head(part.file.path)
     if after is not None and _version(after) != _version(found):
         raise _overwritten(store, part)
 
@@ -329,11 +328,6 @@ def _overwritten(store: ObjectStore, part: FileRange) -> FileChangedError:
         "of it was committed: run again. Write files under another name and rename them when "
         "they are complete."
     )
-
-
-def _is_untouched(part: FileRange, *, is_begun: bool) -> bool:
-    """Whether nobody can have read a part of a file."""
-    return part.is_whole and not is_begun
 
 
 def _gone(store: ObjectStore, part: FileRange, *, is_in_part: bool) -> CloudFilesError:

@@ -19,13 +19,14 @@ microseconds that the store has.
 from __future__ import annotations
 
 import json
+import operator
 import re
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DecimalType, MapType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.base import BadRecord, BlockReader, FileReader, ReadCounts
@@ -166,7 +167,7 @@ class PartitionConverters:
             return or_misfit(self._times.date_days)
         if pa.types.is_timestamp(kind):
             return or_misfit(self._moment(kind))
-        return _OTHERS.get(kind, _to_nothing)
+        return _OTHERS.get(kind, lambda _: MISFIT)
 
     def _moment(self, kind: pa.DataType) -> Callable[[str], int | None]:
         if kind.tz is not None:
@@ -174,10 +175,6 @@ class PartitionConverters:
         # Spark's CAST passes over a zone here.
         exact = self._exact
         return lambda text: default_format.local_micros(text, exact=exact, drops_zone=not exact)
-
-
-def _to_nothing(_text: str) -> object:
-    return MISFIT
 
 
 _OTHERS: Final[dict[pa.DataType, Convert]] = {
@@ -211,21 +208,11 @@ class FileCounts:
 
     def __add__(self, other: FileCounts) -> FileCounts:
         """What was read of two parts."""
-        return FileCounts(
-            self.rows + other.rows,
-            self.rescued_rows + other.rescued_rows,
-            self.corrupt_records + other.corrupt_records,
-            self.dropped_records + other.dropped_records,
-        )
+        return FileCounts(*map(operator.add, astuple(self), astuple(other)))
 
     def since(self, before: FileCounts) -> FileCounts:
         """What has come to it since."""
-        return FileCounts(
-            self.rows - before.rows,
-            self.rescued_rows - before.rescued_rows,
-            self.corrupt_records - before.corrupt_records,
-            self.dropped_records - before.dropped_records,
-        )
+        return FileCounts(*map(operator.sub, astuple(self), astuple(before)))
 
 
 class ColumnSources:
@@ -362,11 +349,8 @@ class ColumnSources:
 
 def _may_be_in_path(column: StructField, options: CloudFilesOptions) -> bool:
     own = (options.corrupt_record_column, options.rescued_data_column)
-    return column.name not in own and not _is_nested(column.dataType)
-
-
-def _is_nested(kind: DataType) -> bool:
-    return isinstance(kind, StructType | ArrayType | MapType | VariantType)
+    nested = (StructType, ArrayType, MapType, VariantType)
+    return column.name not in own and not isinstance(column.dataType, nested)
 
 
 def _misfit(lost: dict[str, str], partitions: StructType, file_uri: str) -> Exception:

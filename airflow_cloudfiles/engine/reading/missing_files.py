@@ -202,10 +202,6 @@ class SameContent:
             if files.summary(number).found_by != "duplicate":
                 continue
             for file in files.read(number).files:
-                if file.content == lost.content and self._is_there(file):
+                if file.content == lost.content and _is_there(self._source, file):
                     return file
         return None
-
-    def _is_there(self, file: FileEntry) -> bool:
-        found = self._source.head(file.path)
-        return found is not None and is_version(found, file)

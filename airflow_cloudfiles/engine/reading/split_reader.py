@@ -13,13 +13,12 @@ noted on the local disk while it is read, and whoever misses the process finds t
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +37,7 @@ from airflow_cloudfiles.engine.formats.base import (
 )
 from airflow_cloudfiles.engine.ledger.changed import note_overwritten, note_read
 from airflow_cloudfiles.engine.messages import few
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from airflow_cloudfiles.engine.processes import is_alive
 from airflow_cloudfiles.engine.reading.bad_records import BadRecordWriter
 from airflow_cloudfiles.engine.reading.fetch import (
@@ -61,20 +60,20 @@ from airflow_cloudfiles.engine.storage.local_disk import make_private
 MOST_NAMES = 20
 
 
-@contextlib.contextmanager
+@contextmanager
 def in_hand(split: Split) -> Iterator[None]:
     """Note the files of a split as long as the block lasts; that it cannot be noted is no error."""
     context = split.context
     root = printable_path(context.source_uri).rstrip("/")
     names = [f"{root}/{printable_path(part.file.path)}" for part in split.ranges]
     path = _folder() / f"{_mark(context.state_uri)}-{os.getpid()}"
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         make_private(path.parent)
         path.write_text(few(names, most=MOST_NAMES, characters=4000), encoding="utf-8")
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             path.unlink()
 
 
@@ -88,7 +87,7 @@ def names_of_the_dead(state_uri: str) -> list[str]:
         For each process, its files as text.
     """
     found = []
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for path in sorted(_folder().glob(f"{_mark(state_uri)}-*")):
             number = path.name.rpartition("-")[2]
             if number.isdecimal() and not is_alive(int(number)):
@@ -165,10 +164,14 @@ class SplitReader:
         discovery = context.options.discovery
         self._superseded: Callable[[FileEntry], None] | None = None
         if discovery.sees_overwrites:
-            self._superseded = self._note
+            # The version that is there becomes an entry, before the batch is done.
+            self._superseded = lambda found: note_overwritten(open_store(context.state_uri), found)
         elif discovery.waits and not context.state_uri:
             self._superseded = self._refuse_changed
-        self._accepted = self._note_read if context.state_uri else None
+        self._accepted: Callable[[FileEntry], None] | None = None
+        if context.state_uri:
+            # Nobody takes the version that was read for a later change.
+            self._accepted = lambda found: note_read(open_store(context.state_uri), found)
         self._same_content = (
             SameContent(self._store, context.state_uri, context.start.entry)
             if discovery.identity == "content"
@@ -209,10 +212,6 @@ class SplitReader:
         if taken:
             self._bad_records.write(taken)
 
-    def _note(self, found: FileEntry) -> None:
-        """See to it that the version that is there becomes an entry, before the batch is done."""
-        note_overwritten(open_store(self._split.context.state_uri), found)
-
     def _refuse_changed(self, found: FileEntry) -> None:
         """Refuse a version of which nobody has seen that it is whole.
 
@@ -223,10 +222,6 @@ class SplitReader:
             f"{self._store.child_uri(found.path)} has changed since it was listed, and may not be "
             "whole. Nothing was read of it: make the DataFrame anew, which lists the files again."
         )
-
-    def _note_read(self, found: FileEntry) -> None:
-        """See to it that nobody takes the version that was read for a later change."""
-        note_read(open_store(self._split.context.state_uri), found)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         if not self._split.ranges:
@@ -291,10 +286,11 @@ class SplitReader:
         return columns is self._columns.of(other.file.path) and not columns.partitions.fields
 
     def _blocks(self) -> Iterator[_Block]:
+        own = cast("JsonOptions", self._options.format_options)
         parts = fetched_ahead(self._store, self._split.ranges)
         with closing(parts):
             for part, first in parts:
-                yield from self._fetch(part, first, partial(_lines_of, self._options))
+                yield from self._fetch(part, first, partial(_lines_of, own))
 
     # Both ---------------------------------------------------------------------------------
 
@@ -374,9 +370,9 @@ def _leaves(kind: pa.DataType) -> int:
     return sum(_leaves(kind.field(each).type) for each in inside) if inside else 1
 
 
-def _lines_of(options: CloudFilesOptions, part: FileRange, file: OpenedFile) -> Iterator[_Block]:
+def _lines_of(own: JsonOptions, part: FileRange, file: OpenedFile) -> Iterator[_Block]:
     found = replace(part, file=file.entry)
-    for data in line_blocks(file, options, part.start, part.end):
+    for data in line_blocks(file, own, part.start, part.end):
         yield _Block(found, file.uri, data)
 
 

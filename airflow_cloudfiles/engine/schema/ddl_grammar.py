@@ -268,17 +268,13 @@ class _Parser:
     def _fields(self) -> list[FieldText]:
         if self._next.value == ">":
             return []
-        key = self._matcher.key
-        fields = [self._field()]
-        known = {key(fields[0].name)}
-        while self._accept(","):
+        fields: dict[str, FieldText] = {}
+        while not fields or self._accept(","):
             position = self._next.position
-            fields.append(self._field())
-            count = len(known)
-            known.add(key(fields[-1].name))
-            if len(known) == count:
-                fail(self._text, position, f"the field {fields[-1].name} is there twice")
-        return fields
+            field = self._field()
+            if fields.setdefault(self._matcher.key(field.name), field) is not field:
+                fail(self._text, position, f"the field {field.name} is there twice")
+        return [*fields.values()]
 
     def _decimal(self, token: _Token) -> TypeText:
         numbers = self._numbers(2) or [10]
@@ -309,14 +305,14 @@ class _Parser:
         return numbers
 
     def _nullable(self) -> bool:
-        if not self._accept_word("not"):
+        if not self._accept("not", "word"):
             return True
-        if not self._accept_word("null"):
+        if not self._accept("null", "word"):
             self._expected("NULL after NOT")
         return False
 
     def _comment(self) -> str | None:
-        if not self._accept_word("comment"):
+        if not self._accept("comment", "word"):
             return None
         if self._next.kind != "text":
             self._expected("a quoted text after COMMENT")
@@ -349,13 +345,8 @@ class _Parser:
         self._at += 1
         return self._tokens[self._at - 1]
 
-    def _accept(self, sign: str) -> bool:
-        accepted = self._next.kind == "sign" and self._next.value == sign
-        self._at += accepted
-        return accepted
-
-    def _accept_word(self, word: str) -> bool:
-        accepted = self._next.kind == "word" and self._next.value.lower() == word
+    def _accept(self, value: str, kind: str = "sign") -> bool:
+        accepted = self._next.kind == kind and self._next.value.lower() == value
         self._at += accepted
         return accepted
 
@@ -396,14 +387,9 @@ def fail(text: str, position: int, what: str) -> NoReturn:
         SchemaHintError: Always.
     """
     end = "" if what.endswith("?") else "."
-    raise SchemaHintError(
-        f"cloudFiles.schemaHints cannot be read: at character {position}, {what}{end} The text "
-        f"there: {_around(text, position)}"
-    )
-
-
-def _around(text: str, position: int) -> str:
-    """The part of a text around a position."""
     first, last = max(0, position - _AROUND), position + _AROUND
     before, behind = "..." if first else "", "..." if last < len(text) else ""
-    return f"{before}{text[first:last]}{behind}"
+    raise SchemaHintError(
+        f"cloudFiles.schemaHints cannot be read: at character {position}, {what}{end} The text "
+        f"there: {before}{text[first:last]}{behind}"
+    )

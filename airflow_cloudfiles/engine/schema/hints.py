@@ -16,12 +16,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, NullType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, SchemaHintError
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher, dotted, quoted
 from airflow_cloudfiles.engine.schema.ddl_grammar import refuse_repeated
-from airflow_cloudfiles.engine.types import ROOM, short_type, too_deep
+from airflow_cloudfiles.engine.types import (
+    ROOM,
+    as_nullable,
+    inside_of,
+    short_type,
+    too_deep,
+    with_inside,
+    with_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,100 +65,59 @@ def apply_hints(
 def _in_struct(
     struct: StructType, hint: ColumnDefinition, depth: int, matcher: NameMatcher
 ) -> StructType:
-    """The struct with the hint applied to the field that the path names at this depth."""
+    """The struct with a hint for one of its fields, or for what is inside of one."""
     name = hint.path[depth]
     is_last = depth == len(hint.path) - 1
     fields = list(struct.fields)
-    position = matcher.positions(struct).get(matcher.key(name))
-    if position is None:
-        kind = _hinted(hint) if is_last else _new_struct(hint, depth + 1, matcher)
-        fields.append(StructField(name, kind, True, _metadata(hint) if is_last else None))
-        return StructType(fields)
-    known = fields[position]
-    if is_last:
-        fields[position] = StructField(name, _hinted(hint), True, _metadata(hint, known))
+    place = matcher.positions(struct).get(matcher.key(name), len(fields))
+    known = fields[place] if place < len(fields) else None
+    kind = _inside(NullType() if known is None else known.dataType, hint, depth + 1, matcher)
+    if known is None or is_last:
+        found = StructField(name, kind, True, _metadata(hint, known) if is_last else None)
     else:
-        kind = _inside(known.dataType, hint, depth + 1, matcher)
-        fields[position] = StructField(known.name, kind, known.nullable, known.metadata)
+        found = with_type(known, kind)
+    fields[place : place + 1] = [found]
     return StructType(fields)
 
 
 def _inside(kind: DataType, hint: ColumnDefinition, depth: int, matcher: NameMatcher) -> DataType:
-    """The type with the hint applied to the part of it that the path names at this depth."""
-    if isinstance(kind, NullType):
-        return _new_struct(hint, depth, matcher)
-    if isinstance(kind, StructType):
-        return _in_struct(kind, hint, depth, matcher)
-    part = matcher.key(hint.path[depth])
-    if isinstance(kind, ArrayType) and part == "element":
-        return ArrayType(_part(kind.elementType, hint, depth, matcher), kind.containsNull)
-    if isinstance(kind, MapType) and part == "key":
-        key = _part(kind.keyType, hint, depth, matcher)
-        return MapType(key, kind.valueType, kind.valueContainsNull)
-    if isinstance(kind, MapType) and part == "value":
-        value = _part(kind.valueType, hint, depth, matcher)
-        return MapType(kind.keyType, value, kind.valueContainsNull)
-    where = dotted(hint.path[:depth])
-    if isinstance(kind, ArrayType):
-        advice = f"{where} is an array: write {where}.element"
-    elif isinstance(kind, MapType):
-        advice = f"{where} is a map: write {where}.key or {where}.value"
+    """A type with a hint for it, or for what is inside of it: where its path goes on."""
+    if depth == len(hint.path):
+        _refuse_empty(hint.data_type, dotted(hint.path))
+        return as_nullable(hint.data_type)
+    part, where = matcher.key(hint.path[depth]), dotted(hint.path[:depth])
+    named = f"cloudFiles.schemaHints names {dotted(hint.path)} (at character {hint.position})"
+    if isinstance(kind, NullType) and part in _INSIDES:
+        raise SchemaHintError(
+            f"{named}, but no record of the sample has a value for {where}. Hint {where} as a "
+            f"whole, for instance {where} ARRAY<STRING>."
+        )
+    if isinstance(kind, StructType | NullType):
+        struct = kind if isinstance(kind, StructType) else StructType([])
+        return _in_struct(struct, hint, depth, matcher)
+    inside = [name for name, _ in inside_of(kind)]
+    if part in inside:
+        return with_inside(
+            kind,
+            lambda name, each: _inside(each, hint, depth + 1, matcher) if name == part else each,
+        )
+    if inside:
+        what = "an array" if isinstance(kind, ArrayType) else "a map"
+        advice = f"{where} is {what}: write {' or '.join(f'{where}.{name}' for name in inside)}"
     else:
         advice = f"{where} is of type {short_type(kind)}: hint it as a whole"
-    raise SchemaHintError(
-        f"cloudFiles.schemaHints names {dotted(hint.path)} (at character {hint.position}), but "
-        f"{advice}."
-    )
+    raise SchemaHintError(f"{named}, but {advice}.")
 
 
-def _part(kind: DataType, hint: ColumnDefinition, depth: int, matcher: NameMatcher) -> DataType:
-    """The inside of an array or a map: the hinted type, or what the path leads to further in."""
-    is_last = depth == len(hint.path) - 1
-    return _hinted(hint) if is_last else _inside(kind, hint, depth + 1, matcher)
-
-
-def _new_struct(hint: ColumnDefinition, depth: int, matcher: NameMatcher) -> StructType:
-    """A struct for the rest of a path that leads to where nothing is yet."""
-    if matcher.key(hint.path[depth]) in _INSIDES:
-        where = dotted(hint.path[:depth])
-        raise SchemaHintError(
-            f"cloudFiles.schemaHints names {dotted(hint.path)} (at character {hint.position}), "
-            f"but no record of the sample has a value for {where}. Hint {where} as a whole, for "
-            f"instance {where} ARRAY<STRING>."
-        )
-    return _in_struct(StructType([]), hint, depth, matcher)
-
-
-def _hinted(hint: ColumnDefinition) -> DataType:
-    """The type a hint gives, nullable all through."""
-    return _as_nullable(hint.data_type, dotted(hint.path))
-
-
-def _as_nullable(kind: DataType, where: str) -> DataType:
-    """The type without `NOT NULL`; a struct without fields is refused."""
-    if isinstance(kind, ArrayType):
-        return ArrayType(_as_nullable(kind.elementType, f"{where}.element"))
-    if isinstance(kind, MapType):
-        key = _as_nullable(kind.keyType, f"{where}.key")
-        return MapType(key, _as_nullable(kind.valueType, f"{where}.value"))
-    if not isinstance(kind, StructType):
-        return kind
-    if not kind.fields:
+def _refuse_empty(kind: DataType, where: str) -> None:
+    """Refuse a struct without fields, at any depth."""
+    if isinstance(kind, StructType) and not kind.fields:
         raise SchemaHintError(
             f"cloudFiles.schemaHints gives {where} the type STRUCT<>, which holds nothing. Name "
             "its fields, or leave the hint out."
         )
-    return StructType(
-        [
-            StructField(
-                field.name,
-                _as_nullable(field.dataType, f"{where}.{quoted(field.name)}"),
-                True,
-                field.metadata,
-            )
-            for field in kind.fields
-        ]
-    )
+    for name, inside in inside_of(kind):
+        _refuse_empty(inside, f"{where}.{quoted(name)}")
 
 
 def _metadata(hint: ColumnDefinition, known: StructField | None = None) -> dict[str, object] | None:

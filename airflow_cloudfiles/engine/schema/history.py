@@ -117,7 +117,7 @@ class SchemaHistory:
         """
         after = self.show(new)
         if old is None and after.version == 0:
-            return diff_json(_columns_of(None), _columns_of(after))
+            return diff_json({"type": "struct", "fields": []}, _columns_of(after))
         before = self.show(after.version - 1 if old is None else old)
         return diff_json(_columns_of(before), _columns_of(after))
 
@@ -228,10 +228,8 @@ class SchemaHistory:
         return self._read[number]
 
 
-def _columns_of(entry: SchemaEntry | None) -> Mapping[str, Any]:
+def _columns_of(entry: SchemaEntry) -> Mapping[str, Any]:
     """All columns of a version, those of the records before those of the paths."""
-    if entry is None:
-        return {"type": "struct", "fields": []}
     fields = [*entry.data_schema["fields"], *entry.partition_schema["fields"]]
     return {"type": "struct", "fields": fields}
 
@@ -248,17 +246,13 @@ def _originated(entry: SchemaEntry, before: dict[str, ColumnOrigin]) -> dict[str
             file = files.get(path) or files.get(path.replace("`", ""))
             file = file or files.get(quoted(column_of(path)) + ".")
             found[path] = ColumnOrigin(path, kind, entry.version, entry.created, by, file)
-        elif known.type != kind and not _is_nested(kind):
+        # A change inside is reported with what is inside.
+        elif known.type != kind and not kind.startswith(("struct<", "array<", "map<")):
             retyped = (*known.retyped_in, entry.version)
             found[path] = dataclasses.replace(known, type=kind, retyped_in=retyped)
         else:
             found[path] = dataclasses.replace(known, type=kind)
     return found
-
-
-def _is_nested(kind: str) -> bool:
-    """Whether a change inside is reported with what is inside."""
-    return kind.startswith(("struct<", "array<", "map<"))
 
 
 def _files(reason: Mapping[str, Any]) -> dict[str, str]:

@@ -37,7 +37,13 @@ from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition, parse_columns
 from airflow_cloudfiles.engine.schema.diff import SchemaChange, diff_json
 from airflow_cloudfiles.engine.schema.hints import apply_hints, refuse_too_deep_hints
 from airflow_cloudfiles.engine.schema.source_columns import beside, partition_schema
-from airflow_cloudfiles.engine.types import as_nullable, canonical_struct, short_type, too_deep
+from airflow_cloudfiles.engine.types import (
+    as_nullable,
+    canonical_struct,
+    short_type,
+    too_deep,
+    with_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -76,12 +82,8 @@ def evolve(
             fields.append(StructField(field.name, field.dataType, True, field.metadata))
             continue
         known = fields[position]
-        fields[position] = StructField(
-            known.name,
-            _evolve_type(known.dataType, field.dataType, matcher),
-            known.nullable,
-            known.metadata,
-        )
+        kind = _evolve_type(known.dataType, field.dataType, matcher)
+        fields[position] = with_type(known, kind)
     return StructType(fields)
 
 
@@ -156,9 +158,13 @@ def resolve(
     matcher = options.matcher
     hints = parse_columns(options.schema_hints, matcher) if options.schema_hints else []
     check_reserved(hints, options)
-    if hints:
-        refuse_too_deep_hints(hints)
-    observed = _without_reserved(observed, options)
+    refuse_too_deep_hints(hints)
+    # A field named as a column that the reader fills itself is left out: its values are rescued.
+    own = (options.corrupt_record_column, options.rescued_data_column or "")
+    reserved = matcher.keys((*own, *(each.name for each in options.metadata_columns)))
+    observed = StructType(
+        [each for each in observed.fields if matcher.key(each.name) not in reserved]
+    )
     found = partition_schema(
         paths,
         columns=options.partition_columns,
@@ -171,16 +177,11 @@ def resolve(
     for_records = [hint for hint in hints if matcher.key(hint.path[0]) not in keys]
     hinted = apply_hints(observed, for_records, matcher) if for_records else observed
     data = canonical_struct(hinted)
-    return (
-        data if data.fields else _texts_of_deep(observed),
-        hinted_partitions(partitions, for_paths, matcher),
-    )
-
-
-def _texts_of_deep(observed: StructType) -> StructType:
-    """Make strings of columns that are nested too deep, where there is no other to start with."""
-    deep = [each.name for each in observed.fields if too_deep(StructType([each]))]
-    return StructType([StructField(name, StringType()) for name in deep])
+    if not data.fields:
+        # Columns that are nested too deep become strings where there is no other to start with.
+        deep = [each.name for each in observed.fields if too_deep(StructType([each]))]
+        data = StructType([StructField(name, StringType()) for name in deep])
+    return data, hinted_partitions(partitions, for_paths, matcher)
 
 
 def hinted_partitions(
@@ -201,14 +202,6 @@ def hinted_partitions(
                 f"{short_type(field.dataType)}. A path holds text: hint an atomic type."
             )
     return hinted
-
-
-def _without_reserved(observed: StructType, options: CloudFilesOptions) -> StructType:
-    """Leave out fields named as the columns the reader itself fills; it rescues their values."""
-    key = options.matcher.key
-    reserved = {key(options.corrupt_record_column), key(options.rescued_data_column or "")}
-    reserved |= {key(each.name) for each in options.metadata_columns}
-    return StructType([field for field in observed.fields if key(field.name) not in reserved])
 
 
 def check_reserved(hints: Sequence[ColumnDefinition], options: CloudFilesOptions) -> None:
@@ -337,7 +330,7 @@ def not_null_warning(columns: Mapping[str, tuple[bool, DataType]], where: str) -
 def hinted_not_null(options: CloudFilesOptions) -> str | None:
     """The same for `cloudFiles.schemaHints`."""
     hints = parse_columns(options.schema_hints, options.matcher) if options.schema_hints else []
-    columns = {_name(hint): (hint.nullable, hint.data_type) for hint in hints}
+    columns = {dotted(hint.path): (hint.nullable, hint.data_type) for hint in hints}
     return not_null_warning(columns, "cloudFiles.schemaHints")
 
 
@@ -382,10 +375,10 @@ def _forgotten(
     latest: SchemaVersion, hints: Sequence[ColumnDefinition], matcher: NameMatcher
 ) -> list[str]:
     """Warn of hints that were there when the schema was inferred and are not any more."""
-    before = _recorded(latest).get(HINTS)
+    before = (latest.options or {}).get(HINTS)
     now = {tuple(map(matcher.key, hint.path)) for hint in hints}
     known = parse_columns(before, matcher) if isinstance(before, str) else []
-    gone = [_name(hint) for hint in known if tuple(map(matcher.key, hint.path)) not in now]
+    gone = [dotted(hint.path) for hint in known if tuple(map(matcher.key, hint.path)) not in now]
     if not gone:
         return []
     return [
@@ -398,7 +391,7 @@ def _forgotten(
 
 def _retyped(latest: SchemaVersion, options: CloudFilesOptions) -> list[str]:
     """Warn that types are inferred otherwise than they were."""
-    before, now = _recorded(latest).get(TYPED), options.infer_column_types
+    before, now = (latest.options or {}).get(TYPED), options.infer_column_types
     if not isinstance(before, bool) or before == now:
         return []
     return [
@@ -408,14 +401,6 @@ def _retyped(latest: SchemaVersion, options: CloudFilesOptions) -> list[str]:
             f"inferred with {_word(now)}. {_AGAIN}"
         )
     ]
-
-
-def _recorded(latest: SchemaVersion) -> Mapping[str, Any]:
-    return latest.options or {}
-
-
-def _name(hint: ColumnDefinition) -> str:
-    return dotted(hint.path)
 
 
 def _word(value: bool) -> str:  # noqa: FBT001 - the word for a boolean

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
@@ -40,7 +40,7 @@ _FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class ProposedChange:
+class ProposedChange(SchemaChange):
     """One difference that a proposal would make.
 
     Attributes:
@@ -52,16 +52,12 @@ class ProposedChange:
         samples: Some of its values, as JSON that can be printed, cut off when they are long.
     """
 
-    kind: Literal["added", "removed", "retyped", "respelled"]
-    path: str
-    before: str | None
-    after: str | None
     file: str | None = None
     samples: tuple[str, ...] = ()
 
     def in_words(self) -> str:
         """Say for people what would change."""
-        return in_words(SchemaChange(self.kind, self.path, self.before, self.after))
+        return in_words(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ others and are in no version of the schema log: no file holds them.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import date
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
@@ -36,7 +37,12 @@ from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionErro
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.options.metadata_columns import NAME, SHEET_NAME, STRUCT
-from airflow_cloudfiles.engine.types import is_column_name, short_type
+from airflow_cloudfiles.engine.types import (
+    canonical_struct,
+    is_column_name,
+    merge_types,
+    short_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -98,7 +104,8 @@ def partition_schema(
             _learn(kinds, pairs, matcher)
     if len(kinds) != len(names or ()):
         return StructType([])
-    return StructType([StructField(name, _resolved(kinds[key(name)])) for name in names or ()])
+    found = StructType([StructField(name, kinds[key(name)]) for name in names or ()])
+    return canonical_struct(found)
 
 
 def partition_values(
@@ -140,7 +147,7 @@ def _learn(
         key = matcher.key(name)
         known = kinds.get(key)
         if known is not None and value is not None:
-            kinds[key] = _wider(known, _kind_of(value))
+            kinds[key] = merge_types(known, _kind_of(value))
 
 
 def _kind_of(value: str) -> DataType:
@@ -150,27 +157,11 @@ def _kind_of(value: str) -> DataType:
         if -(2**31) <= number < 2**31:
             return IntegerType()
         return LongType() if -(2**63) <= number < 2**63 else StringType()
-    return DateType() if _as_date(value) is not None else StringType()
-
-
-def _wider(left: DataType, right: DataType) -> DataType:
-    if isinstance(left, NullType) or left == right:
-        return right
-    whole = (IntegerType, LongType)
-    return LongType() if isinstance(left, whole) and isinstance(right, whole) else StringType()
-
-
-def _resolved(kind: DataType) -> DataType:
-    return StringType() if isinstance(kind, NullType) else kind
-
-
-def _as_date(value: str) -> date | None:
-    if not _DATE.fullmatch(value):
-        return None
-    try:
-        return date.fromisoformat(value)
-    except ValueError:
-        return None
+    if _DATE.fullmatch(value):
+        with suppress(ValueError):
+            date.fromisoformat(value)
+            return DateType()
+    return StringType()
 
 
 FIELDS: Final = StructType(
@@ -190,15 +181,11 @@ SHEET_FIELDS: Final = StructType([*FIELDS.fields, StructField(SHEET_NAME, String
 def metadata_fields(columns: Sequence[MetadataColumn]) -> list[StructField]:
     """The columns as fields of a schema."""
     return [
-        StructField(each.name, _fields_of(each))
+        StructField(each.name, SHEET_FIELDS if each.has_sheet else FIELDS)
         if each.field == STRUCT
         else StructField(each.name, SHEET_FIELDS[each.field].dataType)
         for each in columns
     ]
-
-
-def _fields_of(column: MetadataColumn) -> StructType:
-    return SHEET_FIELDS if column.has_sheet else FIELDS
 
 
 def with_metadata(schema: StructType, columns: Sequence[MetadataColumn]) -> StructType:

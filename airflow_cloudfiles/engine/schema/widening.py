@@ -139,8 +139,6 @@ def _wider_decimal(left: DecimalType | None, right: DecimalType | None) -> Decim
 @functools.lru_cache(maxsize=64)
 def _hinted(hints: str, matcher: NameMatcher) -> frozenset[Path]:
     """The paths that hints name, as keys."""
-    if not hints:
-        return frozenset()
     columns = parse_columns(hints, matcher)
     return frozenset(tuple(map(matcher.key, hint.path)) for hint in columns)
 

@@ -66,7 +66,7 @@ def test_a_small_file_costs_one_request(store):
 
 def test_a_large_file_is_read_in_pieces_of_one_version(store, monkeypatch):
     monkeypatch.setattr(fetching, "BLOCK_BYTES", 100)
-    monkeypatch.setattr(encodings, "_BUFFER_BYTES", 100)  # else it is all read at once
+    monkeypatch.setattr(encodings, "BUFFER_BYTES", 100)  # else it is all read at once
     lines = b"".join(b"%06d\n" % number for number in range(100))
     store.put("a.json", lines)
     store.put("b.json.gz", gzip.compress(lines))

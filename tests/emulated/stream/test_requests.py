@@ -106,7 +106,7 @@ def read(store, name, schema, parts, **given) -> int:
         def rows(file):
             if isinstance(reader, FileReader):
                 return (each.num_rows for each in reader.read_file(file, part.start, part.end))
-            return (each.count(b"\n") for each in line_blocks(file, options))
+            return (each.count(b"\n") for each in line_blocks(file, options.format_options))
 
         return rows
 

@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.formats.json.infer import JsonInference
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.types import canonical_struct, simple_ddl
+from tests.support.formats.json_files import typed_options
 
 pytestmark = pytest.mark.spark
 
@@ -35,7 +36,7 @@ def _by_name(kind):
 
 
 def _ours(text, typed):
-    inference = JsonInference(typed=typed)
+    inference = JsonInference(typed_options(typed))
     inference.add(text)
     return _by_name(canonical_struct(inference.result()))
 

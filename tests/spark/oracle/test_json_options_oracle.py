@@ -156,7 +156,9 @@ def test_encodings_and_separators_are_sparks(
     theirs = spark.read.schema(schema).options(**given).json(str(path)).toArrow().to_pylist()
     chosen = options(**given)
     reader = JsonReader(schema, chosen)
-    pieces = [LinePiece("file:///f", block) for block in line_blocks(opened(path), chosen)]
+    pieces = [
+        LinePiece("file:///f", block) for block in line_blocks(opened(path), chosen.format_options)
+    ]
     ours = reader.read(pieces).to_pylist()
     assert disagreements(theirs, ours, ("n", "a", "_corrupt_record")) == []
 

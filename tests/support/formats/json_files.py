@@ -1,4 +1,4 @@
-"""A file in memory, as the stream would hand it to a reader of documents."""
+"""A file in memory, as the stream would hand it to a reader of documents, and options."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 from typing import IO
 
 from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 
 class MemoryFile:
@@ -20,3 +21,9 @@ class MemoryFile:
         """The file in UTF-8."""
         data = self._data
         return io.BytesIO(data if encoding == "utf-8" else data.decode(encoding).encode())
+
+
+def typed_options(typed: bool) -> CloudFilesOptions:
+    """Options of a source of JSON whose inference looks for types, or does not."""
+    given = {"cloudFiles.format": "json", "cloudFiles.inferColumnTypes": str(typed).lower()}
+    return CloudFilesOptions.parse(given, path="/landing")

@@ -12,6 +12,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from airflow_cloudfiles.engine.formats.json.infer import JsonInference
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
+from tests.support.formats.json_files import typed_options
 from tests.support.laws import examples
 
 KNOWN = "a struct<b: bigint, c: array<string>>, d map<string, struct<e: int>>, f string"
@@ -59,13 +60,13 @@ def _known(rng: random.Random) -> StructType | None:
 def test_evidence_of_parts_is_the_evidence_of_the_whole(seed: int, typed: bool) -> None:
     rng = random.Random(seed)
     records, known = json_lines(rng, 60), _known(rng)
-    whole = JsonInference(typed=typed, known=known)
+    whole = JsonInference(typed_options(typed), known)
     whole.add(b"\n".join(records))
-    first = JsonInference(typed=typed, known=known)
+    first = JsonInference(typed_options(typed), known)
     at = 0
     while at < len(records):
         upto = at + rng.randrange(1, 20)
-        part = JsonInference(typed=typed, known=known)
+        part = JsonInference(typed_options(typed), known)
         part.add(b"\n".join(records[at:upto]))
         if rng.random() < 0.5:
             first.absorb(part.evidence())
@@ -88,7 +89,7 @@ def test_evidence_of_parts_is_the_evidence_of_the_whole(seed: int, typed: bool) 
 def test_what_one_record_hides_another_part_still_shows(
     one: str, other: str, together: str
 ) -> None:
-    first, second = JsonInference(typed=True), JsonInference(typed=True)
+    first, second = JsonInference(typed_options(True)), JsonInference(typed_options(True))
     first.add(one.encode())
     second.add(other.encode())
     first.absorb(second.evidence())
@@ -96,7 +97,7 @@ def test_what_one_record_hides_another_part_still_shows(
 
 
 def test_a_null_beside_an_empty_object_is_a_column_also_in_parts() -> None:
-    first, second = JsonInference(typed=True), JsonInference(typed=True)
+    first, second = JsonInference(typed_options(True)), JsonInference(typed_options(True))
     first.add(b'{"a": {}}')
     second.add(b'{"a": null}')
     first.absorb(second.evidence())

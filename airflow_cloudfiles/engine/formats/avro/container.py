@@ -12,12 +12,17 @@ import bz2
 import lzma
 import zlib
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Final
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from airflow_cloudfiles.engine.formats.packed import SNAPPY_RATIO, snappy_size
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    _Decompress = Callable[[bytes, int], bytes]
 
 MAGIC: Final = b"Obj\x01"
 _MAX_EMPTY_RECORDS: Final = 2**24
@@ -27,7 +32,6 @@ _SYNC_BYTES: Final = 16
 _FIRST_BYTES, _CHUNK_BYTES = 2**16, 2**22
 """What is asked of the storage at once: little for a header, then more and more."""
 _MAX_VARINT_BYTES: Final = 10
-_SNAPPY_RATIO: Final = 64
 _XZ_MEMORY_BYTES: Final = 512 * 2**20
 
 
@@ -127,18 +131,14 @@ class Container:
             packed = self._bytes.take(size)
             if self._bytes.take(_SYNC_BYTES) != self._sync:
                 raise AvroDamagedError(f"the block at byte {start} does not end with the mark")
-            data = self._unpacked(packed, start)
+            try:
+                data = self._decompress(packed, self._limit)
+            except (zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, IndexError) as error:
+                raise AvroDamagedError(f"the block at byte {start} is damaged ({error})") from error
+            self._check(len(data), start)
             if count > max(len(data), _MAX_EMPTY_RECORDS):
                 raise AvroDamagedError(f"the block at byte {start} claims {count} records")
             yield AvroBlock(start, count, data)
-
-    def _unpacked(self, packed: bytes, start: int) -> bytes:
-        try:
-            data = self._decompress(packed, self._limit)
-        except (zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, IndexError) as error:
-            raise AvroDamagedError(f"the block at byte {start} is damaged ({error})") from error
-        self._check(len(data), start)
-        return data
 
     def _check(self, size: int, start: int) -> None:
         if size > self._limit:
@@ -213,23 +213,23 @@ class _Bytes:
         return self.take(size)
 
 
-def _deflate(packed: bytes, limit: int) -> bytes:
-    """Raw deflate. What stands behind its end is no part of it: some writers leave a checksum."""
-    one = zlib.decompressobj(-zlib.MAX_WBITS)
-    data = one.decompress(packed, limit + 1)
-    return _whole(data, limit, ends=one.eof)
+def _by(new: Callable[[], Any], *, may_have_more: bool = False) -> _Decompress:
+    """What the standard library decompresses, in one piece.
 
+    Args:
+        new: Makes a decompressor.
+        may_have_more: Whether something may stand behind the end, which is no part of it.
+    """
 
-def _bzip2(packed: bytes, limit: int) -> bytes:
-    one = bz2.BZ2Decompressor()
-    data = one.decompress(packed, limit + 1)
-    return _whole(data, limit, ends=one.eof and not one.unused_data)
+    def decompress(packed: bytes, limit: int) -> bytes:
+        one = new()
+        data: bytes = one.decompress(packed, limit + 1)
+        ends = one.eof and (may_have_more or not one.unused_data)
+        if not ends and len(data) <= limit:
+            raise EOFError("its compressed content ends early, or has more behind its end")
+        return data
 
-
-def _xz(packed: bytes, limit: int) -> bytes:
-    one = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
-    data = one.decompress(packed, limit + 1)
-    return _whole(data, limit, ends=one.eof and not one.unused_data)
+    return decompress
 
 
 def _zstandard(packed: bytes, limit: int) -> bytes:
@@ -241,12 +241,8 @@ def _zstandard(packed: bytes, limit: int) -> bytes:
 def _snappy(packed: bytes, limit: int) -> bytes:
     """Snappy, and behind it the CRC-32 of what it holds."""
     body, checksum = packed[:-4], int.from_bytes(packed[-4:], "big")
-    size = shift = position = 0
-    while body[position] >= 0x80:  # noqa: PLR2004 - more bytes of the number follow
-        size |= (body[position] & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-    size |= body[position] << shift
-    if size > _SNAPPY_RATIO * len(body):
+    size = snappy_size(body)
+    if size > SNAPPY_RATIO * len(body):
         raise AvroDamagedError("it claims to be larger than it can be")
     if size > limit:
         raise AvroDamagedError(
@@ -259,17 +255,12 @@ def _snappy(packed: bytes, limit: int) -> bytes:
     return data
 
 
-def _whole(data: bytes, limit: int, *, ends: bool) -> bytes:
-    if not ends and len(data) <= limit:
-        raise EOFError("its compressed content ends early, or has more behind its end")
-    return data
-
-
-_CODECS: Final[dict[str, Callable[[bytes, int], bytes]]] = {
+_CODECS: Final[dict[str, _Decompress]] = {
     "null": lambda packed, _: packed,
-    "deflate": _deflate,
+    # Some writers leave a checksum behind raw deflate.
+    "deflate": _by(partial(zlib.decompressobj, -zlib.MAX_WBITS), may_have_more=True),
     "snappy": _snappy,
-    "bzip2": _bzip2,
-    "xz": _xz,
+    "bzip2": _by(bz2.BZ2Decompressor),
+    "xz": _by(partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)),
     "zstandard": _zstandard,
 }

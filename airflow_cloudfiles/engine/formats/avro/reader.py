@@ -18,9 +18,9 @@ import io
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, repeat
-from operator import itemgetter
+from operator import itemgetter, methodcaller
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
@@ -44,12 +44,10 @@ from airflow_cloudfiles.engine.options.formats.columnar import ParquetOptions
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.columnar import AvroOptions
 
-__all__ = ["AvroFile", "AvroInference", "AvroReader"]
-
 Values = Sequence[Any]
+Member = Callable[[Any], Any]
 _DECIMAL_BYTES: Final = 16
 _MOST_SYMBOLS_BYTES: Final = 2**30
 """Of the symbols of an enum in one batch: an array names each with a byte."""
@@ -65,11 +63,8 @@ def to_array(node: AvroNode, values: Values) -> pa.Array:
     Raises:
         AvroDamagedError: A value is none of its type.
     """
-    return _MAKERS[node.kind](node, values)
-
-
-def _simple(node: AvroNode, values: Values) -> pa.Array:
-    return pa.array(values, node.arrow)
+    make = _MAKERS.get(node.kind)
+    return pa.array(values, node.arrow) if make is None else make(node, values)
 
 
 def _int(node: AvroNode, values: Values) -> pa.Array:
@@ -79,23 +74,11 @@ def _int(node: AvroNode, values: Values) -> pa.Array:
         raise AvroDamagedError(f"an int has more than 32 bits ({error})") from error
 
 
-def _long(node: AvroNode, values: Values) -> pa.Array:
-    return pa.array(values, pa.int64()).view(node.arrow)
-
-
 def _bytes(node: AvroNode, values: Values) -> pa.Array:
-    if pa.types.is_decimal(node.arrow):
-        return _decimal(node.arrow, values)
-    return pa.array(values, node.arrow)
-
-
-def _string(_node: AvroNode, values: Values) -> pa.Array:
-    # Whether they are UTF-8 is asked when they are fitted into their column.
-    return pa.array(values, pa.binary()).view(pa.string())
-
-
-def _decimal(kind: pa.DataType, values: Values) -> pa.Array:
-    """Whole numbers of any length, the big end first, in two's complement."""
+    """Bytes, which as decimals are whole numbers, the big end first, in two's complement."""
+    kind = node.arrow
+    if not pa.types.is_decimal(kind):
+        return pa.array(values, kind)
     limit = 10**kind.precision
     whole = bytearray()
     valid = np.ones(len(values), np.bool_)
@@ -127,32 +110,19 @@ def _enum(node: AvroNode, values: Values) -> pa.Array:
     return symbols.take(places)
 
 
-def _record(node: AvroNode, values: Values) -> pa.Array:
+def _struct(node: AvroNode, values: Values, member: Callable[[int], Member]) -> pa.Array:
+    """Records, or the branches of a union; `member` says how a value gives that of a place."""
     present = [value for value in values if value is not None]
     children = [
-        to_array(child, list(map(itemgetter(f"f{place}"), present)))
+        to_array(child, list(map(member(place), present)))
         for place, child in enumerate(node.children)
     ]
-    return _structs(node.arrow, children, values, len(present))
-
-
-def _union(node: AvroNode, values: Values) -> pa.Array:
-    present = [value for value in values if value is not None]
-    children = [
-        to_array(child, [value.get(f"m{place}") for value in present])
-        for place, child in enumerate(node.children)
-    ]
-    return _structs(node.arrow, children, values, len(present))
-
-
-def _structs(kind: pa.DataType, children: list[pa.Array], values: Values, there: int) -> pa.Array:
-    """Structs whose fields are given for those that are there."""
-    if there == len(values):
-        return pa.Array.from_buffers(kind, there, [None], children=children)
+    if len(present) == len(values):
+        return pa.Array.from_buffers(node.arrow, len(values), [None], children=children)
     valid = np.fromiter((value is not None for value in values), np.bool_, len(values))
     places = pa.array(np.cumsum(valid) - 1, mask=~valid)
     spread = [child.take(places) for child in children]
-    return pa.Array.from_buffers(kind, len(values), [validity(valid)], children=spread)
+    return pa.Array.from_buffers(node.arrow, len(values), [validity(valid)], children=spread)
 
 
 def _array(node: AvroNode, values: Values) -> pa.Array:
@@ -185,20 +155,17 @@ def _wider(node: AvroNode, values: Values) -> pa.Array:
 
 
 _MAKERS: Final[dict[str, Callable[[AvroNode, Values], pa.Array]]] = {
-    "null": _simple,
-    "boolean": _simple,
     "int": _int,
-    "long": _long,
-    "float": _simple,
-    "double": _simple,
+    "long": lambda node, values: pa.array(values, pa.int64()).view(node.arrow),
     "bytes": _bytes,
     "fixed": _bytes,
-    "string": _string,
+    # Whether they are UTF-8 is asked when they are fitted into their column.
+    "string": lambda _, values: pa.array(values, pa.binary()).view(pa.string()),
     "enum": _enum,
-    "record": _record,
+    "record": partial(_struct, member=lambda place: itemgetter(f"f{place}")),
     "array": _array,
     "map": _map,
-    "union": _union,
+    "union": partial(_struct, member=lambda place: methodcaller("get", f"m{place}")),
     "wider": _wider,
 }
 
@@ -252,11 +219,7 @@ class AvroInference(ColumnarInference):
 
     def open(self, content: IO[bytes]) -> ColumnarFile:
         """Read the header of a file."""
-        return AvroFile(content, self._own)
-
-    def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
-        super().__init__(options, known)
-        self._own = cast("AvroOptions", options.format_options)
+        return AvroFile(content, cast("AvroOptions", self._options.format_options))
 
     def _learn(self, found: StructType, files: int, where: str) -> None:
         del where

@@ -204,7 +204,7 @@ class _Parser:
         wire = [{"name": f"f{place}", "type": child.wire} for place, child in enumerate(children)]
         return AvroNode(
             "record",
-            pa.struct(_field(*each) for each in zip(names, children, strict=True)),
+            pa.struct(zip(names, (child.arrow for child in children), strict=True)),
             {"type": "record", "name": self._name(), "fields": wire},
             tuple(children),
             may_be_empty=all(child.may_be_empty for child in children),
@@ -261,7 +261,7 @@ class _Parser:
             for name, each in zip(names, branches, strict=True)
         ]
         members = [name[1] for name in names if name]
-        arrow = pa.struct(_field(*each) for each in zip(members, there, strict=True))
+        arrow = pa.struct(zip(members, (each.arrow for each in there), strict=True))
         return AvroNode("union", arrow, wire, tuple(there))
 
 
@@ -292,10 +292,6 @@ def _decimal(schema: Mapping[str, Any], size: int | None) -> pa.DataType | None:
     return pa.decimal128(precision, scale)
 
 
-def _field(name: str, node: AvroNode) -> pa.Field:
-    return pa.field(name, node.arrow)
-
-
 def _branch(record: str, name: str, node: AvroNode) -> Any:
     """A branch of a union that tells which one it is; its bytes are the same."""
     if node.kind == "null":
@@ -309,12 +305,11 @@ def _member_names(
     """For each branch that is not null its place among these and its name, as Spark gives it."""
     names: list[tuple[int, str] | None] = []
     seen: set[str] = set()
-    place = 0
     for each, branch in zip(schema, branches, strict=True):
         if branch.kind == "null":
             names.append(None)
             continue
-        name = f"member{place}"
+        name = f"member{len(seen)}"
         if options.stable_union_names:
             name = f"{options.stable_union_prefix}{_type_name(each)}"
         key = CASE_INSENSITIVE.key(name)  # as Spark, whatever the session says
@@ -323,9 +318,8 @@ def _member_names(
                 f"two branches of a union are called {name}; set "
                 "enableStableIdentifiersForUnionType=false"
             )
+        names.append((len(seen), name))
         seen.add(key)
-        names.append((place, name))
-        place += 1
     return names
 
 

@@ -8,7 +8,7 @@ mean (a number in a string column, B11), nothing fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Final
 
@@ -36,10 +36,8 @@ def find_rule(source: pa.DataType, target: pa.DataType) -> Rule | None:
     """
     if pa.types.is_null(source):
         return lambda array: (pa.nulls(len(array), target), None)
-    for applies, find in _TARGETS:
-        if applies(target):
-            return find(source, target)
-    return None
+    find = next((find for applies, find in _TARGETS if applies(target)), None)
+    return None if find is None else find(source, target)
 
 
 def without(array: pa.Array, bad: Bools | None) -> pa.Array:
@@ -65,10 +63,13 @@ def _outside(array: pa.Array, low: object, high: object) -> Bools | None:
     return _bad(pc.or_(pc.less(array, bounds[0]), pc.greater(array, bounds[1])))
 
 
-def _any_of(first: Bools | None, second: Bools | None) -> Bools | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return first | second
+def any_of(bads: Iterable[Bools | None]) -> Bools | None:
+    """Where any of these is true."""
+    found: Bools | None = None
+    for bad in bads:
+        if bad is not None:
+            found = bad if found is None else found | bad
+    return found
 
 
 def _simple(target: pa.DataType) -> Rule:
@@ -115,7 +116,7 @@ def _decimal_to_integer(array: pa.Array, target: pa.DataType) -> Cast:
     most = 10 ** (kind.precision - kind.scale) - 1
     bad = _outside(array, Decimal(max(low, -most)), Decimal(min(high, most)))
     rest = without(array, bad)
-    bad = _any_of(bad, _with_more_digits(rest, 0))
+    bad = any_of((bad, _with_more_digits(rest, 0)))
     return without(rest, bad).cast(target), bad
 
 
@@ -169,18 +170,14 @@ def _integer_to_float(array: pa.Array, target: pa.DataType, exact: int) -> Cast:
 
 def _decimal_to_double(array: pa.Array) -> Cast:
     """Decimals that their nearest double, written as short as can be, gives back."""
-    bad = None
-    values: list[float | None] = []
-    wrong = []
-    for row, value in enumerate(array.to_pylist()):
-        number = None if value is None else float(value)
-        values.append(number)
-        if number is not None and Decimal(repr(number)) != value:
-            wrong.append(row)
-    if wrong:
-        bad = np.zeros(len(array), np.bool_)
-        bad[wrong] = True
-    return without(pa.array(values, pa.float64()), bad), bad
+    values = array.to_pylist()
+    numbers = [None if value is None else float(value) for value in values]
+    wrong = [
+        number is not None and Decimal(repr(number)) != value
+        for number, value in zip(numbers, values, strict=True)
+    ]
+    bad = np.array(wrong, np.bool_) if any(wrong) else None
+    return without(pa.array(numbers, pa.float64()), bad), bad
 
 
 def _to_decimal(source: pa.DataType, target: pa.DataType) -> Rule | None:
@@ -189,29 +186,18 @@ def _to_decimal(source: pa.DataType, target: pa.DataType) -> Rule | None:
     if not pa.types.is_decimal(source):
         return None
     # A damaged file can hold numbers of more digits than its own type has.
-    before_point = target.precision - target.scale
-    limit = _largest(source)
-    if before_point < source.precision - source.scale:
-        limit = Decimal(10**before_point - 1) + _largest_fraction(source)
+    whole = min(target.precision - target.scale, source.precision - source.scale)
+    # From its digits: arithmetic with decimals, even a minus, rounds to 28 digits.
+    limits = [Decimal((sign, (9,) * (whole + source.scale), -source.scale)) for sign in (1, 0)]
 
     def rule(array: pa.Array) -> Cast:
-        bad = _outside(array, -limit, limit)
+        bad = _outside(array, *limits)
         rest = without(array, bad)
         longer = _with_more_digits(rest, target.scale)
-        bad, rest = _any_of(bad, longer), without(rest, longer)
+        bad, rest = any_of((bad, longer)), without(rest, longer)
         return (rest if source == target else rest.cast(target)), bad
 
     return rule
-
-
-def _largest(kind: pa.DataType) -> Decimal:
-    """The largest number of a decimal type."""
-    return Decimal((0, (9,) * kind.precision, -kind.scale))
-
-
-def _largest_fraction(kind: pa.DataType) -> Decimal:
-    """The largest number below 1 that a decimal type has."""
-    return Decimal((0, (9,) * kind.scale, -kind.scale)) if kind.scale else Decimal(0)
 
 
 def _integer_to_decimal(array: pa.Array, target: pa.DataType) -> Cast:
@@ -293,7 +279,7 @@ def _times(numbers: pa.Array, factor: int, target: pa.DataType) -> Cast:
 def _date_to_timestamp(array: pa.Array, target: pa.DataType) -> Cast:
     days, bad = (array, None) if pa.types.is_date32(array.type) else _whole_days(array)
     found, beyond = _times(days.view(pa.int32()).cast(pa.int64()), _DAY_MICROS, target)
-    return found, _any_of(bad, beyond)
+    return found, any_of((bad, beyond))
 
 
 def _whole_micros(array: pa.Array, target: pa.DataType) -> Cast:
@@ -308,11 +294,7 @@ def _whole_micros(array: pa.Array, target: pa.DataType) -> Cast:
 def _nulls(array: pa.Array, bad: Bools | None) -> Bools | None:
     """Where the result is null."""
     null = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-    return _any_of(null, bad)
-
-
-def _to_boolean(source: pa.DataType, _target: pa.DataType) -> Rule | None:
-    return _same if pa.types.is_boolean(source) else None
+    return any_of((null, bad))
 
 
 _TARGETS: Final[
@@ -325,7 +307,7 @@ _TARGETS: Final[
     (pa.types.is_integer, _to_integer),
     (pa.types.is_floating, _to_float),
     (pa.types.is_decimal, _to_decimal),
-    (pa.types.is_boolean, _to_boolean),
+    (pa.types.is_boolean, lambda source, _: _same if pa.types.is_boolean(source) else None),
     (pa.types.is_date, _to_date),
     (pa.types.is_timestamp, _to_timestamp),
     (pa.types.is_binary, _to_binary),

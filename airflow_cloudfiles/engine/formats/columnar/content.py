@@ -41,6 +41,12 @@ class _Around(io.RawIOBase):
         """Go to another position."""
         return self._content.seek(offset, whence)
 
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Read on into a buffer."""
+        found = self.read(len(buffer)) or b""
+        buffer[: len(found)] = found
+        return len(found)
+
     def fileno(self) -> int:
         """The number of a file of this machine."""
         return self._content.fileno()

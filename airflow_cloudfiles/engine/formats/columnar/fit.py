@@ -23,7 +23,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from airflow_cloudfiles.engine.formats.base import Bools, Int32s, validity
 from airflow_cloudfiles.engine.formats.columnar import strings as json_strings
 from airflow_cloudfiles.engine.formats.columnar import types
-from airflow_cloudfiles.engine.formats.columnar.casts import Cast, Rule, find_rule, without
+from airflow_cloudfiles.engine.formats.columnar.casts import Cast, Rule, any_of, find_rule, without
 from airflow_cloudfiles.engine.formats.columnar.strings import assemble
 from airflow_cloudfiles.engine.formats.columnar.types import (
     column_type,
@@ -173,8 +173,9 @@ class StructFit:
     def fit(self, array: pa.Array) -> Cast:
         """See `Fit`."""
         array = types.plain(array)
-        arrays, bads = self.fit_fields(array.flatten(), len(array))
-        bads += [there(child) for child in self._strange(array.flatten())]
+        fields = array.flatten()
+        arrays, bads = self.fit_fields(fields, len(array))
+        bads += [there(fields[each]) for each in self.unknown_fields]
         valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
         buffers = [None if valid is None else validity(valid)]
         # Not by `from_arrays`, which takes a struct without fields for one without rows.
@@ -213,9 +214,6 @@ class StructFit:
             json_strings.object_text([(name, found[row]) for name, found in columns])
             for row in range(len(array))
         ]
-
-    def _strange(self, fields: Sequence[pa.Array]) -> list[pa.Array]:
-        return [fields[each] for each in self.unknown_fields]
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,15 +433,6 @@ def there(array: pa.Array, *, inverted: bool = False) -> Bools | None:
         zero_copy_only=False
     )
     return found if found.any() else None
-
-
-def any_of(bads: Sequence[Bools | None]) -> Bools | None:
-    """Where any of these is true."""
-    found: Bools | None = None
-    for bad in bads:
-        if bad is not None:
-            found = bad if found is None else found | bad
-    return found
 
 
 def _only(array: pa.Array, bad: Bools | None) -> pa.Array:

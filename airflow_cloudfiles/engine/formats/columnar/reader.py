@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import logging
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final, Protocol, cast
 
@@ -34,6 +34,7 @@ from airflow_cloudfiles.engine.formats.base import (
     OpenedFile,
     ReadCounts,
     UnknownFields,
+    add_sample,
     path_end,
     quote,
 )
@@ -65,7 +66,6 @@ from airflow_cloudfiles.engine.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_cloudfiles.engine.formats.base import Bools
     from airflow_cloudfiles.engine.names import NameMatcher
 
 BATCH_BYTES: Final = 16 * 2**20
@@ -158,17 +158,14 @@ class ColumnarReader(ABC):
             opened = self.open(content)
             parts = opened.parts(start, end)
             plan = self._plan(opened.schema)
-            if plan.new and self._watches and (parts or start == 0):
+            watches = self._options.schema_evolution_mode in WATCHING_MODES
+            if plan.new and watches and (parts or start == 0):
                 raise UnknownFields(_samples(opened, parts, plan.new), file.uri)
             for chunk in opened.chunks(parts, plan.columns):
                 schema = opened.schema if chunk.schema is None else chunk.schema
                 batch = self._batch(self._plan(schema), chunk, file.uri)
                 self.counts.rows += batch.num_rows
                 yield batch
-
-    @property
-    def _watches(self) -> bool:
-        return self._options.schema_evolution_mode in WATCHING_MODES
 
     def _plan(self, schema: pa.Schema) -> FilePlan:
         """The plan for files of a schema; most files of a stream have the same."""
@@ -177,23 +174,12 @@ class ColumnarReader(ABC):
         return self._last[1]
 
     def _batch(self, plan: FilePlan, chunk: Chunk, uri: str) -> pa.RecordBatch:
-        """Fit one chunk."""
+        """Fit one chunk, and rescue what does not fit."""
         columns = dict(zip(plan.columns, chunk.columns, strict=True))
         fields = [columns.get(place) for place in range(len(plan.root.names))]
         arrays, bads = plan.root.fit_fields(fields, chunk.rows)
-        if self._options.rescued_data_column is not None:
-            arrays.append(self._rescued(plan, fields, bads, chunk.rows, uri))
-        return make_batch(arrays, self.arrow_schema, chunk.rows)
-
-    def _rescued(
-        self,
-        plan: FilePlan,
-        fields: list[pa.Array],
-        bads: list[Bools | None],
-        rows: int,
-        uri: str,
-    ) -> pa.Array:
-        """The rescued data column."""
+        if self._options.rescued_data_column is None:
+            return make_batch(arrays, self.arrow_schema, chunk.rows)
         members: dict[int, list[str]] = {}
         for child, bad in zip(plan.root.children, bads, strict=True):
             if child is not None and bad is not None:
@@ -209,7 +195,8 @@ class ColumnarReader(ABC):
         self.counts.rescued_rows += len(members)
         end = path_end(uri)
         whole = {row: ("{" + ",".join(found) + end).encode() for row, found in members.items()}
-        return sparse_strings(whole, rows)
+        arrays.append(sparse_strings(whole, chunk.rows))
+        return make_batch(arrays, self.arrow_schema, chunk.rows)
 
 
 def names_of(schema: pa.Schema, columns: list[int]) -> list[str] | None:
@@ -263,7 +250,9 @@ def content_of(file: OpenedFile, format_name: str) -> Iterator[IO[bytes]]:
 
 def unreadable(file: OpenedFile, format_name: str, reason: str) -> FileUnreadableError:
     """The error for a file that cannot be read."""
-    kind = _kind_of(file)
+    kind = None
+    with suppress(OSError), file.random_access() as content:
+        kind = kind_of_content(content.read(HEAD_BYTES))
     if kind is not None and kind != format_name:
         return not_of_format(file.uri, kind)
     reason = cut(" ".join(reason.split()).rstrip("."), 300)
@@ -271,15 +260,6 @@ def unreadable(file: OpenedFile, format_name: str, reason: str) -> FileUnreadabl
         f"{file.uri} cannot be read as {format_name}: {reason}. "
         "Replace it and run again, or set ignoreCorruptFiles=true to go on without it."
     )
-
-
-def _kind_of(file: OpenedFile) -> str | None:
-    """What a file looks like, if its beginning can be read."""
-    try:
-        with file.random_access() as content:
-            return kind_of_content(content.read(HEAD_BYTES))
-    except OSError:
-        return None
 
 
 def _taken(array: pa.Array, places: np.ndarray) -> pa.Array:
@@ -307,13 +287,7 @@ def _samples(opened: ColumnarFile, parts: list[int], new: list[NewField]) -> dic
     for each in new:
         array = arrays.get(each.steps[0])
         value = None if array is None else _sample(array, each.steps[1:])
-        into = found
-        for name in each.names[:-1]:
-            inner = into.setdefault(name, {})
-            if not isinstance(inner, dict):
-                break
-            into = inner
-        into.setdefault(each.names[-1], value)
+        add_sample(found, each.names, value)
     return found
 
 
@@ -345,6 +319,7 @@ class ColumnarInference(ABC):
     format: str
 
     def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
+        self._options = options
         self._merges = getattr(options.format_options, "merge_schema", True)
         self._matcher = options.matcher
         self._known = known

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from struct import pack
 from typing import Any, Final
@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.formats.base import SAMPLE_CHARACTERS, quote
+from airflow_cloudfiles.engine.formats.base import SAMPLE_CHARACTERS, printable, quote
 from airflow_cloudfiles.engine.formats.columnar import types
 from airflow_cloudfiles.engine.formats.columnar.types import (
     elements,
@@ -281,7 +281,6 @@ def strings(array: pa.Array) -> list[str | None]:
 Strings = list[str | None]
 """One JSON text a value; `None` for null."""
 
-_DAY_SECONDS: Final = 86400
 _NOT_FINITE: Final = {"inf": '"Infinity"', "-inf": '"-Infinity"', "nan": '"NaN"', "-nan": '"NaN"'}
 
 
@@ -294,7 +293,7 @@ def json_of(array: pa.Array) -> Strings:
     for applies, rule in _RULES:
         if applies(kind):
             return rule(array)
-    return [None if each is None else quote(str(each)) for each in array.to_pylist()]
+    return _texts(array, lambda each: quote(str(each)))
 
 
 def object_text(members: Sequence[tuple[str, str | None]]) -> str | None:
@@ -323,41 +322,41 @@ def _floats(array: pa.Array) -> Strings:
     return [text and _NOT_FINITE.get(text, text) for text in found]
 
 
+def _texts(array: pa.Array, text: Callable[[Any], str]) -> Strings:
+    """The texts of values, one by one."""
+    return [None if each is None else text(each) for each in array.to_pylist()]
+
+
 def _decimals(array: pa.Array) -> Strings:
-    return [None if each is None else format(each, "f") for each in array.to_pylist()]
+    return _texts(array, lambda each: format(each, "f"))
 
 
 def _strings(array: pa.Array) -> Strings:
     r"""Strings; bytes that are no UTF-8 are escaped as `\xNN`."""
-    whole = array.cast(pa.large_binary())
-    return [
-        None if each is None else quote(each.decode("utf-8", "backslashreplace"))
-        for each in whole.to_pylist()
-    ]
+    return _texts(array.cast(pa.large_binary()), lambda each: quote(printable(each)))
 
 
 def _binaries(array: pa.Array) -> Strings:
-    return [
-        None if each is None else f'"{base64.b64encode(each).decode()}"'
-        for each in array.to_pylist()
-    ]
+    return _texts(array, lambda each: f'"{base64.b64encode(each).decode()}"')
+
+
+def _written(array: pa.Array, unit: str) -> Iterator[tuple[str, int | None]]:
+    """Moments as `numpy` writes them, and their numbers."""
+    bits = pa.int32() if array.type.bit_width == pa.int32().bit_width else pa.int64()
+    numbers = array.cast(bits).cast(pa.int64())
+    moments = numbers.fill_null(0).to_numpy(zero_copy_only=False).view(f"datetime64[{unit}]")
+    return zip(np.datetime_as_string(moments).tolist(), numbers.to_pylist(), strict=True)
 
 
 def _moments(array: pa.Array) -> Strings:
     """Dates and timestamps in ISO 8601, of any year; an instant in UTC, with a Z."""
     kind = array.type
-    if pa.types.is_date32(kind):
-        numbers, unit, end = array.cast(pa.int32()).cast(pa.int64()), "D", ""
-    else:
-        numbers = array.cast(pa.int64())
-        unit = "ms" if pa.types.is_date64(kind) else kind.unit
-        end = "" if pa.types.is_date64(kind) or kind.tz is None else "Z"
-    found = np.datetime_as_string(
-        numbers.fill_null(0).to_numpy(zero_copy_only=False).view(f"datetime64[{unit}]")
-    )
+    is_time = pa.types.is_timestamp(kind)
+    unit = kind.unit if is_time else "D" if pa.types.is_date32(kind) else "ms"
+    end = "Z" if is_time and kind.tz is not None else ""
     return [
         None if number is None else _moment(text, number, end)
-        for text, number in zip(found.tolist(), numbers.to_pylist(), strict=True)
+        for text, number in _written(array, unit)
     ]
 
 
@@ -381,22 +380,15 @@ def _shortened(text: str) -> str:
 
 def _times(array: pa.Array) -> Strings:
     """Times of day in ISO 8601; what is beyond a day stays a number."""
-    digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[array.type.unit]
-    whole = pa.int32() if pa.types.is_time32(array.type) else pa.int64()
-    found: Strings = []
-    for number in array.cast(whole).to_pylist():
-        if number is None:
-            found.append(None)
-            continue
-        seconds, fraction = divmod(number, 10**digits)
-        if not 0 <= seconds < _DAY_SECONDS:
-            found.append(str(number))
-            continue
-        minutes, second = divmod(seconds, 60)
-        hour, minute = divmod(minutes, 60)
-        text = f"{hour:02}:{minute:02}:{second:02}"
-        found.append(f'"{_shortened(f"{text}.{fraction:0{digits}}" if digits else text)}"')
-    return found
+    return [
+        None if number is None else _time(text, number)
+        for text, number in _written(array, array.type.unit)
+    ]
+
+
+def _time(text: str, number: int) -> str:
+    day, _, time = text.partition("T")
+    return f'"{_shortened(time)}"' if day == "1970-01-01" else str(number)
 
 
 def _variants(array: pa.Array) -> Strings:

@@ -136,12 +136,15 @@ def as_variant(kind: pa.DataType) -> pa.DataType:
     return pa.struct(fields)
 
 
-def holds_variant(kind: pa.DataType) -> bool:
-    """Whether it is a VARIANT, or has one somewhere inside."""
-    if is_variant(kind):
-        return True
+def holds(kind: pa.DataType, is_wanted: Callable[[pa.DataType], bool]) -> bool:
+    """Whether it is a type of some kind, or has one inside."""
     inner = range(kind.num_fields) if pa.types.is_nested(kind) else ()
-    return any(holds_variant(kind.field(place).type) for place in inner)
+    return is_wanted(kind) or any(holds(kind.field(each).type, is_wanted) for each in inner)
+
+
+def holds_variant(kind: pa.DataType) -> bool:
+    """Whether it is a `VARIANT`, or has one inside."""
+    return holds(kind, is_variant)
 
 
 def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:

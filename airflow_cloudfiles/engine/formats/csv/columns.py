@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -39,19 +38,6 @@ _STAND_INS: Final = [bytes([each]) for each in (0x1F, 0x1E, 0x1D, 0x1C, 1, 2, 3,
 _NO_TEXT: Final = pa.scalar(None, pa.string())
 
 
-@dataclass(slots=True)
-class PlainColumns:
-    """Columns of strings.
-
-    Attributes:
-        arrays: One for each column that was wanted.
-        ragged: Positions of records with another number of values, which have no row here.
-    """
-
-    arrays: list[pa.StringArray] = field(default_factory=list)
-    ragged: list[int] = field(default_factory=list)
-
-
 class PlainReader:
     """Reads plain records.
 
@@ -70,15 +56,21 @@ class PlainReader:
         """Whether there is a way to read a text of plain records."""
         return self._stand_in(text) is not None
 
-    def read(self, text: bytes, width: int, wanted: Sequence[int]) -> PlainColumns:
+    def read(
+        self, text: bytes, width: int, wanted: Sequence[int]
+    ) -> tuple[list[pa.StringArray], list[int]]:
         """Read records of `width` values.
 
         Args:
             text: The records, in UTF-8, each with a line break after it.
             width: How many values each should have.
             wanted: The columns to return, by position.
+
+        Returns:
+            One array for each column that was wanted, and the positions of records with another
+            number of values, which have no row there.
         """
-        found = PlainColumns()
+        ragged: list[int] = []
         sep = self._stand_in(text)
         if sep is None:
             raise AssertionError("can_read was not asked")
@@ -86,7 +78,7 @@ class PlainReader:
             text = text.replace(self._sep, sep)
 
         def note(row: arrow_csv.InvalidRow) -> str:
-            found.ragged.append(row.number - 1)
+            ragged.append(row.number - 1)
             return "skip"
 
         names = [str(place) for place in range(width)]
@@ -116,8 +108,7 @@ class PlainReader:
         arrays = [_whole(table.column(name)) for name in chosen]
         if sep != self._sep:
             arrays = [_with_separators(each, sep, self._sep) for each in arrays]
-        found.arrays = [self._resolved(each) for each in arrays]
-        return found
+        return [self._resolved(each) for each in arrays], ragged
 
     def _stand_in(self, text: bytes) -> bytes | None:
         """The separator, or for one of several characters a byte that does not occur."""

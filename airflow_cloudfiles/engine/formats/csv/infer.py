@@ -31,7 +31,6 @@ from pyspark.sql.types import (
     DoubleType,
     IntegerType,
     LongType,
-    NullType,
     StringType,
     StructType,
     TimestampType,
@@ -64,8 +63,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.base import OpenedFile
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
-
-__all__ = ["CsvInference"]
 
 
 class CsvInference(TableInference[pa.StringArray]):
@@ -104,7 +101,8 @@ class CsvInference(TableInference[pa.StringArray]):
             if self._finder is None and parts.header is not None:
                 return
             if wanted:
-                self._learn_types(records, names, wanted)
+                for place, strings in self._strings(records, len(names), wanted):
+                    self._learn_type(self._matcher.key(names[place]), strings)
 
     def _wanted(self, names: list[str]) -> list[int]:
         """The columns that are not known to be strings; of several with one name, the first."""
@@ -117,20 +115,16 @@ class CsvInference(TableInference[pa.StringArray]):
             if not isinstance(self._types.get(key, STRING), StringType)
         ]
 
-    def _learn_types(self, records: Records, names: list[str], wanted: list[int]) -> None:
-        for place, strings in self._strings(records, len(names), wanted):
-            self._learn_type(self._matcher.key(names[place]), strings)
-
     def _strings(
         self, records: Records, width: int, wanted: list[int]
     ) -> Iterator[tuple[int, pa.StringArray]]:
         """The strings of the wanted columns, of all records."""
         text = records.plain_text()
         if text and self._plain.can_read(text):
-            plain = self._plain.read(text, width, wanted)
-            yield from zip(wanted, plain.arrays, strict=True)
-            if plain.ragged:
-                records.kinds[(records.kinds == 0).nonzero()[0][plain.ragged]] = ODD
+            arrays, ragged = self._plain.read(text, width, wanted)
+            yield from zip(wanted, arrays, strict=True)
+            if ragged:
+                records.kinds[(records.kinds == 0).nonzero()[0][ragged]] = ODD
         elif text:
             records.kinds[records.kinds != SKIPPED] = ODD
         odd = [self._values(records, index) for index in records.of_kind(ODD).tolist()]
@@ -247,11 +241,12 @@ class StringTypeFinder:
                 return DecimalType(max(1, len(digits)), 0)
         if number is not None and self._options.prefers_decimal:
             return decimal_type(Decimal(plain))
-        if _NUMBER.fullmatch(text) is not None:
+        if _NUMBER.fullmatch(text) or text in self._words or java_double(text) is not None:
             return DoubleType()
-        if text in self._words or java_double(text) is not None:
-            return DoubleType()
-        return self._time_type(text) or self._word_type(text)
+        if (found := self._time_type(text)) is not None:
+            return found
+        is_boolean = self._converters.to(BooleanType(), "")(text) is not MISFIT
+        return BooleanType() if is_boolean else STRING
 
     def _time_type(self, text: str) -> DataType | None:
         times = self._converters.times
@@ -262,16 +257,10 @@ class StringTypeFinder:
             return DateType()
         return None if times.timestamp_micros(text) is None else TimestampType()
 
-    def _word_type(self, text: str) -> DataType:
-        is_boolean = self._converters.to(BooleanType(), "")(text) is not MISFIT
-        return BooleanType() if is_boolean else STRING
-
     def merge(self, left: DataType, right: DataType) -> DataType:
         """The type that holds the values of both."""
         if {type(left), type(right)} == {DateType, TimestampType}:
             return TimestampType() if self._merges_dates else STRING
-        if isinstance(left, NullType):
-            return right
         return merge_types(left, right)
 
 

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from airflow_cloudfiles.engine.formats.base import with_line_breaks
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
 if TYPE_CHECKING:
@@ -322,15 +323,9 @@ class Splitter:
     def _lines(self, block: bytes) -> tuple[bytes, dict[int, bytes]]:
         """The lines with a line feed after each; those that hold line feeds are kept apart."""
         end = self._line_end
-        if end is None:
-            if b"\r" in block:
-                block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            return block if not block or block.endswith(b"\n") else block + b"\n", {}
-        if end != b"\n" and b"\n" not in block and b"\r" not in block:
-            block = block.replace(end, b"\n")
-            return block if not block or block.endswith(b"\n") else block + b"\n", {}
-        if end == b"\n" and b"\r" not in block:
-            return block if not block or block.endswith(b"\n") else block + b"\n", {}
+        has_others = b"\r" in block or (end != b"\n" and b"\n" in block)
+        if end is None or not has_others:
+            return with_line_breaks(block if end is None else block.replace(end, b"\n")), {}
         lines = block.split(end)
         if not lines[-1]:
             lines.pop()
@@ -348,17 +343,20 @@ class Splitter:
         for index in np.flatnonzero((first <= _SPACE) & (last <= _SPACE)).tolist():
             if not records.record(index).strip(_BLANK_BYTES):
                 records.kinds[index] = SKIPPED
-        if self._options.comment:
-            mark = self._options.comment.encode()
-            for index in np.flatnonzero(first == mark[0]).tolist():
-                if records.record(index).startswith(mark):
-                    records.kinds[index] = SKIPPED
+        skip_comments(records, first, self._options.comment.encode())
         for index, line in records.strings.items():
             if not line.strip(_BLANK_BYTES):
                 records.kinds[index] = SKIPPED
 
 
 _BLANK_BYTES: Final = bytes(range(0x21))
+
+
+def skip_comments(records: Records, first: Bytes, mark: bytes) -> None:
+    """Skip records that begin with a mark, if there is one; `first` has their first bytes."""
+    for index in np.flatnonzero(first == mark[0]).tolist() if mark else ():
+        if records.record(index).startswith(mark):
+            records.kinds[index] = SKIPPED
 
 
 class PlainRecordFinder:

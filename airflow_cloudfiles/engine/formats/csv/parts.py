@@ -16,14 +16,14 @@ beginning of that record; after each record it read in vain, it is given twice a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Final
 
 import numpy as np
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.formats.base import OpenedFile
+from airflow_cloudfiles.engine.formats.base import OpenedFile, line_blocks
 from airflow_cloudfiles.engine.formats.csv.lines import (
     BLANKS,
     ODD,
@@ -33,6 +33,7 @@ from airflow_cloudfiles.engine.formats.csv.lines import (
     Records,
     Splitter,
     Tokenizer,
+    skip_comments,
 )
 from airflow_cloudfiles.engine.formats.recognize import refuse_header
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
@@ -158,10 +159,7 @@ class MultiLineSplitter:
             for index in np.flatnonzero(array[records.starts] <= ord(" ")).tolist():
                 if not records.record(index).strip(BLANKS.encode()):
                     records.kinds[index] = SKIPPED
-        if self._comment:
-            for index in np.flatnonzero(array[records.starts] == self._comment[0]).tolist():
-                if records.record(index).startswith(self._comment):
-                    records.kinds[index] = SKIPPED
+        skip_comments(records, array[records.starts], self._comment)
 
     def _skip_rows(
         self, text: bytes, starts: list[Positions], ends: list[Positions], *, is_last: bool
@@ -247,20 +245,17 @@ class MultiLineSplitter:
 
 def _in_bytes(options: CsvOptions) -> CsvOptions:
     """The same options for a text of which every character is a byte; nothing is refused."""
-
-    def bytewise(text: str) -> str:
-        return text.encode().decode("latin-1")
-
     handling = options.unescaped_quotes
     return replace(
         options,
-        sep=bytewise(options.sep),
+        sep=options.sep.encode().decode("latin-1"),
         max_columns=2**62,
         max_chars=None,
         unescaped_quotes="STOP_AT_DELIMITER" if handling == "RAISE_ERROR" else handling,
     )
 
 
+_MARK: Final = "\ufeff"
 _NEAR: Final = 64 * 1024
 """A header is looked for in so many bytes first."""
 
@@ -279,14 +274,19 @@ class FileParts:
 
     def __init__(self, file: OpenedFile, options: CsvOptions, *, has_header: bool) -> None:
         self._file, self._options, self._has_header = file, options, has_header
-        self._preamble = Preamble(options, has_header=has_header)
         self._is_checked = False
         self._tokens = Tokenizer(options)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Expect the beginning of the file: lines that are skipped, and the header."""
+        self._to_skip, self._needs_header = self._options.skip_rows, self._has_header
+        self.header: list[str | None] | None = None
 
     @property
-    def header(self) -> list[str | None] | None:
-        """The values of the header."""
-        return self._preamble.header
+    def _is_begun(self) -> bool:
+        """Whether everything that follows is records."""
+        return not self._to_skip and not self._needs_header
 
     def records(self, start: int = 0, end: int | None = None) -> Iterator[Records]:
         """The records of a part, block by block; what belongs to the header is skipped.
@@ -301,40 +301,54 @@ class FileParts:
         else:
             found = self._lines(start, end)
         for records in found:
-            self._preamble.take(records, self._file.uri)
-            if self._preamble.is_complete:
-                self._check_header()
+            self._take_beginning(records)
+            if self._is_begun:
+                if self.header is not None and not self._is_checked:
+                    refuse_header([name or "" for name in self.header], self._file.uri)
+                    self._is_checked = True
                 yield records
-
-    def _check_header(self) -> None:
-        if self.header is not None and not self._is_checked:
-            refuse_header([name or "" for name in self.header], self._file.uri)
-            self._is_checked = True
 
     def _lines(self, start: int, end: int | None) -> Iterator[Records]:
         splitter = Splitter(self._options)
-        if start and not self._preamble.is_complete:
+        if start and not self._is_begun:
             self._look_before(start, splitter)
-        for block in self._blocks(start, end):
+        for block in line_blocks(self._file, self._options, start, end):
             yield splitter.split(block)
 
     def _look_before(self, start: int, splitter: Splitter) -> None:
         """Read the header, as far as it is in front of a part."""
         for limit in sorted({min(start, _NEAR), start}):
-            self._preamble = Preamble(self._options, has_header=self._has_header)
-            preamble_of(self._blocks(0, limit), splitter, self._preamble, self._file.uri)
-            if self._preamble.is_complete:
-                return
+            self._begin()
+            for block in line_blocks(self._file, self._options, 0, limit):
+                self._take_beginning(splitter.split(block))
+                if self._is_begun:
+                    return
 
-    def _blocks(self, start: int, end: int | None) -> Iterator[bytes]:
-        line_end = self._options.line_sep
-        return self._file.blocks(
-            start,
-            end,
-            encoding=self._options.encoding,
-            separator=None if line_end is None else line_end.encode(),
-            most=self._options.max_record_bytes,
-        )
+    def _take_beginning(self, records: Records) -> None:
+        """Take from the records of the next block what belongs to the beginning.
+
+        Raises:
+            FileUnreadableError: The header cannot be read.
+        """
+        for index in range(len(records.kinds)):
+            if self._is_begun:
+                return
+            if self._to_skip:
+                self._to_skip -= 1
+                records.kinds[index] = SKIPPED
+            elif records.kinds[index] != SKIPPED:
+                self.header = self._read_header(records.record(index))
+                self._needs_header = False
+                records.kinds[index] = SKIPPED
+
+    def _read_header(self, line: bytes) -> list[str | None]:
+        try:
+            return self._tokens.values(line.decode().removeprefix(_MARK))
+        except (UnicodeDecodeError, MalformedRecordError) as error:
+            raise FileUnreadableError(
+                f"{self._file.uri}: the header cannot be read ({error}). Correct the first line, "
+                "name the encoding of the file, or set header=false if there is no header."
+            ) from error
 
     def width_of(self, records: Records) -> int:
         """How many values the first record has; 0 when that is not known."""
@@ -345,61 +359,3 @@ class FileParts:
                 except (UnicodeDecodeError, MalformedRecordError):
                     continue
         return 0
-
-
-_MARK: Final = "\ufeff"
-
-
-class Preamble:
-    """The beginning of a file: lines that are skipped, and the header. Use once a file.
-
-    Attributes:
-        header: The values of the header; `None` as long as it was not met.
-    """
-
-    def __init__(self, options: CsvOptions, *, has_header: bool) -> None:
-        self._to_skip = options.skip_rows
-        self._needs_header = has_header
-        self._tokens = Tokenizer(options)
-        self.header: list[str | None] | None = None
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether everything that follows is records."""
-        return not self._to_skip and not self._needs_header
-
-    def take(self, records: Records, file_uri: str) -> None:
-        """Take from the records of the next block what belongs to the beginning.
-
-        Raises:
-            FileUnreadableError: The header cannot be read.
-        """
-        for index in range(len(records.kinds)):
-            if self.is_complete:
-                return
-            if self._to_skip:
-                self._to_skip -= 1
-                records.kinds[index] = SKIPPED
-            elif records.kinds[index] != SKIPPED:
-                self.header = self._read(records.record(index), file_uri)
-                self._needs_header = False
-                records.kinds[index] = SKIPPED
-
-    def _read(self, line: bytes, file_uri: str) -> list[str | None]:
-        try:
-            return self._tokens.values(line.decode().removeprefix(_MARK))
-        except (UnicodeDecodeError, MalformedRecordError) as error:
-            raise FileUnreadableError(
-                f"{file_uri}: the header cannot be read ({error}). Correct the first line, name "
-                "the encoding of the file, or set header=false if there is no header."
-            ) from error
-
-
-def preamble_of(
-    blocks: Iterable[bytes], splitter: Splitter, preamble: Preamble, file_uri: str
-) -> None:
-    """Read the beginning of a file from blocks that are in front of what is wanted."""
-    for block in blocks:
-        preamble.take(splitter.split(block), file_uri)
-        if preamble.is_complete:
-            return

@@ -50,7 +50,6 @@ from airflow_cloudfiles.engine.formats.tables import (
     RescuedCells,
     TableReader,
     TabularColumns,
-    safe_names,
 )
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -60,7 +59,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile, Positions
-    from airflow_cloudfiles.engine.formats.tables import RowRules
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 
@@ -73,7 +71,8 @@ class CsvParsing:
     """How a reader parses records.
 
     Attributes:
-        rules: What becomes of records, and of new columns.
+        watches: Whether new columns are reported.
+        left_out: Names that are no new columns, all the same.
         null_value: The text that stands for null.
         casts: Of the parsed columns, in their order.
         plain: Reads plain records.
@@ -81,7 +80,8 @@ class CsvParsing:
         is_thorough: Whether everything goes the long way, which is the reference.
     """
 
-    rules: RowRules
+    watches: bool
+    left_out: frozenset[str]
     null_value: str
     casts: tuple[Cast, ...]
     plain: PlainReader
@@ -119,10 +119,11 @@ class _Rows:
     odd: dict[int, _OddRow] = field(default_factory=dict)
 
 
+@dataclass
 class CsvBlock:
     """Records of one file, read once.
 
-    Args:
+    Attributes:
         parsing: How they are parsed.
         outcomes: What becomes of them, still empty.
         columns: Of the file.
@@ -130,21 +131,18 @@ class CsvBlock:
         file_uri: Their file.
     """
 
-    def __init__(
-        self,
-        parsing: CsvParsing,
-        outcomes: RecordOutcomes,
-        columns: TabularColumns,
-        records: Records,
-        file_uri: str,
-    ) -> None:
-        self._parsing, self._columns, self._records = parsing, columns, records
-        self._rules, self._policy = parsing.rules, parsing.rules.policy
-        self._outcomes = outcomes
-        self._file_uri = file_uri
+    parsing: CsvParsing
+    outcomes: RecordOutcomes
+    columns: TabularColumns
+    records: Records
+    file_uri: str
+    _misfits: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._policy = self.outcomes.policy
         self._wanted = [
             place
-            for place, target in enumerate(columns.targets)
+            for place, target in enumerate(self.columns.targets)
             if target is not None or self._policy.rescues
         ]
 
@@ -162,17 +160,17 @@ class CsvBlock:
         arrays = self._arrays(rows, rescued)
         self._resolve_corrupt(rows)
         self._rescue_odd(rows, rescued)
-        return self._batch(rows, arrays, rescued)
+        return rescued.batch(self.outcomes, arrays, len(rows.records), self.file_uri)
 
     def _tell_new_columns_early(self) -> None:
         """Raise for columns that the beginning of the file tells, before all records are read.
 
         Its first records decide, as all of them would: whatever is read is thrown away then.
         """
-        if self._rules.watches and self._columns.new:
-            first = self._records.first(ENOUGH_RECORDS)
+        if self.parsing.watches and self.columns.new:
+            first = self.records.first(ENOUGH_RECORDS)
             outcomes = RecordOutcomes(self._policy)
-            block = CsvBlock(self._parsing, outcomes, self._columns, first, self._file_uri)
+            block = CsvBlock(self.parsing, outcomes, self.columns, first, self.file_uri)
             block._raise_for_new_columns(block._rows())
 
     # 1. Taking records apart --------------------------------------------------------------
@@ -196,23 +194,23 @@ class CsvBlock:
 
     def _plain_rows(self) -> tuple[Positions, dict[int, pa.StringArray]]:
         """Which records are plain, and the columns of their strings."""
-        records, width = self._records, self._columns.usual_width
-        text = b"" if self._parsing.is_thorough or not width else records.plain_text()
-        if not text or not self._parsing.plain.can_read(text):
+        records, width = self.records, self.columns.usual_width
+        text = b"" if self.parsing.is_thorough or not width else records.plain_text()
+        if not text or not self.parsing.plain.can_read(text):
             records.kinds[records.kinds == PLAIN] = ODD
             return records.of_kind(PLAIN), dict.fromkeys(self._wanted, _NO_TEXTS)
         wanted = [place for place in self._wanted if place < width]
-        plain = self._parsing.plain.read(text, width, wanted)
+        arrays, ragged = self.parsing.plain.read(text, width, wanted)
         kept = records.of_kind(PLAIN)
-        records.kinds[kept[plain.ragged]] = ODD
-        kept = np.delete(kept, plain.ragged)
+        records.kinds[kept[ragged]] = ODD
+        kept = np.delete(kept, ragged)
         strings = dict.fromkeys(self._wanted, pa.nulls(len(kept), pa.string()))
-        return kept, strings | dict(zip(wanted, plain.arrays, strict=False))
+        return kept, strings | dict(zip(wanted, arrays, strict=False))
 
     def _odd_rows(self) -> Iterator[_OddRow]:
         """Read the odd records, and decide about those that are not valid."""
         with_new = 0
-        for index in self._records.of_kind(ODD).tolist():
+        for index in self.records.of_kind(ODD).tolist():
             row, reason = self._odd_row(index)
             if reason is None:
                 yield row
@@ -220,19 +218,19 @@ class CsvBlock:
                 if with_new >= ENOUGH_RECORDS:
                     return  # the others will be thrown away, too
                 continue
-            if not self._outcomes.is_dropped(self._file_uri, self._raw(index), reason):
+            if not self.outcomes.is_dropped(self.file_uri, self._raw(index), reason):
                 row.is_corrupt = True
                 yield row
 
     def _has_new_columns(self, row: _OddRow) -> bool:
         """Whether a record has more values than the columns there are, and that must be known."""
-        behind = range(len(self._columns.names), len(row.values or []))
-        is_wider = any(f"_c{place}" not in self._rules.left_out for place in behind)
-        return self._rules.watches and self._columns.is_open and is_wider
+        behind = range(len(self.columns.names), len(row.values or []))
+        is_wider = any(f"_c{place}" not in self.parsing.left_out for place in behind)
+        return self.parsing.watches and self.columns.is_open and is_wider
 
     def _odd_row(self, index: int) -> tuple[_OddRow, str | None]:
         """One record, and why it is not valid."""
-        raw = self._records.record(index)
+        raw = self.records.record(index)
         reason = None
         try:
             text = raw.decode()
@@ -242,14 +240,14 @@ class CsvBlock:
                 return _OddRow(index, None), reason
             text = raw.decode(errors="replace")  # as in Spark: nothing else takes the other values
         try:
-            values = self._parsing.tokens.values(text)
+            values = self.parsing.tokens.values(text)
         except MalformedRecordError as error:
             return _OddRow(index, None), str(error)
-        null = self._parsing.null_value
+        null = self.parsing.null_value
         row = _OddRow(index, [None if value == null else value for value in values])
-        columns, width = self._columns, len(self._columns.names)
+        columns, width = self.columns, len(self.columns.names)
         few, many = len(values) < width, len(values) > width
-        if self._policy.rescues and self._parsing.tokens.ended_in_quotes:
+        if self._policy.rescues and self.parsing.tokens.ended_in_quotes:
             reason = reason or "a quote that is not closed"
         if (few and columns.is_exact) or (many and not columns.is_open):
             return row, reason or f"{len(values)} values instead of {width}"
@@ -257,30 +255,30 @@ class CsvBlock:
 
     def _raw(self, index: int) -> str:
         """The text of a record, with bytes that are not UTF-8 escaped."""
-        return printable(self._records.record(index))
+        return printable(self.records.record(index))
 
     def _raise_for_new_columns(self, rows: _Rows) -> None:
         """Raise for what could be a new column, in the modes that must know."""
-        if not self._rules.watches or not len(rows.records):
+        if not self.parsing.watches or not len(rows.records):
             return
         new: dict[str, object] = {}
-        if self._columns.new:
+        if self.columns.new:
             values = self._first_values(rows)
-            names = {place: self._columns.names[place] for place in self._columns.new}
+            names = {place: self.columns.names[place] for place in self.columns.new}
             new = {name: _sample(values, place) for place, name in names.items()}
-        for row in rows.odd.values() if self._columns.is_open else ():
-            for place in range(len(self._columns.names), len(row.values or [])):
+        for row in rows.odd.values() if self.columns.is_open else ():
+            for place in range(len(self.columns.names), len(row.values or [])):
                 new.setdefault(f"_c{place}", _sample(row.values or [], place))
-        new = {name: value for name, value in new.items() if name not in self._rules.left_out}
+        new = {name: value for name, value in new.items() if name not in self.parsing.left_out}
         if new:
-            raise UnknownFields(new, self._file_uri)
+            raise UnknownFields(new, self.file_uri)
 
     def _first_values(self, rows: _Rows) -> list[str | None]:
         """The values of the first record that is one."""
         for row, record in enumerate(rows.records.tolist()):
             odd = rows.odd.get(row)
             if odd is None:
-                return self._parsing.tokens.values(self._raw(record))
+                return self.parsing.tokens.values(self._raw(record))
             if odd.values is not None:
                 return odd.values
         return []
@@ -290,23 +288,22 @@ class CsvBlock:
     def _arrays(self, rows: _Rows, rescued: RescuedCells) -> list[pa.Array]:
         """The data columns but the corrupt record column; what is left goes to `rescued`."""
         found: dict[int, pa.Array] = {}
-        self._misfits: set[int] = set()
         for place in self._wanted:
-            target, strings = self._columns.targets[place], rows.strings[place]
+            target, strings = self.columns.targets[place], rows.strings[place]
             if target is None:
                 lost = np.flatnonzero(strings.is_valid().to_numpy(zero_copy_only=False))
             else:
-                cast = self._parsing.casts[target]
+                cast = self.parsing.casts[target]
                 found[target], lost = (
-                    cast.one_by_one(strings) if self._parsing.is_thorough else cast(strings)
+                    cast.one_by_one(strings) if self.parsing.is_thorough else cast(strings)
                 )
             if len(lost) and self._policy.rescues:
-                rescued.add(self._columns.names[place], lost, strings.take(pa.array(lost)))
+                rescued.add(self.columns.names[place], lost, strings.take(pa.array(lost)))
             else:
                 self._misfits.update(lost.tolist())
         return [
             found[target] if target in found else pa.nulls(len(rows.records), cast.kind)
-            for target, cast in enumerate(self._parsing.casts)
+            for target, cast in enumerate(self.parsing.casts)
         ]
 
     def _resolve_corrupt(self, rows: _Rows) -> None:
@@ -315,16 +312,16 @@ class CsvBlock:
         Without rescued data, such a value makes a bad record, as in Spark.
         """
         corrupt = {row: odd for row, odd in rows.odd.items() if odd.is_corrupt}
-        width = len(self._columns.names)
+        width = len(self.columns.names)
         for row, odd in corrupt.items():
             # Values that are too many are rescued, which marks their record.
             beside = any(each is not None for each in (odd.values or [])[width:])
             if not beside or self._policy.corrupt_position is not None:
-                self._outcomes.keep(row, self._raw(odd.record))
+                self.outcomes.keep(row, self._raw(odd.record))
         if not self._policy.rescues:
             for row in sorted(self._misfits - corrupt.keys()):
                 record = self._raw(int(rows.records[row]))
-                self._outcomes.drop_or_keep(self._file_uri, record, MISFIT_REASON, [row])
+                self.outcomes.drop_or_keep(self.file_uri, record, MISFIT_REASON, [row])
 
     # 3. What is left over -----------------------------------------------------------------
 
@@ -332,8 +329,8 @@ class CsvBlock:
         """Rescue values that no column of the file has, and records that are not valid."""
         if not self._policy.rescues:
             return
-        members = {row: each.decode() for row, each in self._outcomes.rescued.items()}
-        width = len(self._columns.names)
+        members = {row: each.decode() for row, each in self.outcomes.rescued.items()}
+        width = len(self.columns.names)
         for row, odd in rows.odd.items():
             if odd.values is not None and len(odd.values) > width:
                 extra = [
@@ -347,26 +344,11 @@ class CsvBlock:
         found = pa.array([members[row] for row in order], pa.string())
         rescued.add_members(np.array(order, np.int64), found)
 
-    def _batch(self, rows: _Rows, arrays: list[pa.Array], rescued: RescuedCells) -> pa.RecordBatch:
-        count, column = len(rows.records), None
-        if self._policy.rescues:
-            column, found = rescued.column(count, self._file_uri)
-            self._outcomes.counts.rescued_rows = found
-        return self._outcomes.batch(arrays, count, column)
-
-
-def records_left(records: Records) -> bool:
-    """Whether there is anything to read."""
-    return bool((records.kinds != SKIPPED).any())
-
 
 def _sample(values: list[str | None], place: int) -> str | None:
     """A value for a message, cut off when it is long."""
     value = values[place] if place < len(values) else None
     return None if value is None else cut_sample(value)
-
-
-__all__ = ["CsvReader"]
 
 
 class CsvReader(TableReader):
@@ -402,7 +384,8 @@ class CsvReader(TableReader):
         converters = CsvConverters(own, numbers, exact=policy.rescues)
         conversions = [converters.to(each.dataType, each.name) for each in policy.parsed.fields]
         self._parsing = CsvParsing(
-            rules=self._rules,
+            watches=self._watches,
+            left_out=self._stay_rescued,
             null_value=own.null_value,
             casts=tuple(
                 Cast(field.type, convert, converters.times, numbers)
@@ -426,22 +409,16 @@ class CsvReader(TableReader):
         parts = FileParts(file, self._own, has_header=has_header(self._options))
         columns: TabularColumns | None = None
         for records in parts.records(start, end):
-            if not records_left(records):
+            if (records.kinds == SKIPPED).all():
                 continue
             if columns is None:
-                columns = self._columns(parts.header)
+                columns = self._columns(parts.header, self._own.null_value)
             if parts.header is None:
                 columns = columns.with_width(parts.width_of(records))
             outcomes = RecordOutcomes(self._policy)
             batch = CsvBlock(self._parsing, outcomes, columns, records, file.uri).read()
             if self._counted(batch, outcomes).num_rows:
                 yield batch
-
-    def _columns(self, header: list[str | None] | None) -> TabularColumns:
-        if header is None:
-            return self._matcher.without_header()
-        names = safe_names(header, self._own.null_value, self._options.matcher)
-        return self._matcher.of_header(names)
 
 
 def has_header(options: CloudFilesOptions) -> bool:

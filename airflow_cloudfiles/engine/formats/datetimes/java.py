@@ -48,6 +48,14 @@ _LOCALIZED_OFFSETS: Final = {
     1: r"GMT(?:[+-][0-9]{1,2}(?::[0-5][0-9](?::[0-5][0-9])?)?)?",
     4: r"GMT(?:[+-][0-9]{2}:[0-5][0-9](?::[0-5][0-9])?)?",
 }
+_ZONES: Final = {
+    **{("X", count): f"Z|{offset}" for count, offset in _PLAIN_OFFSETS.items()},
+    **{("x", count): offset for count, offset in _PLAIN_OFFSETS.items()},
+    **dict.fromkeys((("Z", 1), ("Z", 2), ("Z", 3)), _PLAIN_OFFSETS[2]),
+    ("Z", 4): _LOCALIZED_OFFSETS[4],
+    ("Z", 5): f"Z|{_PLAIN_OFFSETS[5]}",
+    **{("O", count): offset for count, offset in _LOCALIZED_OFFSETS.items()},
+}
 _SHORT_ZONES: Final = {
     "PST": "America/Los_Angeles", "PDT": "America/Los_Angeles", "PT": "America/Los_Angeles",
     "MST": "America/Denver", "MDT": "America/Denver", "CST": "America/Chicago",
@@ -109,10 +117,6 @@ def split_pattern(pattern: str) -> Section:
                 _check(part)
             stack[-1].parts.append(part)
     return stack[0]
-
-
-def _unquoted(pattern: str) -> str:
-    return "".join(pattern.split("'")[::2])
 
 
 def _tokens(pattern: str) -> Iterator[str | Letters | Literal]:
@@ -185,7 +189,7 @@ class Pattern:
         self.root = split_pattern(pattern)
         self._locale = locale
         self._groups: list[_Group] = []
-        self._has_era = "G" in _unquoted(pattern)
+        self._has_era = any("G" in part for part in pattern.split("'")[::2])
         source = self._section(self.root)
         self._regex = re.compile(source, re.IGNORECASE | re.DOTALL)
         self.has_zone = any(each.letter in _ZONE_LETTERS for each in self._groups)
@@ -244,7 +248,7 @@ class Pattern:
         if letters.letter == "S":
             return rf"[0-9]{{1,{letters.count}}}"
         if letters.letter in _ZONE_LETTERS:
-            return _zone_source(letters)
+            return _ZONES.get((letters.letter, letters.count), ZONE_NAME)
         return _number_source(letters, following)
 
     def _names(self, letters: Letters) -> dict[str, int] | None:
@@ -291,19 +295,6 @@ def _number_source(letters: Letters, following: int) -> str:
     digits = rf"[0-9]{{{count},{_MOST_DIGITS}}}{at_end}"
     least = rf"|[0-9]{{{count}}}" if following else ""
     return rf"(?:{minus})?(?:{digits}{least})"
-
-
-def _zone_source(letters: Letters) -> str:
-    letter, count = letters.letter, letters.count
-    if letter == "X":
-        return f"Z|{_PLAIN_OFFSETS[count]}"
-    if letter == "x":
-        return _PLAIN_OFFSETS[count]
-    if letter == "Z":
-        return {4: _LOCALIZED_OFFSETS[4], 5: f"Z|{_PLAIN_OFFSETS[5]}"}.get(count, _PLAIN_OFFSETS[2])
-    if letter == "O":
-        return _LOCALIZED_OFFSETS[count]
-    return ZONE_NAME
 
 
 Fields = Mapping[str, int | str]

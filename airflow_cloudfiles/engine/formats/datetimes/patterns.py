@@ -10,7 +10,7 @@ a time of day or a zone fits only at midnight UTC; a fraction finer than a micro
 from __future__ import annotations
 
 from datetime import UTC
-from functools import cached_property
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -36,9 +36,7 @@ from airflow_cloudfiles.engine.formats.datetimes.java import (
 from airflow_cloudfiles.engine.formats.datetimes.layouts import DateLayouts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_cloudfiles.engine.formats.base import Bools, Int64s
+    from airflow_cloudfiles.engine.formats.base import Bools
     from airflow_cloudfiles.engine.options.formats.base import StringValueOptions
 
 _DATE: Final = "yyyy-MM-dd"
@@ -50,6 +48,8 @@ _LOCAL: Final = ("yyyy-MM-dd'T'HH:mm:ss[.SSSSSSSSS]", "yyyy-MM-dd HH:mm:ss[.SSSS
 """What is cast at once of what Spark's CAST takes."""
 _MICROS: Final = 1_000_000
 _DAY_MICROS: Final = 86_400 * _MICROS
+_layouts: Final = lru_cache(maxsize=64)(DateLayouts)
+"""Made when they are needed: many readers meet no dates."""
 
 
 class TimePatterns:
@@ -94,20 +94,6 @@ class TimePatterns:
         self._of_timestamps = _TIMESTAMP if timestamp is None else (timestamp,)
         self._of_local = _LOCAL if timestamp_ntz is None else (timestamp_ntz,)
 
-    # Made when they are needed: many readers meet no dates.
-
-    @cached_property
-    def _date_layouts(self) -> DateLayouts:
-        return DateLayouts(self._of_dates, self.locale)
-
-    @cached_property
-    def _timestamp_layouts(self) -> DateLayouts:
-        return DateLayouts(self._of_timestamps, self.locale)
-
-    @cached_property
-    def _local_layouts(self) -> DateLayouts:
-        return DateLayouts(self._of_local, ENGLISH)
-
     @classmethod
     def of(
         cls, options: StringValueOptions, *, default_date: str | None = None, exact: bool = True
@@ -145,11 +131,9 @@ class TimePatterns:
             return default_format.date_days(text, exact=self._exact)
         fields = self._date.fields(text)
         moment = None if fields is None else moment_of(fields, exact=self._exact)
-        if not self._exact:
-            return None if fields is None or moment is None else day_of(fields)
-        if fields is None or moment is None or moment % _DAY_MICROS:
+        if fields is None or moment is None or (self._exact and moment % _DAY_MICROS):
             return None
-        if "zone" in fields and offset_of_text(str(fields["zone"]), moment) != 0:
+        if self._exact and "zone" in fields and offset_of_text(str(fields["zone"]), moment) != 0:
             return None
         return day_of(fields)
 
@@ -189,15 +173,26 @@ class TimePatterns:
         """
         if pa.types.is_date(kind):
             convert = self.date_days
-            numbers, known = self._date_layouts.days(array)
+            numbers, known = _layouts(self._of_dates, self.locale).days(array)
         elif kind.tz is not None:
             convert = self.timestamp_micros
-            numbers, known = self._timestamp_layouts.micros(array, self._zone)
+            numbers, known = _layouts(self._of_timestamps, self.locale).micros(array, self._zone)
         else:
             convert = self.local_micros
-            numbers, known = self._local_layouts.micros(array, None)
-        misfits = _one_by_one(array, numbers, known, convert)
-        gone = misfits | ~_there(array)
+            numbers, known = _layouts(self._of_local, ENGLISH).micros(array, None)
+        there: Bools = array.is_valid().to_numpy(zero_copy_only=False)
+        misfits = np.zeros(len(array), np.bool_)
+        # The strings that are not known yet are converted, each distinct one once.
+        hard = np.flatnonzero(there & ~known)
+        if len(hard):
+            codes = pc.dictionary_encode(array.take(pa.array(hard)))
+            values = [convert(text) for text in codes.dictionary.to_pylist()]
+            fitting = np.array([0 if value is None else value for value in values], np.int64)
+            lost = np.array([value is None for value in values], np.bool_)
+            indices = codes.indices.to_numpy(zero_copy_only=False)
+            numbers[hard] = fitting[indices]
+            misfits[hard] = lost[indices]
+        gone = misfits | ~there
         found = pa.array(numbers, pa.int64(), mask=gone if gone.any() else None)
         whole = pa.int32() if pa.types.is_date(kind) else pa.int64()
         return found.cast(whole).cast(kind), pa.array(misfits)
@@ -213,28 +208,3 @@ def _compiled(option: str, pattern: str | None, locale: Locale) -> Pattern | Non
             f"{option}={pattern!r} is no pattern that can be parsed: {error}. See "
             "docs/reference/formats/json.md."
         ) from error
-
-
-def _there(array: pa.StringArray) -> Bools:
-    there: Bools = array.is_valid().to_numpy(zero_copy_only=False)
-    return there
-
-
-def _one_by_one(
-    array: pa.StringArray,
-    numbers: Int64s,
-    known: Bools,
-    convert: Callable[[str], int | None],
-) -> Bools:
-    """Convert the strings that are not known yet, each distinct one once; which do not fit."""
-    misfits = np.zeros(len(array), np.bool_)
-    hard = np.flatnonzero(_there(array) & ~known)
-    if len(hard):
-        codes = pc.dictionary_encode(array.take(pa.array(hard)))
-        values = [convert(text) for text in codes.dictionary.to_pylist()]
-        fitting = np.array([0 if value is None else value for value in values], np.int64)
-        lost = np.array([value is None for value in values], np.bool_)
-        indices = codes.indices.to_numpy(zero_copy_only=False)
-        numbers[hard] = fitting[indices]
-        misfits[hard] = lost[indices]
-    return misfits

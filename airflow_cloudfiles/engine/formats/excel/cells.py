@@ -36,25 +36,20 @@ from airflow_cloudfiles.engine.formats.datetimes.default_format import ENGLISH, 
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.record_policy import NumberRule
 from airflow_cloudfiles.engine.formats.scalars import (
-    JAVA_NUMBER,
-    MISFIT,
     NONE,
     Cast,
     Convert,
-    floating,
+    plain_floating,
     to_boolean,
     to_exact_number,
     to_time,
 )
-from airflow_cloudfiles.engine.options.formats import excel
 from airflow_cloudfiles.engine.types import short_type
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.base import Bytes, Positions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 
-MAX_ROWS: Final = excel.MAX_ROWS
-MAX_COLUMNS: Final = excel.MAX_COLUMNS
 """No sheet is larger; a file that says so is damaged."""
 BLOCK_CELLS: Final = 2**16
 """About so many cells are held at a time."""
@@ -373,16 +368,8 @@ class CellConverters:
 
     def _to_number(self, kind: DataType, locale: Locale) -> Convert | None:
         if isinstance(kind, DoubleType | FloatType):
-            return self._floating(is_float=isinstance(kind, FloatType))
+            return plain_floating(self._numbers, is_float=isinstance(kind, FloatType))
         return to_exact_number(kind, locale, exact=self._exact)
-
-    def _floating(self, *, is_float: bool) -> Convert:
-        def convert(text: str) -> object:
-            if not JAVA_NUMBER.fullmatch(text):
-                return MISFIT
-            return floating(text.removeprefix("+"), self._numbers, is_float=is_float)
-
-        return convert
 
 
 def kept_digits(texts: pa.StringArray) -> pa.StringArray:

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 
-__all__ = ["ExcelInference"]
-
 
 class ExcelInference(TableInference["SheetRows"]):
     """Learns the schema of workbooks.
@@ -146,10 +144,6 @@ class CellTypeFinder:
 
     def merge(self, left: DataType, right: DataType) -> DataType:
         """The type that holds the values of both."""
-        if isinstance(left, NullType):
-            return right
-        if isinstance(right, NullType):
-            return left
         if {type(left), type(right)} == {DateType, TimestampType}:
             return TimestampType()
         return merge_types(left, right)

@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, Final
+from typing import IO, Final, cast
 from xml.parsers import expat
 
 from airflow_cloudfiles.engine.formats.excel.cells import (
@@ -66,7 +66,8 @@ class Package:
 
     def __init__(self, content: IO[bytes]) -> None:
         with damage("the list of all parts"):
-            self._archive = zipfile.ZipFile(_Buffered(content))
+            buffered = io.BufferedReader(cast("io.RawIOBase", content), REQUEST_BYTES)
+            self._archive = zipfile.ZipFile(buffered)
             names = self._archive.namelist()
             # Some programs write the separator of Windows.
             self._names = {each.lower().replace("\\", "/"): each for each in names}
@@ -164,52 +165,6 @@ def _refuse_doctype(*_: object) -> None:
     raise DamagedWorkbookError("one of its parts has a DOCTYPE, which no workbook has")
 
 
-class _Buffered(io.RawIOBase):
-    """The file, of which neighboring bytes are read at once; its owner closes it."""
-
-    def __init__(self, content: IO[bytes]) -> None:
-        super().__init__()
-        self._content = content
-        self._size = content.seek(0, io.SEEK_END)
-        self._at, self._held, self._position = 0, b"", 0
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def seekable(self) -> bool:
-        """Always."""
-        return True
-
-    def tell(self) -> int:
-        """Where the next byte is read."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to another position."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(0, base + offset)
-        return self._position
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Read on."""
-        left = max(0, self._size - self._position)
-        wanted = left if size is None or size < 0 else min(size, left)
-        begin = self._position - self._at
-        if begin < 0 or begin + wanted > len(self._held):
-            self._content.seek(self._position)
-            self._held = self._content.read(max(wanted, min(left, REQUEST_BYTES)))
-            self._at, begin = self._position, 0
-        found = self._held[begin : begin + wanted]
-        self._position += len(found)
-        return found
-
-
-_SHARED_TEXT_BYTES: Final = 64
-"""What a text takes besides its characters."""
-_WORKSHEET: Final = "/worksheet"
-
-
 class Relations:
     """Which part is meant by which identifier in another part.
 
@@ -236,68 +191,6 @@ class Relations:
     def first(self, kind: str) -> str | None:
         """The first part of a kind, by the end of its type."""
         return next((path for each, path in self.targets.values() if each.endswith(kind)), None)
-
-
-class OpenXmlParts:
-    """The parts of a workbook.
-
-    Args:
-        package: The archive.
-        book: The part that lists the sheets, where the archive does not say so.
-
-    Attributes:
-        book: The part that lists the sheets.
-        sheets: The parts of the sheets with cells, by their names in their order.
-    """
-
-    def __init__(self, package: Package, book: str) -> None:
-        self.book = Relations(package, "").first("/officeDocument") or book
-        self.sheets: dict[str, str] = {}
-        self._relations = Relations(package, self.book)
-
-    def add_sheet(self, name: str, identifier: str) -> None:
-        """Take a sheet of the list, unless it is one without cells, such as a chart."""
-        kind, path = self._relations.targets.get(identifier, ("", ""))
-        if kind.endswith(_WORKSHEET):
-            self.sheets[name] = path
-
-    @property
-    def styles(self) -> str | None:
-        """The part of the styles of cells, if the workbook names one."""
-        return self._relations.first("/styles")
-
-    @property
-    def shared_texts(self) -> str | None:
-        """The part of the texts that cells share, if the workbook names one."""
-        return self._relations.first("/sharedStrings")
-
-
-class TextBudget:
-    """How many more bytes of texts that cells share may be held.
-
-    Args:
-        most: How many in all.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._left = self._most = most
-
-    def spend(self, size: int) -> None:
-        """Hold so many more.
-
-        Raises:
-            DamagedWorkbookError: They are too many.
-        """
-        self._left -= size
-        if self._left < 0:
-            raise DamagedWorkbookError(
-                f"its texts take more than {self._most} bytes, which is what is held of one file "
-                "(maxRecordBytes)"
-            )
-
-    def spend_text(self) -> None:
-        """Hold one more text, whatever its length."""
-        self.spend(_SHARED_TEXT_BYTES)
 
 
 def format_shows(number: str, code: str | None) -> CellKind:

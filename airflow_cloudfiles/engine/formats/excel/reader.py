@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -22,14 +22,14 @@ import pyarrow as pa
 from airflow_cloudfiles.engine.formats.base import UnknownFields, cut_sample
 from airflow_cloudfiles.engine.formats.columnar.reader import content_of
 from airflow_cloudfiles.engine.formats.excel.cells import CellConverters, CellKind
-from airflow_cloudfiles.engine.formats.excel.workbook import FORMAT, names_of, open_workbook, tables
+from airflow_cloudfiles.engine.formats.excel.workbook import FORMAT, open_workbook, tables
 from airflow_cloudfiles.engine.formats.fixed_columns import SHEETS, FixedColumnsReader
 from airflow_cloudfiles.engine.formats.record_policy import (
     MISFIT_REASON,
     NumberRule,
     RecordOutcomes,
 )
-from airflow_cloudfiles.engine.formats.tables import RescuedCells, TableReader
+from airflow_cloudfiles.engine.formats.tables import RescuedCells, TableReader, spread
 from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -41,11 +41,9 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.base import OpenedFile, Positions
     from airflow_cloudfiles.engine.formats.excel.cells import CellCast
     from airflow_cloudfiles.engine.formats.excel.workbook import SheetRows, Table
-    from airflow_cloudfiles.engine.formats.tables import RowRules, TabularColumns
+    from airflow_cloudfiles.engine.formats.tables import TabularColumns
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
-
-__all__ = ["ExcelReader", "SheetListReader"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,18 +51,21 @@ class SheetParsing:
     """How a reader makes rows.
 
     Attributes:
-        rules: What becomes of records, and of new columns.
+        watches: Whether new columns are reported.
+        left_out: Names that are no new columns, all the same.
         casts: Of the parsed columns, in their order.
     """
 
-    rules: RowRules
+    watches: bool
+    left_out: frozenset[str]
     casts: tuple[CellCast, ...]
 
 
+@dataclass(slots=True)
 class SheetBlock:
     """Some rows of a sheet, read once.
 
-    Args:
+    Attributes:
         parsing: How they are read.
         outcomes: What becomes of them, still empty.
         columns: Of the sheet.
@@ -73,21 +74,14 @@ class SheetBlock:
         file_uri: Their file.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - each is another thing
-        self,
-        parsing: SheetParsing,
-        outcomes: RecordOutcomes,
-        columns: TabularColumns,
-        first: int,
-        rows: SheetRows,
-        file_uri: str,
-    ) -> None:
-        self._parsing, self._outcomes = parsing, outcomes
-        self._rules, self._policy = parsing.rules, parsing.rules.policy
-        self._columns, self._first, self._rows = columns, first, rows
-        self._file_uri = file_uri
-        self._rescued = RescuedCells()
-        self._misfits: set[int] = set()
+    parsing: SheetParsing
+    outcomes: RecordOutcomes
+    columns: TabularColumns
+    first: int
+    rows: SheetRows
+    file_uri: str
+    _rescued: RescuedCells = field(default_factory=RescuedCells)
+    _misfits: set[int] = field(default_factory=set)
 
     def read(self) -> pa.RecordBatch:
         """Read everything.
@@ -100,110 +94,89 @@ class SheetBlock:
         arrays = self._arrays()
         beside = self._rows_beside()
         self._resolve(beside)
-        self._outcomes.counts.error_cells = int(
-            np.isin(self._rows.kinds, (CellKind.ERROR, CellKind.INVALID)).sum()
+        self.outcomes.counts.error_cells = int(
+            np.isin(self.rows.kinds, (CellKind.ERROR, CellKind.INVALID)).sum()
         )
-        count, column = self._rows.count, None
-        if self._policy.rescues:
-            column, found = self._rescued_column(count)
-            self._outcomes.counts.rescued_rows = found
-        return self._outcomes.batch(arrays, count, column)
+        return self._rescued.batch(self.outcomes, arrays, self.rows.count, self.file_uri)
 
     def _name(self, column: int) -> str:
         """The name of a column of the file, also of one that the header does not have."""
-        place = column - self._first
-        names = self._columns.names
+        place = column - self.first
+        names = self.columns.names
         return names[place] if 0 <= place < len(names) else f"_c{column + 1}"
 
     def _raise_for_new_columns(self) -> None:
-        if not self._rules.watches:
+        if not self.parsing.watches:
             return
-        columns, rows = self._columns, self._rows
+        columns, rows = self.columns, self.rows
         there = {}
         if columns.new or columns.is_open:
             at = np.unique(rows.columns, return_index=True)
             there = dict(zip(at[0].tolist(), at[1].tolist(), strict=True))
-        places = {self._first + each for each in columns.new}
+        places = {self.first + each for each in columns.new}
         if columns.is_open:
             width = len(columns.names)
             places = {each for each in there if each in places or each >= width}
         new: dict[str, object] = {
             self._name(each): _sample(rows, there.get(each))
             for each in sorted(places)
-            if self._name(each) not in self._rules.left_out
+            if self._name(each) not in self.parsing.left_out
         }
         if new:
-            raise UnknownFields(new, self._file_uri)
+            raise UnknownFields(new, self.file_uri)
 
     def _arrays(self) -> list[pa.Array]:
         """The parsed columns; what does not fit goes to the rescued data."""
         found: dict[int, pa.Array] = {}
-        targets = self._columns.targets
-        for column, cells in self._rows.by_column():
-            place = column - self._first
+        targets = self.columns.targets
+        for column, cells in self.rows.by_column():
+            place = column - self.first
             target = targets[place] if 0 <= place < len(targets) else None
             if target is None:
                 self._lose(column, cells, np.flatnonzero(cells.kinds != CellKind.ERROR))
                 continue
-            array, lost = self._parsing.casts[target](cells.texts, cells.kinds)
-            found[target] = _spread(array, cells.rows, self._rows.count)
+            array, lost = self.parsing.casts[target](cells.texts, cells.kinds)
+            found[target] = spread(array, cells.rows, self.rows.count)
             if len(lost):
                 self._lose(column, cells, lost)
                 self._misfits.update(cells.rows[lost].tolist())
         return [
-            found[target] if target in found else pa.nulls(self._rows.count, cast.kind)
-            for target, cast in enumerate(self._parsing.casts)
+            found[target] if target in found else pa.nulls(self.rows.count, cast.kind)
+            for target, cast in enumerate(self.parsing.casts)
         ]
 
     def _lose(self, column: int, cells: SheetRows, places: Positions) -> None:
-        if self._policy.rescues:
+        if self.outcomes.policy.rescues:
             self._rescued.add(
                 self._name(column), cells.rows[places], cells.texts.take(pa.array(places))
             )
 
     def _rows_beside(self) -> list[int]:
         """The rows with values beside the columns of the header, or of the given schema."""
-        if self._columns.is_open:
+        if self.columns.is_open:
             return []
-        places = self._rows.columns - self._first
-        beside = (places < 0) | (places >= len(self._columns.names))
-        beside &= self._rows.kinds != CellKind.ERROR
-        found: list[int] = np.unique(self._rows.rows[beside]).tolist()
+        places = self.rows.columns - self.first
+        beside = (places < 0) | (places >= len(self.columns.names))
+        beside &= self.rows.kinds != CellKind.ERROR
+        found: list[int] = np.unique(self.rows.rows[beside]).tolist()
         return found
 
     def _resolve(self, beside: Sequence[int]) -> None:
         """Decide about rows that are not valid."""
-        width = len(self._columns.names)
+        width = len(self.columns.names)
         for row in beside:
             text, reason = self._text(row), f"values beside the {width} columns that are named"
-            dropped = self._outcomes.is_dropped(self._file_uri, text, reason, rows=[row])
-            if not dropped and self._policy.corrupt_position is not None:
-                self._outcomes.keep(row, text)
-        if not self._policy.rescues:
+            dropped = self.outcomes.is_dropped(self.file_uri, text, reason, rows=[row])
+            if not dropped and self.outcomes.policy.corrupt_position is not None:
+                self.outcomes.keep(row, text)
+        if not self.outcomes.policy.rescues:
             for row in sorted(self._misfits.difference(beside)):
                 text = self._text(row)
-                self._outcomes.drop_or_keep(self._file_uri, text, MISFIT_REASON, [row])
+                self.outcomes.drop_or_keep(self.file_uri, text, MISFIT_REASON, [row])
 
     def _text(self, row: int) -> str:
         """A row as a text: its values as JSON."""
-        return json.dumps(self._rows.texts_of(row), ensure_ascii=False)
-
-    def _rescued_column(self, count: int) -> tuple[pa.Array, int]:
-        """The rescued data, and how many rows have some that are not dropped."""
-        column, found = self._rescued.column(count, self._file_uri)
-        dropped = [row for row in self._outcomes.dropped if column[row].is_valid]
-        return column, found - len(dropped)
-
-
-def _spread(array: pa.Array, rows: Positions, count: int) -> pa.Array:
-    """Values of some rows, ascending, among all rows."""
-    if len(rows) == count:
-        return array
-    places = np.zeros(count, np.int64)
-    missing = np.ones(count, np.bool_)
-    places[rows] = np.arange(len(rows))
-    missing[rows] = False
-    return array.take(pa.array(places, mask=missing))
+        return json.dumps(self.rows.texts_of(row), ensure_ascii=False)
 
 
 def _sample(rows: SheetRows, place: int | None) -> str | None:
@@ -238,7 +211,8 @@ class ExcelReader(TableReader):
         policy = self._policy
         converters = CellConverters(own, NumberRule.of(options), exact=policy.rescues)
         self._parsing = SheetParsing(
-            rules=self._rules,
+            watches=self._watches,
+            left_out=self._stay_rescued,
             casts=tuple(
                 converters.to(field.dataType, arrow.type, field.name)
                 for field, arrow in zip(policy.parsed.fields, to_arrow(policy.parsed), strict=True)
@@ -246,10 +220,7 @@ class ExcelReader(TableReader):
         )
 
     def read_file(
-        self,
-        file: OpenedFile,
-        start: int = 0,
-        end: int | None = None,  # noqa: ARG002 - of the protocol
+        self, file: OpenedFile, start: int = 0, end: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Read one file, of which there are no parts.
 
@@ -258,6 +229,7 @@ class ExcelReader(TableReader):
             CorruptRecordError: A record is not valid, in mode `FAILFAST`.
             FileUnreadableError: The file is no workbook, damaged, or lacks the sheet.
         """
+        del end  # of the protocol
         if start:
             return
         for sheet, table in tables(file, self._own):
@@ -267,16 +239,11 @@ class ExcelReader(TableReader):
     def _batches(self, table: Table, uri: str) -> Iterator[pa.RecordBatch]:
         columns: TabularColumns | None = None
         for rows in table.rows():
-            columns = columns or self._columns(table)
+            columns = columns or self._columns(table.header, first=table.first + 1)
             outcomes = RecordOutcomes(self._policy)
             batch = SheetBlock(self._parsing, outcomes, columns, table.first, rows, uri).read()
             if self._counted(batch, outcomes).num_rows:
                 yield batch
-
-    def _columns(self, table: Table) -> TabularColumns:
-        if table.header is None:
-            return self._matcher.without_header()
-        return self._matcher.of_header(names_of(table, self._options.matcher))
 
 
 class SheetListReader(FixedColumnsReader):
@@ -291,16 +258,14 @@ class SheetListReader(FixedColumnsReader):
         self._own = cast("ExcelOptions", options.format_options)
 
     def read_file(
-        self,
-        file: OpenedFile,
-        start: int = 0,
-        end: int | None = None,  # noqa: ARG002 - of the protocol
+        self, file: OpenedFile, start: int = 0, end: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Read one file: a row for each sheet, in their order.
 
         Raises:
             FileUnreadableError: The file is no workbook, or damaged.
         """
+        del end  # of the protocol
         if start or not file.entry.size:
             return
         with content_of(file, FORMAT) as content:

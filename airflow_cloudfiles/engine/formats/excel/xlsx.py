@@ -14,24 +14,24 @@ from typing import Final
 
 from airflow_cloudfiles.engine.formats.excel.cells import (
     BLOCK_CELLS,
-    MAX_COLUMNS,
-    MAX_ROWS,
     CellKind,
     Cells,
     DamagedWorkbookError,
     boolean,
 )
 from airflow_cloudfiles.engine.formats.excel.package import (
-    OpenXmlParts,
     Package,
     PackageTags,
-    TextBudget,
+    Relations,
     format_shows,
     parse,
     parse_whole,
 )
+from airflow_cloudfiles.engine.options.formats.excel import MAX_COLUMNS, MAX_ROWS
 
 _ESCAPED: Final = re.compile("_x([0-9A-Fa-f]{4})_")
+_SHARED_TEXT_BYTES: Final = 64
+"""What a text takes besides its characters."""
 _TRUE: Final = frozenset({"1", "true"})
 _FIRST_HALF, _LAST_HALF = 0xD800, 0xDFFF
 
@@ -53,9 +53,11 @@ class XlsxWorkbook:
     def __init__(self, package: Package, most_text: int) -> None:
         self._package, self._most_text = package, most_text
         self._is_1904 = False
-        self._parts = OpenXmlParts(package, "xl/workbook.xml")
-        parse_whole(package, self._parts.book, self._book)
-        self.sheets = [*self._parts.sheets]
+        book = Relations(package, "").first("/officeDocument") or "xl/workbook.xml"
+        self._relations = Relations(package, book)
+        self._sheets: dict[str, str] = {}
+        parse_whole(package, book, self._book)
+        self.sheets = [*self._sheets]
         self._styles: list[CellKind] = []
         self._shared: _SharedStrings | None = None
 
@@ -66,9 +68,13 @@ class XlsxWorkbook:
             DamagedWorkbookError: The sheet, or what it needs, is damaged.
         """
         if self._shared is None:
-            self._styles = self._read_styles()
-            self._shared = self._open_shared()
-        path = self._parts.sheets[sheet]
+            styles = _Styles()
+            if (path := self._part("/styles")) is not None:
+                parse_whole(self._package, path, styles.start)
+            self._styles = styles.kinds()
+            texts = self._part("/sharedStrings")
+            self._shared = _SharedStrings(self._package, texts, self._most_text)
+        path = self._sheets[sheet]
         parser = _SheetParser(self._shared, self._styles, is_1904=self._is_1904)
         pieces = self._package.pieces(path)
         enough = 1  # who wants to know the header waits for no more
@@ -84,19 +90,14 @@ class XlsxWorkbook:
             self._is_1904 = given.get("date1904") in _TRUE
         elif tag == "sheet":
             identifier = next((each for name, each in given.items() if name.endswith(":id")), "")
-            self._parts.add_sheet(given.get("name", ""), identifier)
+            kind, path = self._relations.targets.get(identifier, ("", ""))
+            if kind.endswith("/worksheet"):  # others have no cells, such as a chart
+                self._sheets[given.get("name", "")] = path
 
-    def _read_styles(self) -> list[CellKind]:
-        path = self._parts.styles
-        styles = _Styles()
-        if path is not None and self._package.has(path):
-            parse_whole(self._package, path, styles.start)
-        return styles.kinds()
-
-    def _open_shared(self) -> _SharedStrings:
-        path = self._parts.shared_texts
-        there = path is not None and self._package.has(path)
-        return _SharedStrings(self._package, path if there else None, self._most_text)
+    def _part(self, kind: str) -> str | None:
+        """The part of a kind that the workbook names, if it is there."""
+        path = self._relations.first(kind)
+        return path if path is not None and self._package.has(path) else None
 
 
 class _Styles:
@@ -139,7 +140,7 @@ class _SharedStrings:
         self._parts: list[str] = []
         self._takes = False
         self._phonetic = 0
-        self._budget = TextBudget(most)
+        self._left = self._most = most
 
     def text_of(self, place: int) -> str | None:
         """The text of a place; `None` where there is none.
@@ -171,16 +172,25 @@ class _SharedStrings:
     def _text(self, text: str) -> None:
         if self._takes:
             self._parts.append(text)
-            self._budget.spend(len(text))
+            self._spend(len(text))
 
     def _end(self, name: str) -> None:
         tag = self._tags[name]
         self._takes = False
         self._phonetic -= tag == "rPh"
         if tag == "si":
-            self._budget.spend_text()
+            self._spend(_SHARED_TEXT_BYTES)
             self._found.append(unescaped("".join(self._parts)))
             self._parts.clear()
+
+    def _spend(self, size: int) -> None:
+        """Hold so many more bytes of texts, unless they are too many."""
+        self._left -= size
+        if self._left < 0:
+            raise DamagedWorkbookError(
+                f"its texts take more than {self._most} bytes, which is what is held of one file "
+                "(maxRecordBytes)"
+            )
 
 
 class _SheetParser:

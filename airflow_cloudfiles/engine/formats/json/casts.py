@@ -54,11 +54,18 @@ def cast(values: JsonValues, leaf: JsonLeaf, kind: pa.DataType) -> tuple[pa.Arra
     elif pa.types.is_floating(kind):
         array, easy = _floats(values, kind, leaf.numbers)
     else:
-        array, easy = _rule(kind)(values, kind)
+        rule = next((rule for applies, rule in _RULES if applies(kind)), _all_hard)
+        array, easy = rule(values, kind)
     hard = np.flatnonzero(~(easy | values.null))
     if not len(hard):
         return array, _NONE
-    return _one_by_one(values, leaf, array, hard)
+    # The hard values are converted each by itself.
+    converted = [leaf.convert(values.value(position)) for position in hard.tolist()]
+    misfits = hard[[value is MISFIT for value in converted]]
+    mask = np.zeros(values.count, np.bool_)
+    mask[hard] = True
+    fitting = pa.array([None if value is MISFIT else value for value in converted], array.type)
+    return pc.replace_with_mask(array, pa.array(mask), fitting), misfits
 
 
 def _strings(values: JsonValues) -> pa.Array:
@@ -85,18 +92,6 @@ def _strings(values: JsonValues) -> pa.Array:
     return pc.replace_with_mask(array, pa.array(escaped), pa.array(decoded, pa.string()))
 
 
-def _one_by_one(
-    values: JsonValues, leaf: JsonLeaf, array: pa.Array, hard: Positions
-) -> tuple[pa.Array, Positions]:
-    """Convert the hard values, each by itself."""
-    converted = [leaf.convert(values.value(position)) for position in hard.tolist()]
-    misfits = hard[[value is MISFIT for value in converted]]
-    mask = np.zeros(values.count, np.bool_)
-    mask[hard] = True
-    fitting = pa.array([None if value is MISFIT else value for value in converted], array.type)
-    return pc.replace_with_mask(array, pa.array(mask), fitting), misfits
-
-
 def _patterned(values: JsonValues, patterns: TimePatterns, kind: pa.DataType) -> Easy:
     """Dates and times by patterns; what does not fit is looked at again, to be sure."""
     easy = values.quoted & ~values.escaped
@@ -104,13 +99,6 @@ def _patterned(values: JsonValues, patterns: TimePatterns, kind: pa.DataType) ->
         return _all_hard(values, kind)
     array, _ = patterns.cast(values.slice(_mask(easy), quoted=True), kind)
     return array, easy & array.is_valid().to_numpy(zero_copy_only=False)
-
-
-def _rule(kind: pa.DataType) -> Callable[[JsonValues, pa.DataType], Easy]:
-    for applies, rule in _RULES:
-        if applies(kind):
-            return rule
-    return _all_hard
 
 
 def _all_hard(values: JsonValues, kind: pa.DataType) -> Easy:
@@ -160,16 +148,14 @@ def _dates(values: JsonValues, kind: pa.DataType) -> Easy:
 def _timestamps(values: JsonValues, kind: pa.DataType) -> Easy:
     """Whole timestamps to the second and beyond, all in UTC or all without a zone."""
     plain = values.quoted & ~values.escaped
-    utc = plain & (values.lengths >= len('"2024-01-31T12:30:59Z"')) & (values.last(2) == ord("Z"))
-    local = plain & (values.lengths >= len('"2024-01-31T12:30:59"')) & _digit(values.last(2))
+    last = values.last(2)
+    utc = plain & (values.lengths >= len('"2024-01-31T12:30:59Z"')) & (last == ord("Z"))
+    local = plain & (values.lengths >= len('"2024-01-31T12:30:59"'))
+    local &= (last >= ord("0")) & (last <= ord("9"))
     if kind.tz is not None and utc.any():
         return _cast_where(values, utc, kind, quoted=True)
     array, easy = _cast_where(values, local, pa.timestamp("us"), quoted=True)
     return array.cast(pa.int64()).cast(kind), easy
-
-
-def _digit(characters: Bytes) -> Bools:
-    return (characters >= ord("0")) & (characters <= ord("9"))
 
 
 def _mask(valid: Bools) -> Bools | None:
@@ -190,19 +176,15 @@ def _cast_what_can_be(array: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         return array.cast(kind)
     except pa.ArrowInvalid:
+        if len(array) == 1:
+            return pa.nulls(1, kind)
         if len(array) <= _SMALL:
-            return pa.concat_arrays([_cast_one(array[i : i + 1], kind) for i in range(len(array))])
+            each = [_cast_what_can_be(array[i : i + 1], kind) for i in range(len(array))]
+            return pa.concat_arrays(each)
     half = len(array) // 2
     return pa.concat_arrays(
         [_cast_what_can_be(array[:half], kind), _cast_what_can_be(array[half:], kind)]
     )
-
-
-def _cast_one(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    try:
-        return array.cast(kind)
-    except pa.ArrowInvalid:
-        return pa.nulls(1, kind)
 
 
 _RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[..., Easy]], ...]] = (

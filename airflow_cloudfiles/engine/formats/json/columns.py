@@ -181,8 +181,9 @@ class StructColumn:
 class _Repeated:
     """What arrays and maps share: values that hold several values each."""
 
-    def __init__(self, kind: pa.DataType) -> None:
+    def __init__(self, kind: pa.DataType, child: ColumnBuilder) -> None:
         self._kind = kind
+        self._child = child
         self._places = _Presence()
         self._lengths: list[Iterable[int]] = []
 
@@ -218,45 +219,40 @@ class _Repeated:
 class ListColumn(_Repeated):
     """Arrays."""
 
-    def __init__(self, kind: pa.DataType, element: ColumnBuilder) -> None:
-        super().__init__(kind)
-        self._element = element
-
     def collect(self, values: Sequence[Any]) -> None:
         """See `ColumnBuilder`."""
-        self._element.collect(list(chain.from_iterable(self._add(values))))
+        self._child.collect(list(chain.from_iterable(self._add(values))))
 
     def quotes(self) -> int:
         """See `ColumnBuilder`."""
-        return self._element.quotes()
+        return self._child.quotes()
 
     def finish(self) -> Finished:
         """See `ColumnBuilder`."""
-        element = self._element.finish()
+        element = self._child.finish()
         return Finished(self._array(element.array), self._rows(element.misfits))
 
 
 class MapColumn(_Repeated):
     """Objects read as maps."""
 
-    def __init__(self, kind: pa.DataType, value: ColumnBuilder) -> None:
-        super().__init__(kind)
-        self._value = value
+    def __init__(self, kind: pa.DataType, child: ColumnBuilder) -> None:
+        super().__init__(kind, child)
         self._keys: list[str] = []
 
     def collect(self, values: Sequence[Any]) -> None:
         """See `ColumnBuilder`."""
         there = self._add(values)
         self._keys.extend(chain.from_iterable(there))
-        self._value.collect(list(chain.from_iterable(each.values() for each in there)))
+        self._child.collect(list(chain.from_iterable(each.values() for each in there)))
 
     def quotes(self) -> int:
         """See `ColumnBuilder`."""
-        return sum(2 + key.count('"') for key in self._keys) + self._value.quotes()
+        return sum(2 + key.count('"') for key in self._keys) + self._child.quotes()
 
     def finish(self) -> Finished:
         """See `ColumnBuilder`."""
-        value = self._value.finish()
+        value = self._child.finish()
         entries = pa.struct([self._kind.key_field, self._kind.item_field])
         children = [pa.array(self._keys, pa.string()), value.array]
         pairs = pa.Array.from_buffers(entries, len(self._keys), [None], children=children)

@@ -21,7 +21,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -41,7 +40,7 @@ from airflow_cloudfiles.engine.formats.datetimes.default_format import (
     numbered_days,
 )
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
-from airflow_cloudfiles.engine.formats.json.tokens import Grammar
+from airflow_cloudfiles.engine.formats.json.tokens import Grammar, key_text
 from airflow_cloudfiles.engine.formats.record_policy import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.scalars import (
     INTEGER_BITS,
@@ -51,10 +50,9 @@ from airflow_cloudfiles.engine.formats.scalars import (
     to_decimal,
     to_integer,
 )
-from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+    from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 
 JsonConvert = Callable[[bytes], object]
 """From the strict JSON text of a value that is not `null` to the value Arrow stores, or `MISFIT`.
@@ -78,19 +76,13 @@ _BASE64: Final = re.compile(
     r"(?:(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)[\x00- ]*+)?"
 )
 """White space between groups of four, and padding: Jackson's default variant."""
-_STRING: Final = msgspec.json.Decoder(str)
 
 
 def text_of(value: bytes) -> str | None:
     """The text of a JSON string; `None` when the value is no string or has no UTF-8."""
     if value[:1] != b'"':
         return None
-    if b"\\" not in value:
-        return value[1:-1].decode()
-    try:
-        return _STRING.decode(value)
-    except msgspec.DecodeError:
-        return None  # a lone surrogate: no UTF-8, so no string column can hold it
+    return key_text(value)  # a lone surrogate has no UTF-8, so no string column can hold it
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +117,9 @@ def converter(kind: DataType, rules: JsonScalarRules = DEFAULT_RULES) -> JsonCon
         return _to_decimal(kind, rules)
     if isinstance(kind, DoubleType | FloatType):
         convert = _to_floating(rules.numbers, is_float=isinstance(kind, FloatType))
-        return convert if rules.not_finite else _only_numbers(convert)
+        if rules.not_finite:
+            return convert
+        return lambda value: convert(value) if value[0] in NUMBER_STARTS else MISFIT
     patterns = rules.patterns or _ISO[rules.exact]
     has_day_numbers = rules.patterns is None and not rules.exact
     times: dict[type[DataType], JsonConvert] = {
@@ -139,10 +133,6 @@ def converter(kind: DataType, rules: JsonScalarRules = DEFAULT_RULES) -> JsonCon
         if isinstance(kind, base):
             return convert
     raise TypeError(f"{kind.simpleString()} is no leaf type of a JSON column")
-
-
-def _only_numbers(convert: JsonConvert) -> JsonConvert:
-    return lambda value: convert(value) if value[0] in NUMBER_STARTS else MISFIT
 
 
 def _to_string(value: bytes) -> object:
@@ -228,9 +218,7 @@ def _to_timestamp(parse: Callable[[str], int | None], *, exact: bool) -> JsonCon
 
 def _to_binary(value: bytes) -> object:
     text = text_of(value)
-    if text is None:
-        return MISFIT
-    if not _BASE64.fullmatch(text):
+    if text is None or not _BASE64.fullmatch(text):
         return MISFIT
     return base64.b64decode(text)
 
@@ -240,12 +228,6 @@ _CONVERTERS: Final[dict[type[DataType], JsonConvert]] = {
     BooleanType: _to_boolean,
     BinaryType: _to_binary,
 }
-
-
-def json_options(options: CloudFilesOptions | None) -> JsonOptions:
-    """The options of JSON; the defaults where there are none."""
-    own = None if options is None else options.format_options
-    return own if isinstance(own, JsonOptions) else JsonOptions()
 
 
 def grammar_of(options: JsonOptions) -> Grammar:

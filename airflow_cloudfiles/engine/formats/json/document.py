@@ -15,8 +15,9 @@ the value is in the column, as in Spark's reader, and the line where corrupt rec
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 import pyarrow as pa
@@ -29,9 +30,10 @@ from airflow_cloudfiles.engine.formats.base import (
     ReadCounts,
     is_utf8,
     path_end,
+    with_line_breaks,
 )
 from airflow_cloudfiles.engine.formats.json import tokens as json_lines
-from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options
+from airflow_cloudfiles.engine.formats.json.converters import grammar_of
 from airflow_cloudfiles.engine.formats.json.infer import JsonInference
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader
 from airflow_cloudfiles.engine.formats.json.tokens import Grammar, NotJsonError, printable
@@ -72,7 +74,7 @@ class JsonVariantReader(RecordReader):
         require_variant_column(self._policy.parsed, column)
         self._parsed = to_arrow(self._policy.parsed)
         self._position = self._parsed.get_field_index(column)
-        self._own = json_options(options)
+        self._own = cast("JsonOptions", options.format_options)
         self.grammar = grammar_of(self._own)
 
     def read(self, pieces: Sequence[LinePiece]) -> pa.RecordBatch:
@@ -92,7 +94,7 @@ class JsonVariantReader(RecordReader):
         separator = self._own.line_sep
         if separator is not None:
             return data.split(separator.encode())
-        return json_lines.with_line_breaks(data).split(b"\n")
+        return with_line_breaks(data).split(b"\n")
 
     def _read(self, records: Iterator[tuple[str, bytes]]) -> pa.RecordBatch:
         values: list[_Encoded | None] = []
@@ -109,7 +111,15 @@ class JsonVariantReader(RecordReader):
                     continue
                 corrupt[len(values)] = uri, text
             values.append(value)
-        return self._batch(values, corrupt, outcomes)
+        columns = [pa.nulls(len(values), each.type) for each in self._parsed]
+        columns[self._position] = variants(values)
+        for row, (_, text) in corrupt.items():
+            outcomes.keep(row, text)
+        rescued = None
+        if self._policy.rescues:
+            ends = {row: path_end(uri).encode() for row, (uri, _) in corrupt.items()}
+            rescued = outcomes.rescued_column(len(values), ends.__getitem__)
+        return self._counted(outcomes.batch(columns, len(values), rescued), outcomes)
 
     def _encoded(self, record: bytes, begin: int) -> tuple[_Encoded | None, str | None]:
         """A record as a value, and why it is not valid: quickly when it is strict JSON."""
@@ -128,22 +138,6 @@ class JsonVariantReader(RecordReader):
         # A number ends with white space: `1}` is none, to Spark neither.
         is_part = record[begin] in _BEGINS_NUMBER and record[end] not in _WHITE
         return None if is_part else value, f"more after the record, at byte {end}"
-
-    def _batch(
-        self,
-        values: list[_Encoded | None],
-        corrupt: dict[int, tuple[str, str]],
-        outcomes: RecordOutcomes,
-    ) -> pa.RecordBatch:
-        columns = [pa.nulls(len(values), each.type) for each in self._parsed]
-        columns[self._position] = variants(values)
-        for row, (_, record) in corrupt.items():
-            outcomes.keep(row, record)
-        rescued = None
-        if self._policy.rescues:
-            ends = {row: path_end(uri).encode() for row, (uri, _) in corrupt.items()}
-            rescued = outcomes.rescued_column(len(values), ends.__getitem__)
-        return self._counted(outcomes.batch(columns, len(values), rescued), outcomes)
 
 
 def variants(values: Sequence[_Encoded | None]) -> pa.StructArray:
@@ -183,7 +177,7 @@ class JsonDocumentReader:
             if self._is_whole
             else JsonReader(data_schema, options)
         )
-        self._own = json_options(options)
+        self._own = cast("JsonOptions", options.format_options)
         self.arrow_schema = self._reader.arrow_schema
         self.counts: ReadCounts = self._reader.counts
         self.bad_records: list[BadRecord] = self._reader.bad_records
@@ -201,37 +195,32 @@ class JsonDocumentReader:
         del end
         if start:
             return
-        group: list[bytes] = []
-        size = 0
         documents = _documents_in(file, self._own, self._reader.grammar)
-        for record in documents if self._is_whole else _records_of(documents):
-            group.append(record)
-            size += len(record)
-            if size >= BATCH_BYTES:
+        for group in _groups(documents if self._is_whole else _records_of(documents)):
+            if group:
                 yield self._reader.read_records(file.uri, group)
-                group, size = [], 0
-        if group:
-            yield self._reader.read_records(file.uri, group)
 
 
 class JsonDocumentInference(JsonInference):
     """Learns the schema of files that are one JSON document each."""
 
-    def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
-        super().__init__(options, known)
-        self._own = json_options(options)
-
     def add_file(self, file: OpenedFile) -> None:
         """Learn from one file."""
-        group: list[bytes] = []
-        size = 0
-        for record in _records_of(_documents_in(file, self._own, self._grammar)):
-            group.append(record)
-            size += len(record)
-            if size >= BATCH_BYTES:
-                self.add(json_lines.as_lines(group, self._grammar, []))
-                group, size = [], 0
-        self.add(json_lines.as_lines(group, self._grammar, []))
+        for group in _groups(_records_of(_documents_in(file, self._own, self._grammar))):
+            self.add(json_lines.as_lines(group, self._grammar, []))
+
+
+def _groups(records: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Records in groups of `BATCH_BYTES`, or a little more; the last one may be empty."""
+    group: list[bytes] = []
+    size = 0
+    for record in records:
+        group.append(record)
+        size += len(record)
+        if size >= BATCH_BYTES:
+            yield group
+            group, size = [], 0
+    yield group
 
 
 def _documents_in(file: OpenedFile, own: JsonOptions, grammar: Grammar) -> list[bytes]:
@@ -256,8 +245,7 @@ def _documents_in(file: OpenedFile, own: JsonOptions, grammar: Grammar) -> list[
 
 
 def _records_of(documents: list[bytes]) -> Iterator[bytes]:
-    for document in documents:
-        yield from _elements_of(document)
+    return chain.from_iterable(map(_elements_of, documents))
 
 
 def documents_of(data: bytes, grammar: Grammar) -> Iterator[bytes]:

@@ -19,6 +19,7 @@ with its record, is a whole number here.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -145,58 +146,46 @@ NULL: Final = NullType()
 """No value yet but null or the empty string."""
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class FixedType:
     """A column whose type is known beforehand and has nothing inside that could be new."""
 
-    __slots__ = ("data_type",)
-
-    def __init__(self, data_type: DataType) -> None:
-        self.data_type = data_type
+    data_type: DataType
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class FieldEvidence:
     """What is known of one field: the first spelling of its name, and its kind."""
 
-    __slots__ = ("kind", "name")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.kind: Evidence = UNSEEN
+    name: str
+    kind: Evidence = UNSEEN
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class ObjectEvidence:
     """What is known of the objects in one place: their fields by every spelling met."""
 
-    __slots__ = ("fields", "is_fixed", "spellings", "was_null")
-
-    def __init__(self, *, was_null: bool = False, is_fixed: bool = False) -> None:
-        self.fields: dict[str, FieldEvidence] = {}
-        self.spellings: dict[str, FieldEvidence | None] = {}
-        self.was_null = was_null
-        self.is_fixed = is_fixed
+    fields: dict[str, FieldEvidence] = dataclasses.field(default_factory=dict)
+    spellings: dict[str, FieldEvidence | None] = dataclasses.field(default_factory=dict)
+    was_null: bool = False
+    is_fixed: bool = False
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class ArrayEvidence:
     """What is known of the elements of the arrays in one place."""
 
-    __slots__ = ("element", "is_fixed", "was_null")
-
-    def __init__(
-        self, element: Evidence = UNSEEN, *, was_null: bool = False, is_fixed: bool = False
-    ) -> None:
-        self.element = element
-        self.was_null = was_null
-        self.is_fixed = is_fixed
+    element: Evidence = UNSEEN
+    was_null: bool = False
+    is_fixed: bool = False
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class MapEvidence:
     """What is known of the values of a column that is known to be a map."""
 
-    __slots__ = ("key_type", "value")
-
-    def __init__(self, key_type: DataType, value: Evidence) -> None:
-        self.key_type = key_type
-        self.value = value
+    key_type: DataType
+    value: Evidence
 
 
 Evidence = DataType | FixedType | ObjectEvidence | ArrayEvidence | MapEvidence

@@ -25,7 +25,7 @@ import msgspec
 from msgspec import UNSET, Raw
 from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.formats.base import SAMPLE_CHARACTERS, merge_samples, quote
+from airflow_cloudfiles.engine.formats.base import SAMPLE_CHARACTERS, add_sample, quote
 from airflow_cloudfiles.engine.formats.json.converters import text_of
 from airflow_cloudfiles.engine.formats.json.shape import (
     EMPTY,
@@ -62,6 +62,8 @@ _AS_TEXT: Final[dict[str, Any]] = {"parse_int": str, "parse_float": str}
 _SAY_NOTHING: Final = (b"null", b'""')
 """Values that tell inference no type."""
 
+Members = list[tuple[bytes, bytes]]
+"""Keys and values of an object, as their texts."""
 Rescued = bytes | None
 """Strict JSON text of what a value could not give to its column; `None` when that is nothing."""
 
@@ -190,8 +192,8 @@ class JsonExplainer:
     def _struct(
         self, shape: JsonStruct, value: bytes, path: tuple[str, ...]
     ) -> tuple[object, Rescued]:
-        taken: dict[int, list[tuple[bytes, bytes]]] = {}
-        unknown: dict[str | None, list[tuple[bytes, bytes]]] = {}
+        taken: dict[int, Members] = {}
+        unknown: dict[str | None, Members] = {}
         for key, text in _members(value, self.grammar):
             name = key_text(key)
             # A key has one spelling in rescued data, whatever escapes the record writes it with.
@@ -221,11 +223,7 @@ class JsonExplainer:
         return shape.make(**row), _object(rescued)
 
     def _unknown_fields(
-        self,
-        shape: JsonStruct,
-        name: str | None,
-        members: list[tuple[bytes, bytes]],
-        path: tuple[str, ...],
+        self, shape: JsonStruct, name: str | None, members: Members, path: tuple[str, ...]
     ) -> list[bytes]:
         """What to rescue of a name that is no column, which may have come more than once."""
         last = members[-1][1]
@@ -306,10 +304,7 @@ class JsonExplainer:
         strict = self.grammar.strict(text)
         if not _has_column_type(strict, shape.room, drops_nulls=self.drops_nulls):
             return False
-        sample = _sample(strict)
-        for outer in reversed((*path, name)):
-            sample = {outer: sample}
-        merge_samples(self.new_fields, sample)
+        add_sample(self.new_fields, (*path, name), _sample(strict))
         return True
 
 
@@ -381,7 +376,7 @@ def _is_strict(record: bytes) -> bool:
     return True
 
 
-def _members(value: bytes, grammar: Grammar = DEFAULT) -> list[tuple[bytes, bytes]]:
+def _members(value: bytes, grammar: Grammar = DEFAULT) -> Members:
     """Strict key strings and value strings of an object that is known to be valid."""
     if b"\\" not in value:
         try:
@@ -395,7 +390,7 @@ def _members(value: bytes, grammar: Grammar = DEFAULT) -> list[tuple[bytes, byte
     return _tolerant_members(value, grammar)
 
 
-def _tolerant_members(value: bytes, grammar: Grammar) -> list[tuple[bytes, bytes]]:
+def _tolerant_members(value: bytes, grammar: Grammar) -> Members:
     """The same for any valid object."""
     return [(grammar.strict_key(key), text) for key, text in grammar.members(value)]
 

@@ -21,7 +21,7 @@ The value of one line is read by the tolerant rules of the reader.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 from zlib import crc32
 
 import msgspec
@@ -39,7 +39,7 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.base import OpenedFile, line_blocks
 from airflow_cloudfiles.engine.formats.json import tokens as json_lines
-from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options
+from airflow_cloudfiles.engine.formats.json.converters import grammar_of
 from airflow_cloudfiles.engine.formats.json.evidence import (
     NULL,
     PLAIN,
@@ -58,13 +58,15 @@ from airflow_cloudfiles.engine.formats.json.evidence import (
     struct_type,
     widen_leaf,
 )
+from airflow_cloudfiles.engine.formats.json.shape import can_be_told
 from airflow_cloudfiles.engine.formats.json.tokens import DEFAULT, Grammar, NotJsonError, key_text
-from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.types import is_column_name, seen_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 
 _LONG_DIGITS: Final = 20
 """Digits of the decimal that holds every long, in Spark's arithmetic of types."""
@@ -94,31 +96,22 @@ class JsonInference:
     """Learns the schema of line-delimited JSON.
 
     Args:
-        typed: Infer booleans, longs and doubles (`cloudFiles.inferColumnTypes`, B6); otherwise
-            every leaf is a string (B5).
+        options: Of the source. With `cloudFiles.inferColumnTypes` booleans, longs and doubles are
+            inferred (B6), otherwise every leaf is a string (B5).
         known: A schema the records are read with already; what they have besides is appended to
             it, its own types stay.
     """
 
-    def __init__(
-        self,
-        options: CloudFilesOptions | None = None,
-        known: StructType | None = None,
-        *,
-        typed: bool = False,
-    ) -> None:
-        own = json_options(options)
-        self._options = options
-        self._leaves = LeafTypes(
-            own, typed=typed if options is None else options.infer_column_types
-        )
+    def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
+        own = self._own = cast("JsonOptions", options.format_options)
+        self._leaves = LeafTypes(own, typed=options.infer_column_types)
         self._grammar = grammar_of(own)
         self._separator = None if own.line_sep is None else own.line_sep.encode()
         self._drops_nulls = own.drop_field_if_all_null
         # What is new beside a known schema must be found, however rare it is.
         self._ratio = own.sampling_ratio if known is None else 1.0
         self._unseen = b""
-        self._matcher = CASE_INSENSITIVE if options is None else options.matcher
+        self._matcher = options.matcher
         self._key_of = self._matcher.key
         self._root = ObjectEvidence() if known is None else known_object(known, self._matcher)
         self._size = 0
@@ -128,7 +121,11 @@ class JsonInference:
 
     def add_file(self, file: OpenedFile) -> None:
         """Learn from the records of one file."""
-        for block in file.blocks() if self._options is None else line_blocks(file, self._options):
+        self.add_part(file, 0, None)
+
+    def add_part(self, file: OpenedFile, start: int, end: int | None) -> None:
+        """Learn from the records of a part of a file."""
+        for block in line_blocks(file, self._own, start, end):
             self.add(block)
 
     def add(self, data: bytes) -> None:
@@ -137,7 +134,7 @@ class JsonInference:
             data = json_lines.as_lines(data.split(self._separator), self._grammar, [])
         for chunk in _chunks(data):
             some = chunk if self._ratio == 1.0 else self._sampled(chunk)
-            if some and not self._passes(some):
+            if some and not (self._check is not None and _takes(self._check.decode_lines, some)):
                 self._learn(some.splitlines())
 
     def _sampled(self, chunk: bytes) -> bytes:
@@ -164,33 +161,15 @@ class JsonInference:
         self._size += merge(self._root, evidence, self._matcher)
         self._is_outdated = True
 
-    def _passes(self, chunk: bytes) -> bool:
-        """Whether all records of a chunk fit what is known, so that there is nothing to learn."""
-        if self._check is None:
-            return False
-        try:
-            self._check.decode_lines(chunk)
-        except UNPARSABLE:
-            return False
-        return True
-
     def _learn(self, lines: Iterable[bytes]) -> None:
         """Walk the records that do not fit what is known; renew the check as it pays."""
         for line in lines:
-            if self._check is not None and self._fits(self._check, line):
+            if self._check is not None and _takes(self._check.decode, line):
                 continue
             self._walk(parse_line(line, self._grammar, self._leaves.decoder))
             self._walked += 1
             if self._is_outdated and self._walked >= max(_WALKED_BEFORE_COMPILING, self._size):
                 self._compile()
-
-    @staticmethod
-    def _fits(check: msgspec.json.Decoder[Any], line: bytes) -> bool:
-        try:
-            check.decode(line)
-        except UNPARSABLE:
-            return False
-        return True
 
     def _compile(self) -> None:
         self._walked = 0
@@ -270,6 +249,15 @@ class JsonInference:
         return after
 
 
+def _takes(decode: Callable[[bytes], object], records: bytes) -> bool:
+    """Whether records fit what is known, so that there is nothing to learn."""
+    try:
+        decode(records)
+    except UNPARSABLE:
+        return False
+    return True
+
+
 def _chunks(data: bytes) -> Iterator[bytes]:
     """Cut at line ends, after about `_CHUNK_BYTES`."""
     start = 0
@@ -288,17 +276,13 @@ def _checked_object(known: ObjectEvidence) -> Any:
     fields: list[tuple[str, Any, None]] = []
     names: dict[str, str] = {}
     for name, field in known.spellings.items():
-        if field is None or not is_column_name(name) or _has_escapes(name):
+        if field is None or not can_be_told(name):
             continue
         names[f"f{len(fields)}"] = name
         fields.append((f"f{len(fields)}", _checked(field.kind), None))
     return msgspec.defstruct(
         "Checked", fields, rename=names, forbid_unknown_fields=True, gc=False, frozen=False
     )
-
-
-def _has_escapes(name: str) -> bool:
-    return any(character in '"\\' or character < " " for character in name)
 
 
 def _checked(kind: Evidence) -> Any:

@@ -17,9 +17,9 @@ The life of one `JsonReader.read`:
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 import numpy as np
@@ -33,10 +33,11 @@ from airflow_cloudfiles.engine.formats.base import (
     is_utf8,
     path_end,
     quote,
+    with_line_breaks,
 )
 from airflow_cloudfiles.engine.formats.json import tokens
 from airflow_cloudfiles.engine.formats.json.columns import Finished, LeafColumn, StructColumn
-from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options, scalar_rules
+from airflow_cloudfiles.engine.formats.json.converters import grammar_of, scalar_rules
 from airflow_cloudfiles.engine.formats.json.explain import (
     JsonExplained,
     JsonExplainer,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.formats.json.shape import Extended
+    from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 
 
 _REFUSED: Final = (msgspec.DecodeError, RecursionError)
@@ -78,10 +80,11 @@ class _LineRange:
     end: int
 
 
+@dataclass
 class JsonBlock:
     """Lines of one or many files, read once.
 
-    Args:
+    Attributes:
         outcomes: What becomes of the records, still empty.
         decoder: Of whole lines.
         explainer: Of single records.
@@ -90,38 +93,31 @@ class JsonBlock:
         aside: Records that lines stand for.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a reader lends to each block
-        self,
-        outcomes: RecordOutcomes,
-        decoder: msgspec.json.Decoder[Any],
-        explainer: JsonExplainer,
-        unknown_fields: UnknownFieldColumns,
-        pieces: Sequence[LinePiece],
-        aside: list[bytes],
-    ) -> None:
-        self._outcomes = outcomes
-        self._policy = outcomes.policy
-        self._parsed_type = outcomes.policy.parsed_type
-        self._shape = explainer.root
-        self._decoder = decoder
-        self._explainer = explainer
-        self._unknown_fields = unknown_fields
-        self._pieces = pieces
-        self._aside = aside
-        strings = [piece.data for piece in pieces]
+    outcomes: RecordOutcomes
+    decoder: msgspec.json.Decoder[Any]
+    explainer: JsonExplainer
+    unknown_fields: UnknownFieldColumns
+    pieces: Sequence[LinePiece]
+    aside: list[bytes]
+    _rows: int = 0
+    _row_begins: dict[int, int] = field(default_factory=dict)
+    _runs: list[_LineRange] = field(default_factory=list)
+    _odd_rows: list[object] = field(default_factory=list)
+    _waiting: int = 0
+    _quotes: int = 0
+    _replaced: dict[int, object] = field(default_factory=dict)
+    _new_fields_file: str | None = None
+    _lines_since_new_fields: int = 0
+    _learnt_members: dict[int, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._policy = self.outcomes.policy
+        self._parsed_type = self._policy.parsed_type
+        self._shape = self.explainer.root
+        strings = [piece.data for piece in self.pieces]
         self._text = strings[0] if len(strings) == 1 else b"".join(strings)
         self._piece_begins: list[int] = np.cumsum([0, *map(len, strings[:-1])]).tolist()
         self._columns = self._new_columns()
-        self._rows = 0
-        self._row_begins: dict[int, int] = {}
-        self._runs: list[_LineRange] = []
-        self._odd_rows: list[object] = []
-        self._waiting = 0
-        self._quotes = 0
-        self._replaced: dict[int, object] = {}
-        self._new_fields_file: str | None = None
-        self._lines_since_new_fields = 0
-        self._learnt_members: dict[int, bytes] = {}
 
     def read(self) -> pa.RecordBatch:
         """Read everything."""
@@ -133,11 +129,14 @@ class JsonBlock:
             self._rescue_repeated_keys()
         finished = [column.finish() for column in self._columns.children]
         self._rescue_misfits(finished)
-        return self._batch(self._arrays(finished))
+        arrays, rescued = self._arrays(finished), None
+        if self._policy.rescues:
+            rescued = self.outcomes.rescued_column(self._rows, self._path_ends())
+        return self.outcomes.batch(arrays, self._rows, rescued)
 
     def _raise_for_new_fields(self) -> None:
         if self._new_fields_file is not None:
-            raise UnknownFields(self._explainer.new_fields, self._new_fields_file)
+            raise UnknownFields(self.explainer.new_fields, self._new_fields_file)
 
     # 1. Decoding --------------------------------------------------------------------------
 
@@ -147,16 +146,16 @@ class JsonBlock:
         lines = tokens.clean_lines(chunk)
         # A decoder that passes over unknown keys does not see that one of them is no text.
         if lines and (self._policy.rescues or not tokens.may_have_lone_surrogate(chunk)):
-            for extended in (None, self._unknown_fields.extended):
-                rows = _decode_lines(extended.decoder if extended else self._decoder, chunk)
+            for extended in (None, self.unknown_fields.extended):
+                rows = _decode_lines(extended.decoder if extended else self.decoder, chunk)
                 if len(rows) == lines:
                     self._take(extended, rows, begin, end)
                     return
         self._read_line_by_line(begin, end, is_text=is_utf8(chunk))
 
     def _read_line_by_line(self, begin: int, end: int, *, is_text: bool) -> None:
-        extended = self._unknown_fields.extended
-        decode = (extended.decoder if extended else self._decoder).decode
+        extended = self.unknown_fields.extended
+        decode = (extended.decoder if extended else self.decoder).decode
         taken: list[object] = []
         taken_begin = begin
         while begin < end:
@@ -170,9 +169,9 @@ class JsonBlock:
                 self._take(extended, taken, taken_begin, begin)
                 taken, taken_begin = [], line_end
                 if line.strip(BLANK):
-                    self._read_odd_line(begin, tokens.original(line, self._aside))
-                    extended = self._unknown_fields.extended
-                    decode = (extended.decoder if extended else self._decoder).decode
+                    self._read_odd_line(begin, tokens.original(line, self.aside))
+                    extended = self.unknown_fields.extended
+                    decode = (extended.decoder if extended else self.decoder).decode
             begin = line_end
         self._take(extended, taken, taken_begin, end)
 
@@ -199,14 +198,14 @@ class JsonBlock:
 
     def _read_odd_line(self, begin: int, line: bytes) -> None:
         try:
-            found = self._explainer.explain(line)
+            found = self.explainer.explain(line)
             if not self._policy.rescues and tokens.may_have_lone_surrogate(line):
-                self._explainer.check_keys(line)
+                self.explainer.check_keys(line)
         except NotJsonError as error:
             self._read_corrupt(begin, line, error)
             return
-        self._unknown_fields.learn(self._explainer.unknown_fields, self._explainer.spelled)
-        if self._explainer.new_fields:
+        self.unknown_fields.learn(self.explainer.unknown_fields, self.explainer.spelled)
+        if self.explainer.new_fields:
             self._new_fields_file = self._new_fields_file or self._piece_at(begin).file_uri
             self._lines_since_new_fields += 1
             if self._lines_since_new_fields >= ENOUGH_RECORDS:
@@ -231,9 +230,9 @@ class JsonBlock:
     def _read_corrupt(self, begin: int, line: bytes, error: NotJsonError) -> None:
         """A line that is no record has a row of its own, if it is kept."""
         record = printable(line)
-        if not self._outcomes.is_dropped(self._piece_at(begin).file_uri, record, str(error)):
+        if not self.outcomes.is_dropped(self._piece_at(begin).file_uri, record, str(error)):
             self._add_odd_row(begin, self._shape.missing)
-            self._outcomes.keep(self._rows - 1, record)
+            self.outcomes.keep(self._rows - 1, record)
 
     # 2. What the columns did not take -----------------------------------------------------
 
@@ -242,11 +241,11 @@ class JsonBlock:
         rows = range(first, first + len(found))
         if self._policy.rescues:
             some = ((row, each.rescued) for row, each in zip(rows, found, strict=True))
-            self._outcomes.rescued.update((row, rescued) for row, rescued in some if rescued)
+            self.outcomes.rescued.update((row, rescued) for row, rescued in some if rescued)
         elif not all(each.fits for each in found):
             # Without rescued data, a value that does not fit makes a bad record, as in Spark.
             uri = self._piece_at(begin).file_uri
-            self._outcomes.drop_or_keep(uri, printable(line), MISFIT_REASON, rows)
+            self.outcomes.drop_or_keep(uri, printable(line), MISFIT_REASON, rows)
 
     def _rescue_misfits(self, finished: list[Finished]) -> None:
         """Rescue values that columns could not take, and what the learnt fields hold.
@@ -257,7 +256,7 @@ class JsonBlock:
         plain: dict[int, bytes] = {}
         explained: set[int] = set()
         # Where records cannot spell the name of a column in another case.
-        has_plain_keys = self._policy.rescues and self._explainer.case_sensitive
+        has_plain_keys = self._policy.rescues and self.explainer.case_sensitive
         for index, (column, each) in enumerate(zip(self._columns.children, finished, strict=True)):
             if has_plain_keys and isinstance(column, LeafColumn):
                 key = quote(self._shape.names[index]).encode() + b":"
@@ -270,9 +269,9 @@ class JsonBlock:
         for row, members in self._learnt_members.items():
             plain[row] = plain[row] + b"," + members if row in plain else members
         if self._policy.rescues:
-            self._outcomes.rescued = plain | self._outcomes.rescued
+            self.outcomes.rescued = plain | self.outcomes.rescued
         for row, begin, line in self._lines_of(sorted(explained)):
-            found = self._explainer.explain(line)
+            found = self.explainer.explain(line)
             if not self._policy.rescues:
                 self._replaced[row] = found[0].row
             self._resolve(row, begin, line, found)
@@ -325,7 +324,7 @@ class JsonBlock:
             return
         for run in self._runs:
             chunk = self._text[run.begin : run.end]
-            decoder = run.extended.decoder if run.extended else self._decoder
+            decoder = run.extended.decoder if run.extended else self.decoder
             rows = decoder.decode_lines(chunk)
             again = self._new_columns()
             again.collect_fields(rows)
@@ -338,29 +337,23 @@ class JsonBlock:
         for place, (before, end) in enumerate(pairwise(breaks)):
             line = chunk[before + 1 : end]
             if has_repeated_key(line):
-                found = self._explainer.explain(line)
+                found = self.explainer.explain(line)
                 self._resolve(run.first_row + place, run.begin + before + 1, line, found)
 
     # 3. The batch -------------------------------------------------------------------------
 
-    def _batch(self, arrays: list[pa.Array]) -> pa.RecordBatch:
-        rescued = None
-        if self._policy.rescues:
-            rescued = self._outcomes.rescued_column(self._rows, self._path_ends())
-        return self._outcomes.batch(arrays, self._rows, rescued)
-
     def _path_ends(self) -> Callable[[int], bytes]:
         """What ends the rescued data of a row: the path of its file."""
-        ends = [path_end(piece.file_uri).encode() for piece in self._pieces]
+        ends = [path_end(piece.file_uri).encode() for piece in self.pieces]
         if len(ends) == 1:
             return lambda _: ends[0]
         begins = self._row_begins
-        rows = sorted(row for row in self._outcomes.rescued if row not in begins)
+        rows = sorted(row for row in self.outcomes.rescued if row not in begins)
         begins |= {row: begin for row, begin, _ in self._lines_of(rows)}
         return lambda row: ends[bisect_right(self._piece_begins, begins[row]) - 1]
 
     def _piece_at(self, position: int) -> LinePiece:
-        return self._pieces[bisect_right(self._piece_begins, position) - 1]
+        return self.pieces[bisect_right(self._piece_begins, position) - 1]
 
     def _new_columns(self) -> StructColumn:
         return StructColumn(self._shape, self._parsed_type)
@@ -386,7 +379,7 @@ class JsonReader(RecordReader):
 
     def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
         super().__init__(data_schema, options)
-        self._own = own = json_options(options)
+        self._own = own = cast("JsonOptions", options.format_options)
         self.grammar = grammar_of(own)
         self._shape = compile_struct(
             self._policy.parsed,
@@ -420,7 +413,7 @@ class JsonReader(RecordReader):
     def _lines(self, data: bytes, aside: list[bytes]) -> bytes:
         separator = self._own.line_sep
         if separator is None:
-            return tokens.with_line_breaks(data)
+            return with_line_breaks(data)
         return tokens.as_lines(data.split(separator.encode()), self.grammar, aside)
 
     def _read(self, lines: Sequence[LinePiece], aside: list[bytes]) -> pa.RecordBatch:

@@ -128,23 +128,6 @@ def compile_struct(
     )
 
 
-def extended_class(shape: JsonStruct, names: dict[str, str], extra: dict[str, str]) -> Any:
-    """A struct class with the attributes of another one and more.
-
-    Args:
-        shape: The struct to extend.
-        names: Field names of its attributes, where they differ from those in `shape`.
-        extra: Field names of more leaves, by attribute.
-    """
-    own = [names.get(*pair) for pair in zip(shape.attributes, shape.names, strict=True)]
-    return _struct_class(
-        (*shape.attributes, *extra),
-        (*own, *extra.values()),
-        (*shape.children, *[None] * len(extra)),
-        forbid_unknown=True,
-    )
-
-
 def _struct_class(
     attributes: tuple[str, ...],
     names: tuple[str, ...],
@@ -285,10 +268,11 @@ class UnknownFieldColumns:
         self._names = sorted([*self._names, *new])[:MAX_LEARNT]
         self._spelled |= respelled
         attributes = [f"x{index}" for index in range(len(self._names))]
-        make = extended_class(
-            self._shape,
-            {self._shape.attributes[index]: name for index, name in self._spelled.items()},
-            dict(zip(attributes, self._names, strict=True)),
+        make = _struct_class(
+            (*self._shape.attributes, *attributes),
+            (*(self._spelled.get(*each) for each in enumerate(self._shape.names)), *self._names),
+            (*self._shape.children, *[None] * len(attributes)),
+            forbid_unknown=True,
         )
         fields = [
             (quote(name).encode() + b":", attrgetter(attribute))

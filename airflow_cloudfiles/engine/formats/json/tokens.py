@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -39,6 +40,7 @@ _NAME: Final = re.compile(rb"[A-Za-z0-9_$@#*+\-\x80-\xff]++")
 _NEVER: Final = rb"(?!)"
 _NO_MORE: Final = rb"(?![0-9A-Za-z_.+-])"
 _QUOTES: Final = b"\"'"
+_CLOSING: Final = {b"}", b"]"}
 _KEPT_ESCAPES: Final = b'"\\/bfnrtu'
 _CONTROL: Final = re.compile(rb"[\x00-\x1f]")
 _ESCAPE_OR_CONTROL: Final = re.compile(rb"\\(.)|[\x00-\x1f]", re.DOTALL)
@@ -54,10 +56,11 @@ class NotJsonError(ValueError):
     """The bytes are no record, not even by Spark's tolerant rules."""
 
 
+@dataclass(kw_only=True, eq=False)
 class Grammar:
     """What is taken for JSON; the defaults are those of Spark's reader.
 
-    Args:
+    Attributes:
         comments: Whether `/* */` and `//` comments are white space.
         single_quotes: Whether strings may stand in single quotes.
         unquoted_names: Whether names may go without quotes.
@@ -67,52 +70,33 @@ class Grammar:
         not_finite: Whether `NaN`, `Infinity` and their kind are numbers.
     """
 
-    def __init__(  # noqa: PLR0913 - a switch of Jackson's each
-        self,
-        *,
-        comments: bool = False,
-        single_quotes: bool = True,
-        unquoted_names: bool = False,
-        leading_zeros: bool = False,
-        any_escape: bool = False,
-        control_characters: bool = False,
-        not_finite: bool = True,
-    ) -> None:
-        self.not_finite = not_finite
-        self._unquoted_names = unquoted_names
-        self._any_escape = any_escape
-        self._control_characters = control_characters
-        white = rb"(?:" + _WHITE + (rb"|" + _COMMENT if comments else b"") + rb")"
+    comments: bool = False
+    single_quotes: bool = True
+    unquoted_names: bool = False
+    leading_zeros: bool = False
+    any_escape: bool = False
+    control_characters: bool = False
+    not_finite: bool = True
+
+    def __post_init__(self) -> None:
+        white = rb"(?:" + _WHITE + (rb"|" + _COMMENT if self.comments else b"") + rb")"
         # Files that were joined have the marks of all of them between their records.
         self._blank = re.compile(rb"(?:" + white + rb"|" + BOM_UTF8 + rb")*+", re.DOTALL)
         self._tail = re.compile(rb"(?:" + white + rb"|,|" + BOM_UTF8 + rb")*+", re.DOTALL)
-        escaped = (
-            rb"[^u]" if any_escape else rb"[\"'\\/bfnrt]" if single_quotes else rb"[\"\\/bfnrt]"
-        )
-        escape = rb"\\(?:" + escaped + rb"|u[0-9a-fA-F]{4})"
-        control = b"" if control_characters else rb"\x00-\x1f"
-        self._token = re.compile(
-            white
-            + rb"*+(?:(?P<mark>[{}\[\],:])|(?P<strict>"
-            + _quoted(b'"', escape, control)
-            + rb"|(?:-?"
-            + _WHOLE
-            + _FRACTION
-            + rb"|"
-            + _WORD
-            + rb")"
-            + _NO_MORE
-            + rb")|(?P<single>"
-            + (_quoted(b"'", escape, control) if single_quotes else _NEVER)
-            + rb")|(?P<zeros>"
-            + (rb"-?" + _ZEROS + _FRACTION + _NO_MORE if leading_zeros else _NEVER)
-            + rb")|(?P<not_finite>"
-            + (rb"(?:" + _NOT_FINITE + rb")" + _NO_MORE if not_finite else _NEVER)
-            + rb")|(?P<name>"
-            + (_NAME.pattern if unquoted_names else _NEVER)
-            + rb"))",
-            re.DOTALL,
-        )
+        escaped = rb"[\"'\\/bfnrt]" if self.single_quotes else rb"[\"\\/bfnrt]"
+        escape = rb"\\(?:" + (rb"[^u]" if self.any_escape else escaped) + rb"|u[0-9a-fA-F]{4})"
+        control = b"" if self.control_characters else rb"\x00-\x1f"
+        number = rb"-?" + _WHOLE + _FRACTION
+        tokens = {
+            b"mark": rb"[{}\[\],:]",
+            b"strict": _quoted(b'"', escape, control) + b"|" + _one_of(number, _WORD),
+            b"single": _quoted(b"'", escape, control) if self.single_quotes else _NEVER,
+            b"zeros": rb"-?" + _ZEROS + _FRACTION + _NO_MORE if self.leading_zeros else _NEVER,
+            b"not_finite": _one_of(_NOT_FINITE) if self.not_finite else _NEVER,
+            b"name": _NAME.pattern if self.unquoted_names else _NEVER,
+        }
+        any_token = b"|".join(b"(?P<%b>%b)" % each for each in tokens.items())
+        self._token = re.compile(white + rb"*+(?:" + any_token + rb")", re.DOTALL)
 
     def begin(self, text: bytes, start: int = 0) -> int:
         """Where the first thing begins that is no white space."""
@@ -160,40 +144,35 @@ class Grammar:
             return _AFTER
         if expected in {_KEY, _FIRST_KEY}:
             text = _text(token)
-            if text[0] in _QUOTES or (self._unquoted_names and _NAME.fullmatch(text)):
+            if text[0] in _QUOTES or (self.unquoted_names and _NAME.fullmatch(text)):
                 return _COLON
         raise NotJsonError(f"unexpected value before byte {token.end()}")
 
     def members(self, value: bytes) -> list[tuple[bytes, bytes]]:
         """Key and value strings of a valid object, in order, repeated keys included."""
-        found: list[tuple[bytes, bytes]] = []
-        position = value.index(b"{") + 1
-        while True:
-            token = self._token.match(value, position)
-            if token is None or token["mark"] == b"}":
-                return found
-            if token["mark"] == b",":
-                position = token.end()
-                continue
-            colon = self._token.match(value, token.end())
-            begin = self.begin(value, token.end() if colon is None else colon.end())
-            position = self.value_end(value, begin)
-            found.append((_text(token), value[begin:position]))
+        return self._parts(value, b"{")
 
     def elements(self, value: bytes) -> list[bytes]:
         """Texts of the elements of a valid array."""
-        found: list[bytes] = []
-        position = value.index(b"[") + 1
-        while True:
-            token = self._token.match(value, position)
-            if token is None or token["mark"] == b"]":
-                return found
+        return [text for _, text in self._parts(value, b"[")]
+
+    def _parts(self, value: bytes, opening: bytes) -> list[tuple[bytes, bytes]]:
+        """What is in a valid object, or in a valid array, whose elements have no keys."""
+        found: list[tuple[bytes, bytes]] = []
+        position = value.index(opening) + 1
+        while (token := self._token.match(value, position)) and token["mark"] not in _CLOSING:
             if token["mark"] == b",":
                 position = token.end()
                 continue
+            key = b""
+            if opening == b"{":
+                key = _text(token)
+                colon = self._token.match(value, token.end())
+                position = token.end() if colon is None else colon.end()
             begin = self.begin(value, position)
             position = self.value_end(value, begin)
-            found.append(value[begin:position])
+            found.append((key, value[begin:position]))
+        return found
 
     def strict(self, value: bytes, *, words: bool = False) -> bytes:
         """The same valid value as strict JSON; otherwise the text as it is.
@@ -245,9 +224,9 @@ class Grammar:
         text = _text(token)
         if text[0] in _QUOTES:
             return self._strict_string(text)
-        if self._unquoted_names and self._is_key(value, token.end()):
-            return b'"' + text + b'"'
-        if token["not_finite"] is not None:
+        after = self._token.match(value, token.end()) if self.unquoted_names else None
+        is_key = after is not None and after["mark"] == b":"
+        if is_key or token["not_finite"] is not None:
             return b'"' + text + b'"'
         if token["zeros"] is None:
             return None
@@ -255,16 +234,17 @@ class Grammar:
         stripped = digits.lstrip(b"0")
         return sign + (stripped if stripped[:1].isdigit() else b"0" + stripped)
 
-    def _is_key(self, value: bytes, end: int) -> bool:
-        after = self._token.match(value, end)
-        return after is not None and after["mark"] == b":"
-
     def _strict_string(self, text: bytes) -> bytes | None:
         if text[0] == ord('"'):
-            strange = b"\\'" in text or (self._any_escape and b"\\" in text)
-            if not strange and not (self._control_characters and _CONTROL.search(text)):
+            strange = b"\\'" in text or (self.any_escape and b"\\" in text)
+            if not strange and not (self.control_characters and _CONTROL.search(text)):
                 return None
         return b'"' + _REWRITTEN.sub(_rewritten, text[1:-1]) + b'"'
+
+
+def _one_of(*words: bytes) -> bytes:
+    """The expression of a number or word, behind which no other begins."""
+    return rb"(?:" + b"|".join(words) + rb")" + _NO_MORE
 
 
 def _quoted(quote: bytes, escape: bytes, control: bytes) -> bytes:
@@ -281,14 +261,10 @@ def _rewritten(found: re.Match[bytes]) -> bytes:
     """A part of a string that strict JSON has not, or has otherwise."""
     escaped = found[1]
     if escaped is None:
-        return b'\\"' if found[0] == b'"' else _escaped(found)
+        return b'\\"' if found[0] == b'"' else b"\\u%04x" % ord(found[0])
     if escaped in _KEPT_ESCAPES:
         return found[0]
     return b"\\u%04x" % ord(escaped) if escaped < b" " else escaped
-
-
-def _escaped(found: re.Match[bytes]) -> bytes:
-    return b"\\u%04x" % ord(found[0])
 
 
 def _one_line(found: re.Match[bytes]) -> bytes:
@@ -356,13 +332,6 @@ _ASIDE: Final = b"\0"
 """Begins a line that stands for a record which cannot be one: the number of the record follows."""
 
 
-def with_line_breaks(data: bytes) -> bytes:
-    r"""The lines with `\n` after each (Spark's default `lineSep` is `\n`, `\r\n` or `\r`)."""
-    if b"\r" in data:
-        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return data if not data or data.endswith(b"\n") else data + b"\n"
-
-
 def as_lines(records: Iterable[bytes], grammar: Grammar, aside: list[bytes]) -> bytes:
     """Records as lines, whatever separated them.
 
@@ -392,7 +361,7 @@ def original(line: bytes, aside: list[bytes]) -> bytes:
 
 
 def printable(record: bytes) -> str:
-    """`rescued_json.printable` without the line break."""
+    """As that of `base`, without the line break."""
     return base.printable(record.rstrip(b"\n"))
 
 

@@ -74,8 +74,10 @@ class OrcFile:
                 "later than the newest known here"
             )
         self._found = self._file.schema
-        self._writer = OrcWriter(self._file.reader.serialized_file_tail(), content)
-        self._unscaled = self._unscaled_decimals()
+        tail = self._file.reader.serialized_file_tail()
+        self._writer = OrcWriter(tail, content)
+        leaves = (leaf for field in self._found for leaf in leaf_types(field.type))
+        self._unscaled = unscaled_decimals(tail) if _UNSCALED in leaves else {}
         self.schema: pa.Schema = pa.schema(
             [field.with_type(_corrected(field)) for field in self._found]
         )
@@ -93,11 +95,6 @@ class OrcFile:
                 "0.11 wrote it, of which only six digits after the point would be read. Write it "
                 "anew with a later Hive or with Spark, which read it as decimal(38,10)"
             )
-
-    def _unscaled_decimals(self) -> dict[int, str]:
-        if not any(leaf == _UNSCALED for field in self._found for leaf in leaf_types(field.type)):
-            return {}
-        return unscaled_decimals(self._file.reader.serialized_file_tail())
 
     def _check_size(self, parts: list[int], columns: list[int]) -> None:
         """Refuse a stripe whose rows take too much without what their strings and lists take."""

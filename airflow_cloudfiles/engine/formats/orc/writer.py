@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar, changed
 from airflow_cloudfiles.engine.formats.datetimes.default_format import find_zone, offset_of
+from airflow_cloudfiles.engine.formats.packed import unpack_lz4, unpack_snappy, varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,42 +133,17 @@ def _zlib(block: bytes) -> bytes:
     return zlib.decompressobj(-zlib.MAX_WBITS).decompress(block, _MOST_BYTES)
 
 
-def _snappy(block: bytes) -> bytes:
-    size, _ = varint(block, 0)
-    found: bytes = pa.decompress(block, min(size, _MOST_BYTES), codec="snappy", asbytes=True)
-    return found
-
-
 def _zstd(block: bytes) -> bytes:
     found: bytes = pa.CompressedInputStream(pa.BufferReader(block), "zstd").read(_MOST_BYTES)
     return found
 
 
-def _lz4(block: bytes) -> bytes:
-    """Decompress a block of LZ4, of which Arrow would have to know the size."""
-    found, place = bytearray(), 0
-    while place < len(block):
-        token = block[place]
-        literals, place = _length(block, place + 1, token >> 4)
-        found += block[place : place + literals]
-        place += literals
-        if place < len(block):
-            back = int.from_bytes(block[place : place + 2], "little")
-            matched, place = _length(block, place + 2, token & 15)
-            for _ in range(matched + 4):
-                found.append(found[-back])
-    return bytes(found)
-
-
-def _length(block: bytes, place: int, short: int) -> tuple[int, int]:
-    """A length of LZ4, and where it ends."""
-    more = short == 15  # noqa: PLR2004 - the rest follows
-    while more:
-        short, more, place = short + block[place], block[place] == 255, place + 1  # noqa: PLR2004
-    return short, place
-
-
-_UNPACK: Final[dict[int, Callable[[bytes], bytes]]] = {1: _zlib, 2: _snappy, 4: _lz4, 5: _zstd}
+_UNPACK: Final[dict[int, Callable[[bytes], bytes]]] = {
+    1: _zlib,
+    2: lambda block: unpack_snappy(block, _MOST_BYTES),
+    4: lambda block: unpack_lz4(block, _MOST_BYTES),
+    5: _zstd,
+}
 """By the number of a codec in the postscript."""
 
 
@@ -300,16 +276,3 @@ def _varints(packed: bytes) -> Iterator[int]:
     while place < len(packed):
         number, place = varint(packed, place)
         yield number
-
-
-def varint(message: bytes, place: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where the next thing begins."""
-    number = shift = 0
-    while place < len(message):
-        byte = message[place]
-        place += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 - the mark of the last byte
-            return number, place
-        shift += 7
-    raise ValueError("its footer ends too early")

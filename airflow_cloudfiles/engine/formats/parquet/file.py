@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import IO, Final, cast
 
@@ -33,6 +34,7 @@ from airflow_cloudfiles.engine.formats.columnar.reader import (
 from airflow_cloudfiles.engine.formats.columnar.types import (
     as_variant,
     has_variant_parts,
+    holds,
     holds_variant,
     is_bytes,
     is_list,
@@ -51,7 +53,6 @@ from airflow_cloudfiles.engine.formats.parquet.footer import (
 )
 from airflow_cloudfiles.engine.formats.parquet.rows import leaf_of, range_of, rows_at_once
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.columnar import ParquetOptions
 
 _BUFFERED_BYTES: Final = 64 * 2**20
@@ -63,12 +64,6 @@ _MOST_ROWS: Final = 2**16
 _FEWEST_ROWS: Final = 64
 _OPTIONAL_KEYS: Final = "Map keys must be annotated as required"
 """With these words the library refuses a map whose keys are marked as optional."""
-
-
-def parquet_options(options: CloudFilesOptions) -> ParquetOptions:
-    """The options of Parquet among those of a source."""
-    own = options.format_options
-    return own if isinstance(own, ParquetOptions) else ParquetOptions()
 
 
 class ParquetFile:
@@ -91,20 +86,25 @@ class ParquetFile:
         self._limit = None if is_trusted else options.max_record_bytes
         self._maps: set[Leaves] = set()
         refuse_encrypted(self._content)
+        self._is_large = False
         self._file = self._first_opened()
         self._metadata = self._file.metadata
         refuse_encrypted(self._content, self._metadata)
         groups = range(self._metadata.num_row_groups)
         self._groups = [self._metadata.row_group(each) for each in groups]
-        self._is_large = self._largest_group() > _BUFFERED_BYTES
+        # What they take in memory tells their shares; their columns are not asked (see `parts`).
+        self._sizes = [max(1, each.total_byte_size) for each in self._groups]
+        self._file_size = self._content.seek(0, io.SEEK_END)
+        largest = max(self._sizes, default=0) * self._file_size // max(1, sum(self._sizes))
+        self._is_large = largest > _BUFFERED_BYTES
         if self._is_large:
-            self._file = self._opened(self._metadata, is_large=True)
-        self._found = self._file.schema_arrow
+            self._file = self._opened(self._metadata)
+        self.own_schema = self._file.schema_arrow
         seen = _seen(self._file, self._maps)
         self.schema: pa.Schema = pa.schema(
             [
                 pa.field(each.name, each_seen.kind)
-                for each, each_seen in zip(self._found, seen, strict=True)
+                for each, each_seen in zip(self.own_schema, seen, strict=True)
             ]
         )
         self._int96 = [each.int96 for each in seen]
@@ -114,18 +114,17 @@ class ParquetFile:
 
     def _first_opened(self) -> pq.ParquetFile:
         try:
-            return self._opened(None, is_large=False)
+            return self._opened(None)
         except pa.ArrowInvalid as error:
             if _OPTIONAL_KEYS not in str(error):
                 raise
         metadata, self._maps = without_optional_keys(self._content)
-        return self._opened(metadata, is_large=False)
+        return self._opened(metadata)
 
     def _opened(
         self,
         metadata: pq.FileMetaData | None,
         *,
-        is_large: bool,
         int96_unit: str = "us",
         as_places: list[str] | None = None,
     ) -> pq.ParquetFile:
@@ -133,27 +132,13 @@ class ParquetFile:
         return pq.ParquetFile(
             self._content,
             metadata=metadata,
-            buffer_size=0 if metadata is None or not is_large else _piece_bytes(metadata),
-            pre_buffer=not is_large,
+            buffer_size=_piece_bytes(metadata) if metadata and self._is_large else 0,
+            pre_buffer=not self._is_large,
             coerce_int96_timestamp_unit=int96_unit,
             read_dictionary=as_places,
             page_checksum_verification=True,
             arrow_extensions_enabled=False,
         )
-
-    def _largest_group(self) -> int:
-        """About how many bytes of the file the largest row group takes.
-
-        What it takes in memory tells its share; what its columns say is not asked (see `parts`).
-        """
-        sizes = [max(1, each.total_byte_size) for each in self._groups]
-        file_size = self._content.seek(0, io.SEEK_END)
-        return max(sizes) * file_size // sum(sizes) if sizes else 0
-
-    @property
-    def own_schema(self) -> pa.Schema:
-        """The schema as the library has it, with the ids that the file gives to its fields."""
-        return self._found
 
     def parts(self, start: int, end: int | None) -> list[int]:
         """The row groups of a range of bytes.
@@ -166,9 +151,8 @@ class ParquetFile:
         # Writers of old leave 0 there; each row group is held to its own number anyway.
         if self._metadata.num_rows not in {rows, 0}:
             raise OSError("its row groups do not have as many rows together as it says")
-        sizes = [max(1, group.total_byte_size) for group in self._groups]
-        file_size = self._content.seek(0, io.SEEK_END)
-        places = (before * file_size // sum(sizes) for before in accumulate([0, *sizes[:-1]]))
+        sizes, size = self._sizes, self._file_size
+        places = (before * size // sum(sizes) for before in accumulate([0, *sizes[:-1]]))
         return [
             number
             for number, place in zip(range(len(sizes)), places, strict=False)
@@ -180,7 +164,7 @@ class ParquetFile:
         for part in parts:
             group = self._groups[part]
             rows = 0
-            found = self._group_chunks(part, group, columns) if columns else self._empty(part)
+            found = self._group_chunks(part, columns) if columns else self._empty(part)
             for chunk in found:
                 rows += chunk.rows
                 yield from _in_pieces(chunk)
@@ -191,7 +175,7 @@ class ParquetFile:
     def _empty(self, part: int) -> Iterator[Chunk]:
         """The rows of a row group without any column; a column tells how many there are."""
         group = self._groups[part]
-        if self._limit is None or not len(self._found):
+        if self._limit is None or not len(self.own_schema):
             for begin in range(0, group.num_rows, _MOST_ROWS):
                 yield Chunk(min(_MOST_ROWS, group.num_rows - begin), [])
             return
@@ -201,15 +185,13 @@ class ParquetFile:
         for arrays in _batches(self._file, part, rows, [0]):
             yield Chunk(len(arrays[0]), [])
 
-    def _group_chunks(
-        self, part: int, group: pq.RowGroupMetaData, columns: list[int]
-    ) -> Iterator[Chunk]:
-        usual = rows = _rows_at_once(group)
+    def _group_chunks(self, part: int, columns: list[int]) -> Iterator[Chunk]:
+        group = self._groups[part]
+        usual = _rows_at_once(group)
         if self._limit is None or self._is_large:
-            yield from self._read(part, columns, rows, usual)
+            yield from self._read(part, columns, usual, usual)
             return
         leaves = self._leaves(columns)
-        group = self._groups[part]
         # The library reads again what is read of the headers of pages, and all that is around them.
         with self._held.holding(range_of(group.column(leaf)) for leaf in leaves):
             rows = self._bounded(part, leaves, usual, self._limit)
@@ -222,7 +204,9 @@ class ParquetFile:
     def _leaves(self, columns: list[int]) -> list[int]:
         """The leaves that are read for some columns."""
         ends = list(accumulate(map(len, self._int96), initial=0))
-        read = range(len(self._found)) if names_of(self._found, columns) is None else columns
+        read = (
+            range(len(self.own_schema)) if names_of(self.own_schema, columns) is None else columns
+        )
         return [leaf for column in read for leaf in range(ends[column], ends[column + 1])]
 
     def _bounded(self, part: int, leaves: list[int], rows: int, limit: int) -> int:
@@ -235,7 +219,7 @@ class ParquetFile:
         pages = [leaf_of(self._content, group.column(leaf), schema.column(leaf)) for leaf in leaves]
 
         def places(paths: list[str], at_once: int) -> Iterator[pa.RecordBatch]:
-            file = self._opened(self._metadata, is_large=False, as_places=paths)
+            file = self._opened(self._metadata, as_places=paths)
             yield from file.iter_batches(
                 at_once, row_groups=[part], columns=paths, use_threads=False
             )
@@ -252,7 +236,7 @@ class ParquetFile:
             for arrays in found if rows == usual else _joined(found, usual):
                 yield Chunk(len(arrays[0]), self._corrected(arrays, columns))
             return
-        other = self._opened(self._metadata, is_large=self._is_large, int96_unit="ns")
+        other = self._opened(self._metadata, int96_unit="ns")
         both = zip(
             _batches(self._file, part, rows, columns),
             _batches(other, part, rows, nanos),
@@ -358,61 +342,47 @@ def _seen(file: pq.ParquetFile, maps: set[Leaves]) -> list[_Seen]:
     """The columns of a file as Spark sees them."""
     columns = [each.type for each in file.schema_arrow]
     variants: set[Leaves] = set()
-    if any(map(_may_hold_variant, columns)):
+    if any(holds(each, has_variant_parts) for each in columns):
         variants = variant_leaves(file.metadata)
     leaves = enumerate(file.schema)
     return [_Seen(each, leaves, variants, maps) for each in columns]
 
 
-def _may_hold_variant(kind: pa.DataType) -> bool:
-    if has_variant_parts(kind):
-        return True
-    inner = range(kind.num_fields) if pa.types.is_nested(kind) else ()
-    return any(_may_hold_variant(kind.field(place).type) for place in inner)
-
-
+@dataclass(slots=True)
 class _Seen:
     """An Arrow type as Spark sees the Parquet type it was made from.
 
     INT96 is an instant; an enumeration is a string; a group may be a VARIANT.
 
-    Args:
-        kind: The type.
+    Attributes:
+        kind: The type as Spark sees it; given as that of the library.
         leaves: What Parquet says of the leaves of the file, with their numbers; consumed.
         variants: Where VARIANTs are (`footer.variant_leaves`).
         maps: Where groups are maps (`footer.without_optional_keys`).
-
-    Attributes:
-        kind: The type as Spark sees it.
         int96: For each leaf, whether it is INT96.
     """
 
-    def __init__(
-        self,
-        kind: pa.DataType,
-        leaves: Iterator[tuple[int, pq.ColumnSchema]],
-        variants: set[Leaves],
-        maps: set[Leaves],
-    ) -> None:
-        self.int96: list[bool] = []
-        self._variants = variants
-        self._maps = maps
-        self._leaf = 0
-        self.kind = self._type(kind, leaves)
+    kind: pa.DataType
+    leaves: Iterator[tuple[int, pq.ColumnSchema]]
+    variants: set[Leaves]
+    maps: set[Leaves]
+    int96: list[bool] = field(default_factory=list)
+    _leaf: int = 0
 
-    def _type(
-        self, kind: pa.DataType, leaves: Iterator[tuple[int, pq.ColumnSchema]]
-    ) -> pa.DataType:
+    def __post_init__(self) -> None:
+        self.kind = self._type(self.kind)
+
+    def _type(self, kind: pa.DataType) -> pa.DataType:
         if pa.types.is_struct(kind):
-            return self._struct(kind, leaves)
+            return self._struct(kind)
         if pa.types.is_map(kind):
-            key = self._type(kind.key_type, leaves)
-            return pa.map_(key, self._type(kind.item_type, leaves))
+            key = self._type(kind.key_type)
+            return pa.map_(key, self._type(kind.item_type))
         if is_list(kind):
-            element = self._type(kind.value_type, leaves)
+            element = self._type(kind.value_type)
             is_same = element == kind.value_type and not holds_variant(element)
             return kind if is_same else list_of(kind, element)
-        self._leaf, leaf = next(leaves)
+        self._leaf, leaf = next(self.leaves)
         self.int96.append(leaf.physical_type == "INT96")
         if self.int96[-1]:
             return pa.timestamp("us", "UTC")
@@ -420,16 +390,14 @@ class _Seen:
             return pa.string()
         return kind
 
-    def _struct(
-        self, kind: pa.StructType, leaves: Iterator[tuple[int, pq.ColumnSchema]]
-    ) -> pa.DataType:
+    def _struct(self, kind: pa.StructType) -> pa.DataType:
         before = len(self.int96)
-        found = pa.struct([pa.field(each.name, self._type(each.type, leaves)) for each in kind])
+        found = pa.struct([pa.field(each.name, self._type(each.type)) for each in kind])
         count = len(self.int96) - before
         place = self._leaf - count + 1, count
-        if place in self._maps:
+        if place in self.maps:
             return map_type(found) or found
-        return as_variant(found) if place in self._variants and has_variant_parts(kind) else found
+        return as_variant(found) if place in self.variants and has_variant_parts(kind) else found
 
 
 class ParquetReader(ColumnarReader):
@@ -439,7 +407,7 @@ class ParquetReader(ColumnarReader):
 
     def open(self, content: IO[bytes]) -> ColumnarFile:
         """Read the footer of a file."""
-        return ParquetFile(content, parquet_options(self._options))
+        return ParquetFile(content, cast("ParquetOptions", self._options.format_options))
 
 
 class ParquetInference(ColumnarInference):

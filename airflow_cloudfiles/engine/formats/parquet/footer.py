@@ -29,13 +29,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_cloudfiles.engine.formats.columnar import types
-from airflow_cloudfiles.engine.formats.columnar.types import (
-    elements,
-    entries,
-    is_list,
-    list_of,
-    listed,
-)
+from airflow_cloudfiles.engine.formats.columnar.types import holds, is_list, list_of
+from airflow_cloudfiles.engine.formats.packed import varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +51,6 @@ _NUMBERS: Final = {4, _I32, 6}
 _SIZED: Final = {_BYTE: 1, _DOUBLE: 8, _BINARY: None}
 """Bytes that a value takes; `None`: it says so itself."""
 _LONG_LIST: Final = 15
-_MOST_BITS: Final = 63
 
 Value = object
 Fields = dict[int, Value]
@@ -102,7 +96,9 @@ def variant_leaves(metadata: pq.FileMetaData) -> set[Leaves]:
     Raises:
         ValueError: The footer is not as the format has it.
     """
-    elements = _elements(_serialized(metadata))
+    buffer = io.BytesIO()
+    metadata.write_metadata_file(buffer)
+    elements = _elements(buffer.getvalue())
     return {each.leaves for each in elements if each.is_group and _VARIANT in each.annotation}
 
 
@@ -162,12 +158,6 @@ def without_optional_keys(content: IO[bytes]) -> tuple[pq.FileMetaData, set[Leav
     return pq.read_metadata(io.BytesIO(whole)), found
 
 
-def _serialized(metadata: pq.FileMetaData) -> bytes:
-    buffer = io.BytesIO()
-    metadata.write_metadata_file(buffer)
-    return buffer.getvalue()
-
-
 def _elements(data: bytes) -> list[_Element]:
     """The elements of the schema, each with its leaves."""
     found = Compact(data, _MAGIC_BYTES).elements()
@@ -225,12 +215,7 @@ class Compact:
 
     def __init__(self, data: bytes, place: int) -> None:
         self._data = data
-        self._place = place
-
-    @property
-    def place(self) -> int:
-        """Where the next thing begins."""
-        return self._place
+        self.place = place
 
     def elements(self) -> list[_Element]:
         """The elements of the schema of a footer; what comes behind them is not read."""
@@ -244,8 +229,8 @@ class Compact:
                 continue
             found = []
             for _ in range(self._list_header()[0]):
-                begin = self._place
-                found.append(_Element(self.struct(), begin, self._place))
+                begin = self.place
+                found.append(_Element(self.struct(), begin, self.place))
             return found
 
     def _header(self, before: int) -> tuple[int, int]:
@@ -265,7 +250,10 @@ class Compact:
         if kind in _SIZED:
             return self._bytes(_SIZED[kind] or self._varint())
         if kind in {_LIST, _SET}:
-            return self._list()
+            count, kind = self._list_header()
+            # Booleans in a list take a byte each; a footer's schema has none.
+            kind = _BYTE if kind in {_TRUE, _FALSE} else kind
+            return [self._value(kind) for _ in range(count)]
         if kind == _STRUCT:
             return self.struct()
         raise ValueError(f"its footer has a value of the unknown kind {kind}")
@@ -284,11 +272,6 @@ class Compact:
                 return found
             found[number] = self._value(kind)
 
-    def _list(self) -> list[Value]:
-        count, kind = self._list_header()
-        # Booleans in a list take a byte each; a footer's schema has none.
-        return [self._value(_BYTE if kind in {_TRUE, _FALSE} else kind) for _ in range(count)]
-
     def _list_header(self) -> tuple[int, int]:
         """The number and the type of the elements of a list."""
         byte = self._byte()
@@ -296,25 +279,18 @@ class Compact:
         return (self._varint() if count == _LONG_LIST else count), byte & 0x0F
 
     def _varint(self) -> int:
-        number = shift = 0
-        while True:
-            byte = self._byte()
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:  # noqa: PLR2004 - the mark of the last byte
-                return number
-            shift += 7
-            if shift > _MOST_BITS:
-                raise ValueError("a number of it has more than 64 bits")
+        number, self.place = varint(self._data, self.place)
+        return number
 
     def _zigzag(self) -> int:
         number = self._varint()
         return (number >> 1) ^ -(number & 1)
 
     def _bytes(self, size: int) -> bytes:
-        found = self._data[self._place : self._place + size]
+        found = self._data[self.place : self.place + size]
         if len(found) < size:
             raise ValueError("its footer ends too early")
-        self._place += size
+        self.place += size
         return found
 
     def _byte(self) -> int:
@@ -334,19 +310,13 @@ def map_type(kind: pa.DataType) -> pa.DataType | None:
     return pa.map_(pair.field(0).type, pair.field(1).type)
 
 
-def holds_map(kind: pa.DataType) -> bool:
-    """Whether it is a map, or has one inside."""
-    inner = range(kind.num_fields) if pa.types.is_nested(kind) else ()
-    return pa.types.is_map(kind) or any(holds_map(kind.field(each).type) for each in inner)
-
-
 def as_maps(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """The array with maps in place of groups, wherever the type has one.
 
     Raises:
         OSError: A key is null.
     """
-    if not holds_map(kind):
+    if not holds(kind, pa.types.is_map):
         return array if array.type == kind else array.view(kind)
     if pa.types.is_map(kind):
         if pa.types.is_struct(array.type):
@@ -410,9 +380,9 @@ def _instants(array: pa.Array) -> Iterator[pa.Array]:
         for child in array.flatten():
             yield from _instants(child)
     elif pa.types.is_map(kind):
-        for child in entries(array):
+        for child in types.entries(array):
             yield from _instants(child)
     elif is_list(kind):
-        yield from _instants(elements(listed(array)))
+        yield from _instants(types.elements(types.listed(array)))
     elif pa.types.is_timestamp(kind):
         yield array

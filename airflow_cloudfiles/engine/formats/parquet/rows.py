@@ -70,7 +70,9 @@ def rows_at_once(
     row_bytes = 0.0
     for each in leaves:
         fixed = each.width + each.dense + (2 * each.repeatable if each.shares else 0)
-        row_bytes += (fixed + _LEVELS_BYTES) * _values_of_row(each, rows)
+        row_bytes += (fixed + _LEVELS_BYTES) * (
+            each.values / max(1, rows) if each.is_repeated else 1.0
+        )
     wanted = max(1, min(wanted, int(MOST_BATCH_BYTES / max(1.0, row_bytes))))
     named = [each for each in leaves if each.by_dictionary and not each.shares]
     if _most(named, wanted) > MOST_BATCH_BYTES and places is not None:
@@ -127,10 +129,6 @@ def _too_large(found: int, limit: int) -> RecordTooLargeError:
         f"a record of it takes {found} bytes in memory or more, and {limit} are the most that is "
         "read (maxRecordBytes)"
     )
-
-
-def _values_of_row(leaf: LeafColumn, rows: int) -> float:
-    return leaf.values / max(1, rows) if leaf.is_repeated else 1.0
 
 
 def _measured(batches: Iterator[pa.RecordBatch], rows: int, limit: int) -> int:
@@ -297,7 +295,8 @@ def _header(content: IO[bytes], place: int) -> tuple[Fields, int]:
     """The header of a page, and where its content begins."""
     window = _WINDOW
     while True:
-        data = _read(content, place, window)
+        content.seek(place)
+        data = content.read(window)
         message = Compact(data, 0)
         try:
             return message.struct(), place + message.place
@@ -305,11 +304,6 @@ def _header(content: IO[bytes], place: int) -> tuple[Fields, int]:
             if len(data) < window or window >= _LARGEST_HEADER:
                 raise OSError(f"the header of its page at byte {place} is damaged") from error
             window *= 2**4
-
-
-def _read(content: IO[bytes], place: int, size: int) -> bytes:
-    content.seek(place)
-    return content.read(size)
 
 
 def _number(fields: Fields, number: int) -> int:

@@ -1,21 +1,18 @@
 """Cast a text of an XML file to a column type.
 
-One value at a time (`converter`) and whole columns (`Casts.cast`), which agree. The conversions are
-those of Spark's XML reader (`StaxXmlParser.convertTo`, Spark 4.3), but a text that Spark would
-change into another value does not fit where a rescued data column takes it: a number with something
-behind it, out of range, or with more digits than the column has.
+One value at a time (`converter`) and whole columns (`cast`), which agree. The conversions are those
+of Spark's XML reader (`StaxXmlParser.convertTo`, Spark 4.3), but a text that Spark would change
+into another value does not fit where a rescued data column takes it: a number with something behind
+it, out of range, or with more digits than the column has.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from contextlib import suppress
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -29,17 +26,17 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
-from airflow_cloudfiles.engine.formats.base import Bools
+from airflow_cloudfiles.engine.formats.base import Positions
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.record_policy import SPARK, NumberRule
 from airflow_cloudfiles.engine.formats.scalars import (
     INTEGER_BITS,
-    JAVA_NUMBER,
     MISFIT,
+    Cast,
     Convert,
     decimal_text,
-    floating,
     java_double,
+    plain_floating,
     to_decimal,
     to_integer,
     to_time,
@@ -59,8 +56,6 @@ _BEGINNING: Final = re.compile(r"(-?)(?=,*\.?\d)([\d,]*)(?:\.(\d*))?(?:E(-?\d+))
 _NEGATED: Final = {"+": "-", "-": "+"}
 _HEXADECIMAL: Final = re.compile(r"(?:[0-9A-Fa-f]{2})*")
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
-_EASY_INTEGER: Final = r"^-?[0-9]{1,18}$"
-_EASY_NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 
 
 class TextCasts:
@@ -102,10 +97,12 @@ class TextCasts:
             may_be_signed_twice = isinstance(kind, IntegerType | LongType) and not self._exact
             return _signed_twice(convert) if may_be_signed_twice else convert
         simple: dict[type[DataType], Convert] = {
-            BooleanType: _to_boolean,
+            BooleanType: lambda text: _BOOLEANS.get(text.lower(), MISFIT),
             DoubleType: self._floating(is_float=False),
             FloatType: self._floating(is_float=True),
-            BinaryType: _to_binary,
+            BinaryType: lambda text: (
+                bytes.fromhex(text) if _HEXADECIMAL.fullmatch(text) else MISFIT
+            ),
         }
         found = simple.get(type(kind)) or to_time(kind, self._moments)
         if found is None:
@@ -116,10 +113,12 @@ class TextCasts:
         return found
 
     def _floating(self, *, is_float: bool) -> Convert:
-        convert = _to_floating(self._numbers, is_float=is_float)
+        convert = plain_floating(self._numbers, is_float=is_float, words=_NOT_FINITE)
         return convert if self._exact else _or_its_beginning(convert, is_float=is_float)
 
-    def cast(self, texts: pa.Array, kind: pa.DataType, convert: Convert) -> tuple[pa.Array, Bools]:
+    def cast(
+        self, texts: pa.Array, kind: pa.DataType, convert: Convert
+    ) -> tuple[pa.Array, Positions]:
         """Convert a column.
 
         Args:
@@ -130,83 +129,8 @@ class TextCasts:
         Returns:
             The array, and which values do not fit, which are null in it.
         """
-        if pa.types.is_string(kind):
-            return texts, np.zeros(len(texts), np.bool_)
-        if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-            array, misfits = self._moments.cast(texts, kind)
-            return array, misfits.to_numpy(zero_copy_only=False)
-        array = _at_once(texts, kind)
-        doubtful = self._numbers.doubtful(texts, array) if pa.types.is_floating(kind) else None
-        if doubtful is not None:
-            array = pc.if_else(pa.array(doubtful), pa.scalar(None, kind), array)
-        hard = array.is_null().to_numpy(zero_copy_only=False)
-        hard &= texts.is_valid().to_numpy(zero_copy_only=False)
-        return _one_by_one(texts, array, hard, convert)
-
-
-def _at_once(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """What Arrow converts as Spark does; the rest is null."""
-    if pa.types.is_boolean(kind):
-        places = pc.index_in(pc.ascii_lower(texts), pa.array(list(_BOOLEANS)))
-        return pa.array(list(_BOOLEANS.values())).take(places)
-    if pa.types.is_integer(kind):
-        return _integers(texts, kind)
-    if pa.types.is_floating(kind):
-        array = _numbers(texts, kind, _EASY_NUMBER)
-        return pc.if_else(pc.is_inf(array), pa.scalar(None, kind), array)
-    return pa.nulls(len(texts), kind)
-
-
-def _integers(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    longs = _numbers(texts, pa.int64(), _EASY_INTEGER)
-    if kind == pa.int64():
-        return longs
-    bits = kind.bit_width - 1
-    fits = pc.and_(
-        pc.greater_equal(longs, pa.scalar(-(2**bits))), pc.less(longs, pa.scalar(2**bits))
-    )
-    return pc.if_else(fits, longs, pa.scalar(None, pa.int64())).cast(kind)
-
-
-def _numbers(texts: pa.Array, kind: pa.DataType, pattern: str) -> pa.Array:
-    """The numbers that texts of a pattern are; the others are null."""
-    if not _has_letters(texts):
-        # Of such texts Arrow takes none that is no number, and matching costs more than casting.
-        with suppress(pa.ArrowInvalid):
-            return texts.cast(kind)
-    fits = pc.match_substring_regex(texts, pattern)
-    return pc.if_else(fits, texts, pa.scalar(None, pa.string())).cast(kind)
-
-
-def _has_letters(texts: pa.Array) -> bool:
-    """Whether something else than digits, signs and points may be in texts, as in `0x1F`."""
-    characters = texts.buffers()[2]
-    if characters is None or not characters.size:
-        return False
-    return int(np.frombuffer(characters, np.uint8).max()) > ord("9")
-
-
-def _one_by_one(
-    texts: pa.Array, array: pa.Array, hard: Bools, convert: Convert
-) -> tuple[pa.Array, Bools]:
-    """Convert the hard values, each by itself."""
-    misfits = np.zeros(len(texts), np.bool_)
-    places = np.flatnonzero(hard)
-    if not len(places):
-        return array, misfits
-    values = [convert(text) for text in texts.take(pa.array(places)).to_pylist()]
-    misfits[places] = [value is MISFIT for value in values]
-    fitting = pa.array([None if value is MISFIT else value for value in values], array.type)
-    return pc.replace_with_mask(array, pa.array(hard), fitting), misfits
-
-
-def _to_floating(rule: NumberRule, *, is_float: bool) -> Convert:
-    def convert(text: str) -> object:
-        if not JAVA_NUMBER.fullmatch(text):
-            return _NOT_FINITE.get(text, MISFIT)
-        return floating(text.removeprefix("+"), rule, is_float=is_float)
-
-    return convert
+        cast = Cast(kind, convert, self._moments, self._numbers)
+        return cast.one_by_one(texts) if pa.types.is_binary(kind) else cast(texts)
 
 
 def _signed_twice(convert: Convert) -> Convert:
@@ -244,11 +168,3 @@ def _beginning_of(text: str) -> object:
     minus, whole, fraction, exponent = found.groups()
     number = float(f"{minus}{whole.replace(',', '') or 0}.{fraction or 0}e{exponent or 0}")
     return sign * number
-
-
-def _to_boolean(text: str) -> object:
-    return _BOOLEANS.get(text.lower(), MISFIT)
-
-
-def _to_binary(text: str) -> object:
-    return bytes.fromhex(text) if _HEXADECIMAL.fullmatch(text) else MISFIT

@@ -63,10 +63,11 @@ class Taken:
     rescued: dict[int, bytes] = field(default_factory=dict)
 
 
+@dataclass
 class Columns:
     """Reads rows of one schema.
 
-    Args:
+    Attributes:
         shape: The schema.
         kind: The schema as one Arrow struct.
         options: The options of XML.
@@ -77,27 +78,20 @@ class Columns:
         rescues_unknown: Whether unknown fields are rescued, too, and nobody needs to know.
     """
 
-    def __init__(  # noqa: PLR0913 - what a reader knows
-        self,
-        shape: XmlStruct,
-        kind: pa.DataType,
-        options: XmlOptions,
-        casts: TextCasts,
-        *,
-        case_sensitive: bool,
-        ignores_unknown: bool,
-        rescues: bool,
-        rescues_unknown: bool,
-    ) -> None:
-        self._places = SchemaNodes(shape, kind, case_sensitive=case_sensitive)
-        self._options = options
-        self._fields = Fields(options)
-        self._casts = casts
-        self._ignores_unknown = ignores_unknown
-        self._rescues = rescues
-        self._rescues_unknown = rescues_unknown
+    shape: XmlStruct
+    kind: pa.DataType
+    options: XmlOptions
+    casts: TextCasts
+    case_sensitive: bool
+    ignores_unknown: bool
+    rescues: bool
+    rescues_unknown: bool
+
+    def __post_init__(self) -> None:
+        self._places = SchemaNodes(self.shape, self.kind, case_sensitive=self.case_sensitive)
+        self._fields = Fields(self.options)
         self._table = PieceTable()
-        self._layouts = MarkupLayouts(self._learn, options)
+        self._layouts = MarkupLayouts(self._learn, self.options)
 
     def read(self, rows: XmlRows) -> list[Taken]:
         """Read those rows that can be, in groups."""
@@ -108,7 +102,7 @@ class Columns:
             texts.text,
             texts.begins,
             texts.ends,
-            checks_references=self._ignores_unknown or self._options.exclude_attribute,
+            checks_references=self.ignores_unknown or self.options.exclude_attribute,
         )
         bad[list(rows.broken)] = True
         groups, left = self._layouts.take(texts, np.flatnonzero(~bad))
@@ -122,14 +116,14 @@ class Columns:
         return parts
 
     def _taken(self, found: ElementPlaces | LayoutRows, values: Values) -> Taken:
-        return _Reading(self._places, self._casts, found, values).taken()
+        return _Reading(self._places, self.casts, found, values).taken()
 
     def _learn(self, row: bytes) -> Layout | None:
         """The layout of a row, if all that is in it has a place."""
         pieces = cut([row])
         if len(pieces.begins) > MOST_PIECES:
             return None
-        found, _ = self._find(pieces, rescues_unknown=self._rescues_unknown)
+        found, _ = self._find(pieces, rescues_unknown=self.rescues_unknown)
         if found is None:
             return None
         names = list(self._table.names)
@@ -150,14 +144,14 @@ class Columns:
 
     def _is_rescued_at_once(self, place: int) -> bool:
         """Whether a value that does not fit is rescued as its text, whatever else is in a row."""
-        return self._rescues and self._places[place].is_leaf and not self._places[place].is_list
+        return self.rescues and self._places[place].is_leaf and not self._places[place].is_list
 
     def _find(
         self, pieces: MarkupPieces, *, rescues_unknown: bool = False
     ) -> tuple[ElementPlaces | None, Values]:
         """The places of what is in some rows; `None` when none of them can be taken."""
         values = Values(
-            pieces.text, pieces.ends, np.append(pieces.begins[1:], len(pieces.text)), self._options
+            pieces.text, pieces.ends, np.append(pieces.begins[1:], len(pieces.text)), self.options
         )
         elements = find_elements(pieces, self._table.look_up(pieces.strings()))
         names, attributes = list(self._table.names), list(self._table.attributes)
@@ -169,34 +163,28 @@ class Columns:
             self._places,
             elements_at=self._places.table(names, self._fields.name),
             attributes_at=self._places.table(attributes, self._fields.attribute_name),
-            texts_at=self._places.table([self._options.value_tag], str)[:, 0],
-            ignores_unknown=self._ignores_unknown,
-            ignores_attributes=self._options.exclude_attribute,
+            texts_at=self._places.table([self.options.value_tag], str)[:, 0],
+            ignores_unknown=self.ignores_unknown,
+            ignores_attributes=self.options.exclude_attribute,
             rescues_unknown=rescues_unknown,
         )
         found.find_texts(values)
         return found, values
 
 
+@dataclass(frozen=True, slots=True)
 class _Reading:
     """One pass over some rows."""
 
-    def __init__(
-        self,
-        places: SchemaNodes,
-        casts: TextCasts,
-        found: ElementPlaces | LayoutRows,
-        values: Values,
-    ) -> None:
-        self._places = places
-        self._casts = casts
-        self._found = found
-        self._values = values
+    places: SchemaNodes
+    casts: TextCasts
+    found: ElementPlaces | LayoutRows
+    values: Values
 
     def taken(self) -> Taken:
         """The columns of the rows of which nothing is left over."""
-        found = self._found
-        arrays = self._children(self._places[0], found.count)
+        found = self.found
+        arrays = self._children(self.places[0], found.count)
         rescued = found.rescued() if isinstance(found, LayoutRows) else {}
         rows = found.taken
         if found.bad.any():
@@ -209,8 +197,8 @@ class _Reading:
 
     def _column(self, number: int, count: int) -> pa.Array:
         """What stands in a place, for each of its parents."""
-        place = self._places[number]
-        source = self._found.source(number)
+        place = self.places[number]
+        source = self.found.source(number)
         if place.is_leaf:
             array = self._leaf(number, source)
         elif place.struct == NOWHERE:
@@ -225,24 +213,24 @@ class _Reading:
         return self._one_each(array, source, count)
 
     def _leaf(self, number: int, source: NodeValues) -> pa.Array:
-        place = self._places[number]
+        place = self.places[number]
         shape = cast("XmlLeaf", place.shape)
-        texts, wrong = self._values.take(source.texts, are_attributes=source.are_attributes)
+        texts, wrong = self.values.take(source.texts, are_attributes=source.are_attributes)
         if not shape.is_string and not source.are_attributes:
             # An empty element is null, as in Spark; an empty attribute is not.
-            blank = self._values.are_empty(texts)
+            blank = self.values.are_empty(texts)
             if blank is not None:
                 texts = pc.if_else(blank, pa.scalar(None, pa.string()), texts)
-        array, misfits = self._casts.cast(texts, place.kind, shape.convert)
-        if misfits.any() and not self._found.rescue(number, source, misfits, texts):
-            wrong = wrong | misfits
+        array, misfits = self.casts.cast(texts, place.kind, shape.convert)
+        if len(misfits) and not self.found.rescue(number, source, misfits, texts):
+            wrong[misfits] = True
         self._refuse(source, wrong)
         return array
 
     def _refuse(self, source: NodeValues, wrong: Bools) -> None:
         """Refuse the rows of some values."""
         if wrong.any():
-            self._found.bad[source.rows[wrong]] = True
+            self.found.bad[source.rows[wrong]] = True
 
     def _one_each(self, array: pa.Array, source: NodeValues, count: int) -> pa.Array:
         """At most one value for each parent."""

@@ -27,11 +27,11 @@ import json
 import re
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.formats.base import cut_sample, merge_samples, quote
+from airflow_cloudfiles.engine.formats.base import add_sample, cut_sample, quote
 from airflow_cloudfiles.engine.formats.scalars import MISFIT, decimal_text, exact_decimal
 from airflow_cloudfiles.engine.formats.variant import NotVariantError, encode_json
 from airflow_cloudfiles.engine.formats.xml.shape import (
@@ -121,7 +121,9 @@ class XmlExplainer:
             if rest is not NOTHING:
                 rescued[name] = rest
         for name in sorted(unknown):
-            self._unknown_field(shape, name, unknown[name], path, rescued)
+            rest = self._unknown_field(shape, name, unknown[name], path)
+            if rest is not NOTHING:
+                rescued[name] = rest
         return row, rescued or NOTHING
 
     def _field(
@@ -199,14 +201,9 @@ class XmlExplainer:
         return (MISFIT, self.fields.plain(item)) if found is MISFIT else (found, rest)
 
     def _unknown_field(
-        self,
-        shape: XmlStruct,
-        name: str,
-        items: list[Item],
-        path: tuple[str, ...],
-        rescued: dict[str, object],
-    ) -> None:
-        """Report an unknown field as a new column if it can be one; rescue it if not."""
+        self, shape: XmlStruct, name: str, items: list[Item], path: tuple[str, ...]
+    ) -> object:
+        """Report an unknown field as a new column if it can be one; what is left over if not."""
         plain = [self.fields.plain(item) for item in items]
         value = plain[0] if len(plain) == 1 else plain
         key = shape.matcher.key(name)
@@ -218,12 +215,9 @@ class XmlExplainer:
             and canonical(_type_of(value), shape.room) is not None
         )
         if not may_be_new:
-            rescued[name] = value
-            return
-        sample: Any = _sample(value)
-        for outer in reversed((*path, name)):
-            sample = {outer: sample}
-        merge_samples(self.new_fields, sample)
+            return value
+        add_sample(self.new_fields, (*path, name), _sample(value))
+        return NOTHING
 
 
 def _type_of(value: object) -> DataType:

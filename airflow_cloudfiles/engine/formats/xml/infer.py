@@ -34,7 +34,12 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.base import MAX_COLUMN_DEPTH
-from airflow_cloudfiles.engine.formats.scalars import MISFIT, decimal_text, exact_decimal
+from airflow_cloudfiles.engine.formats.scalars import (
+    MISFIT,
+    decimal_text,
+    decimal_type,
+    exact_decimal,
+)
 from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml.reader import RowValidator
 from airflow_cloudfiles.engine.formats.xml.rows import RowScanner, XmlRows
@@ -46,10 +51,10 @@ from airflow_cloudfiles.engine.formats.xml.tree import (
     XmlNode,
     parse,
 )
-from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types
+from airflow_cloudfiles.engine.types import merge_types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -160,8 +165,12 @@ class XmlInference:
 
     def _learn_node(self, spot: _Spot, node: XmlNode, depth: int) -> None:
         """Learn the fields of an element."""
+        # Those of one column together.
+        groups: dict[str, list[tuple[str, Item]]] = {}
+        for name, item in self._fields.of(node):
+            groups.setdefault(self._group_of(name), []).append((name, item))
         fields = spot.fields if spot.entries is None else {}
-        for items in self._grouped(node):
+        for items in groups.values():
             name = items[0][0]
             if spot.entries is not None:
                 child = spot.entries
@@ -171,29 +180,18 @@ class XmlInference:
                 child = fields.setdefault(self._key_of(name), _Spot(name))
             self._learn(child, [item for _, item in items], depth)
 
-    def _grouped(self, node: XmlNode) -> Iterable[list[tuple[str, Item]]]:
-        """The fields of an element, those of one column together."""
-        groups: dict[str, list[tuple[str, Item]]] = {}
-        for name, item in self._fields.of(node):
-            groups.setdefault(self._group_of(name), []).append((name, item))
-        return groups.values()
-
     def _learn(self, spot: _Spot, items: list[Item], depth: int) -> None:
         if spot.fields is None:
             return
         if len(items) > 1 and not spot.is_fixed:
             spot.is_list = True
         for item in items:
-            if isinstance(item, XmlNode) and not self._fields.is_leaf(item):
-                self._learn_nested(spot, item, depth)
-            else:
+            if not isinstance(item, XmlNode) or self._fields.is_leaf(item):
                 self._learn_text(spot, item)
-
-    def _learn_nested(self, spot: _Spot, node: XmlNode, depth: int) -> None:
-        if depth < MAX_COLUMN_DEPTH:
-            self._learn_node(spot, node, depth + 1)
-        elif not spot.is_fixed:
-            spot.text = _STRING
+            elif depth < MAX_COLUMN_DEPTH:
+                self._learn_node(spot, item, depth + 1)
+            elif not spot.is_fixed:
+                spot.text = _STRING
 
     def _learn_text(self, spot: _Spot, item: Item) -> None:
         text = item if isinstance(item, str) else item.text
@@ -239,10 +237,8 @@ class XmlInference:
         exact = exact_decimal(plain)
         if exact is None:
             return None
-        number = exact.as_tuple()
-        scale = max(0, -int(number.exponent))
-        precision = max(len(number.digits) + max(0, int(number.exponent)), scale)
-        return DecimalType(precision, scale) if precision <= MAX_DECIMAL_PRECISION else None
+        found = decimal_type(exact)
+        return found if isinstance(found, DecimalType) else None
 
 
 def _add(known: _Spot, other: _Spot) -> None:

@@ -112,7 +112,9 @@ class Layout:
         alike &= self._have_same_texts(block, values, nexts)
         if not alike.all():
             rows, values, nexts = rows[alike], values[:, alike], nexts[:, alike]
-        return LayoutRows(self, rows, block.values(values.ravel(), nexts.ravel()))
+        return LayoutRows(
+            self, rows, Values(block.text, values.ravel(), nexts.ravel(), block.options)
+        )
 
     def _begins(self, block: Block, rows: Positions, tags: Positions) -> Positions:
         """Where the pieces should begin, one line each, and where the rows end."""
@@ -178,7 +180,7 @@ class LayoutRows:
         """How many rows there are."""
         return len(self.taken)
 
-    def rescue(self, place: int, source: NodeValues, misfits: Bools, texts: pa.Array) -> bool:
+    def rescue(self, place: int, source: NodeValues, misfits: Positions, texts: pa.Array) -> bool:
         """Rescue values that do not fit; places are given in the order of the schema.
 
         Returns:
@@ -186,7 +188,7 @@ class LayoutRows:
         """
         name = self._layout.names.get(place)
         if name is not None:
-            self._rescue(name, source.rows[misfits], texts.filter(pa.array(misfits)))
+            self._rescue(name, source.rows[misfits], texts.take(pa.array(misfits)))
         return name is not None
 
     def _rescue(self, name: str, rows: Positions, texts: pa.Array) -> None:
@@ -242,7 +244,7 @@ class Block:
         self.counts = np.searchsorted(self.tags.begins, rows.ends) - self.firsts
         self.words = words_of(rows.text)
         self._characters = np.frombuffer(rows.text, np.uint8)
-        self._options = options
+        self.options = options
         self._quotes: dict[bytes, Positions] = {}
 
     def quotes(self, quote: bytes) -> Positions:
@@ -250,10 +252,6 @@ class Block:
         if quote not in self._quotes:
             self._quotes[quote] = np.flatnonzero(self._characters == ord(quote))
         return self._quotes[quote]
-
-    def values(self, begins: Positions, ends: Positions) -> Values:
-        """Parts of the text as values."""
-        return Values(self.text, begins, ends, self._options)
 
     def are_blank(self, begins: Positions, ends: Positions) -> Bools:
         """Which parts of the text are white space, or nothing."""

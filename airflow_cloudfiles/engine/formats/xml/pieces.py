@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.formats.base import is_utf8
-from airflow_cloudfiles.engine.formats.xml.tree import not_references
+from airflow_cloudfiles.engine.formats.xml.tree import not_references, slices
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.base import Bools, Bytes, Int8s, Int32s, Positions
@@ -63,13 +63,8 @@ class MarkupPieces:
     taken: Positions
 
     def strings(self) -> pa.Array:
-        """The pieces."""
-        offsets = np.empty(2 * len(self.begins) + 1, np.int32)
-        offsets[0:-1:2], offsets[1:-1:2], offsets[-1] = self.begins, self.ends, len(self.text)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.text)]
-        both = pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
-        even = np.arange(0, len(both), 2, dtype=np.int32)
-        return both.take(pa.array(even))
+        """The pieces, without what is between them."""
+        return slices(self.text, self.begins, self.ends)
 
 
 def cut(texts: list[bytes]) -> MarkupPieces:
@@ -139,7 +134,8 @@ def _cut_all(texts: list[bytes]) -> MarkupPieces | Bools:
     opens = np.flatnonzero(characters == _LESS)
     closes = np.flatnonzero(characters == _GREATER)
     ends = closes
-    if not _alternate(opens, closes):
+    alternate = len(opens) == len(closes) and (opens < closes).all()
+    if not alternate or not (closes[:-1] < opens[1:]).all():
         # The first one behind it ends a tag; others are text.
         ends = np.append(closes, len(whole))[np.searchsorted(closes, opens)]
     wrong = ends > np.append(opens[1:], len(whole) - 1)
@@ -172,12 +168,6 @@ def _quotes(whole: bytes, characters: Bytes) -> Positions:
     return np.flatnonzero(characters == ord(quote)) if quote in whole else _NONE
 
 
-def _alternate(opens: Positions, closes: Positions) -> bool:
-    return bool(
-        len(opens) == len(closes) and (opens < closes).all() and (closes[:-1] < opens[1:]).all()
-    )
-
-
 class PieceTable:
     """What each different piece of markup says; learns as it meets them.
 
@@ -187,8 +177,7 @@ class PieceTable:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, int] = {}
-        self._meanings: list[tuple[int, int, int, int, int]] = []
+        self._known: dict[str, tuple[int, int, int, int, int]] = {}
         self.names: dict[str, int] = {}
         self.attributes: dict[str, int] = {}
 
@@ -197,13 +186,14 @@ class PieceTable:
         if len(self._known) > _MOST_PIECES:
             self.__init__()  # type: ignore[misc]
         encoded = pc.dictionary_encode(pieces)
-        numbers = [
-            self._known[piece] if piece in self._known else self._learn(piece)
+        known = self._known
+        meanings = [
+            known[piece] if piece in known else known.setdefault(piece, self._understand(piece))
             for piece in encoded.dictionary.to_pylist()
         ]
         codes = encoded.indices.to_numpy(zero_copy_only=False)
-        columns = zip(*(self._meanings[number] for number in numbers), strict=True)
-        opens, closes, names, attributes, odd = columns if numbers else ((),) * 5
+        columns = zip(*meanings, strict=True)
+        opens, closes, names, attributes, odd = columns if meanings else ((),) * 5
         return Meanings(
             opens=np.array(opens, np.int8)[codes],
             closes=np.array(closes, np.int8)[codes],
@@ -212,13 +202,8 @@ class PieceTable:
             odd=np.array(odd, np.bool_)[codes] if any(odd) else None,
         )
 
-    def _learn(self, piece: str) -> int:
-        self._known[piece] = len(self._meanings)
-        self._meanings.append(self._understand(piece.encode()))
-        return self._known[piece]
-
-    def _understand(self, piece: bytes) -> tuple[int, int, int, int, int]:
-        found = _PIECE.fullmatch(piece)
+    def _understand(self, piece: str) -> tuple[int, int, int, int, int]:
+        found = _PIECE.fullmatch(piece.encode())
         if found is None or (found["end"] and (found["first"] or found["empty"])):
             return 0, 0, -1, -1, 1
         name = self._number(self.names, found["name"])

@@ -20,6 +20,7 @@ the schema, whose imports are files.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote, urlsplit
@@ -132,10 +133,11 @@ def _declared(text: bytes, namespaces: list[bytes]) -> bytes:
     return text[: start.end()] + added + text[start.end() :]
 
 
+@dataclass(slots=True)
 class XmlBlock:
     """Consecutive rows of one file, read once.
 
-    Args:
+    Attributes:
         outcomes: What becomes of the rows, still empty.
         columns: Read rows that are alike; `None`: every row is explained.
         explainer: Of single rows.
@@ -143,21 +145,12 @@ class XmlBlock:
         file_uri: Their file.
     """
 
-    def __init__(
-        self,
-        outcomes: RecordOutcomes,
-        columns: Columns | None,
-        explainer: XmlExplainer | VariantExplainer,
-        rows: XmlRows,
-        file_uri: str,
-    ) -> None:
-        self._outcomes = outcomes
-        self._columns = columns
-        self._explainer = explainer
-        self._rows = rows
-        self._file_uri = file_uri
-        self._explained: list[dict[str, object]] = []
-        self._rows_since_new_fields = 0
+    outcomes: RecordOutcomes
+    columns: Columns | None
+    explainer: XmlExplainer | VariantExplainer
+    rows: XmlRows
+    file_uri: str
+    _explained: list[dict[str, object]] = field(default_factory=list)
 
     def read(self) -> pa.RecordBatch:
         """Read everything.
@@ -166,23 +159,33 @@ class XmlBlock:
             UnknownFields: There are new fields, in a mode that must know.
             CorruptRecordError: A row is no record, in mode `FAILFAST`.
         """
-        taken = [] if self._columns is None else self._columns.read(self._rows)
-        is_odd = np.ones(len(self._rows.texts), np.bool_)
+        taken = [] if self.columns is None else self.columns.read(self.rows)
+        is_odd = np.ones(len(self.rows.texts), np.bool_)
         for part in taken:
             is_odd[part.rows] = False
-            self._outcomes.rescued |= part.rescued
+            self.outcomes.rescued |= part.rescued
         odd = np.flatnonzero(is_odd)
+        since_new_fields = 0
         for row in odd.tolist():
             self._read_odd_row(row)
-            self._stop_at_enough()
-        self._raise_for_new_fields()
-        return self._batch(self._arrays(taken, odd))
+            # Others will be thrown away, once enough of them show what is new.
+            since_new_fields += bool(self.explainer.new_fields)
+            if since_new_fields >= ENOUGH_RECORDS:
+                break
+        if self.explainer.new_fields:
+            raise UnknownFields(self.explainer.new_fields, self.file_uri)
+        arrays = self._arrays(taken, odd)
+        count, rescued = len(self.rows.texts), None
+        if self.outcomes.policy.rescues:
+            end = path_end(self.file_uri).encode()
+            rescued = self.outcomes.rescued_column(count, lambda _: end)
+        return self.outcomes.batch(arrays, count, rescued)
 
     # 2. One by one ------------------------------------------------------------------------
 
     def _read_odd_row(self, row: int) -> None:
-        text = self._rows.texts[row]
-        reason = self._rows.broken.get(row)
+        text = self.rows.texts[row]
+        reason = self.rows.broken.get(row)
         values: dict[str, object] = {}
         if reason is None:
             try:
@@ -193,29 +196,18 @@ class XmlBlock:
             self._drop_or_keep(row, text, reason)
         self._explained.append(values)
 
-    def _stop_at_enough(self) -> None:
-        """Read no more rows that will be thrown away, once enough of them show what is new."""
-        if self._explainer.new_fields:
-            self._rows_since_new_fields += 1
-            if self._rows_since_new_fields >= ENOUGH_RECORDS:
-                self._raise_for_new_fields()
-
-    def _raise_for_new_fields(self) -> None:
-        if self._explainer.new_fields:
-            raise UnknownFields(self._explainer.new_fields, self._file_uri)
-
     def _explain(self, row: int, text: bytes) -> dict[str, object]:
-        found = self._explainer.explain(parse(text))
-        if self._outcomes.policy.rescues:
+        found = self.explainer.explain(parse(text))
+        if self.outcomes.policy.rescues:
             if found.rescued:
-                self._outcomes.rescued[row] = found.rescued.encode()
+                self.outcomes.rescued[row] = found.rescued.encode()
         elif not found.fits:
             # As in Spark: without rescued data, a value that does not fit makes a bad record.
             self._drop_or_keep(row, text, MISFIT_REASON)
         return found.row
 
     def _drop_or_keep(self, row: int, text: bytes, reason: str) -> None:
-        self._outcomes.drop_or_keep(self._file_uri, printable(text), reason, [row])
+        self.outcomes.drop_or_keep(self.file_uri, printable(text), reason, [row])
 
     # 3. The batch -------------------------------------------------------------------------
 
@@ -223,20 +215,13 @@ class XmlBlock:
         """The columns of all rows, in the order of the rows."""
         parts = [part for part in taken if len(part.rows)]
         if len(odd) or not parts:
-            explained = pa.array(self._explained, self._outcomes.policy.parsed_type).flatten()
+            explained = pa.array(self._explained, self.outcomes.policy.parsed_type).flatten()
             parts.append(Taken(odd, list(explained)))
         if len(parts) == 1:
             return parts[0].arrays
         order = pa.array(np.argsort(np.concatenate([part.rows for part in parts])))
         columns = zip(*(part.arrays for part in parts), strict=True)
         return [pa.concat_arrays(column).take(order) for column in columns]
-
-    def _batch(self, arrays: list[pa.Array]) -> pa.RecordBatch:
-        count, rescued = len(self._rows.texts), None
-        if self._outcomes.policy.rescues:
-            end = path_end(self._file_uri).encode()
-            rescued = self._outcomes.rescued_column(count, lambda _: end)
-        return self._outcomes.batch(arrays, count, rescued)
 
 
 _LARGEST_BATCH: Final = 16_384
@@ -315,21 +300,20 @@ class XmlReader(RecordReader):
                 yield self._read(part, file.uri)
 
     def _read(self, rows: XmlRows, file_uri: str) -> pa.RecordBatch:
-        explainer = self._explainer()
+        single = self._options.single_variant_column
+        explainer: XmlExplainer | VariantExplainer = (
+            VariantExplainer(single, self._fields, self._locale)
+            if single is not None
+            else XmlExplainer(
+                self._shape,
+                self._fields,
+                case_sensitive=self._options.reader_case_sensitive,
+                collects_new=self._watches,
+                reserved=self._reserved,
+                left_out=self._left_out,
+            )
+        )
         outcomes = RecordOutcomes(self._policy)
         return self._counted(
             XmlBlock(outcomes, self._columns, explainer, rows, file_uri).read(), outcomes
-        )
-
-    def _explainer(self) -> XmlExplainer | VariantExplainer:
-        single = self._options.single_variant_column
-        if single is not None:
-            return VariantExplainer(single, self._fields, self._locale)
-        return XmlExplainer(
-            self._shape,
-            self._fields,
-            case_sensitive=self._options.reader_case_sensitive,
-            collects_new=self._watches,
-            reserved=self._reserved,
-            left_out=self._left_out,
         )

@@ -16,14 +16,13 @@ What stands between rows is not read, as in Spark.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.formats.xml.source import CHUNK_BYTES, XmlText
+from airflow_cloudfiles.engine.formats.xml.source import CHUNK_BYTES, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +44,7 @@ _LESS, _GREATER, _SLASH = b"<>/"
 _ENDS_NAME: Final = np.isin(np.arange(256), list(b" \t\n\r\f\v/>"))
 """Which characters may stand behind the name of a row in a tag."""
 _BLANK: Final = b" \t\n"
+_NONE: Final = np.empty(0, np.int64)
 _NO_END: Final = "the row has no end"
 _NO_BEGIN: Final = "an end tag without a row"
 _NO_XML: Final = "text where XML should begin"
@@ -97,7 +97,7 @@ def head_of(text: bytes) -> tuple[np.uint64, np.uint64]:
     return np.uint64(2 ** (8 * len(head)) - 1), np.uint64(int.from_bytes(head, "little"))
 
 
-class CutRows(Sequence[bytes]):
+class CutRows:
     """The sources of rows that are cut out of a text when they are asked for.
 
     Args:
@@ -127,17 +127,8 @@ class CutRows(Sequence[bytes]):
         for begin, end in zip(self.begins.tolist(), self.ends.tolist(), strict=True):
             yield self.text[begin:end]
 
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> CutRows: ...
-
-    def __getitem__(self, index: int | slice) -> bytes | CutRows:
-        begins, ends = self.begins[index], self.ends[index]
-        if isinstance(index, slice):
-            return CutRows(self.text, begins, ends, self._tags)
-        return self.text[int(begins) : int(ends)]
+    def __getitem__(self, index: int) -> bytes:
+        return self.text[int(self.begins[index]) : int(self.ends[index])]
 
     @property
     def tags(self) -> RowTags:
@@ -146,13 +137,9 @@ class CutRows(Sequence[bytes]):
             self._tags = RowTags(self.text)
         return self._tags
 
-    def some(self, positions: Positions) -> CutRows:
+    def some(self, positions: Positions | slice) -> CutRows:
         """Some of the rows, in the order in which they are."""
         return CutRows(self.text, self.begins[positions], self.ends[positions], self._tags)
-
-
-def _no_rows() -> CutRows:
-    return CutRows(b"", np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 @dataclass(slots=True)
@@ -165,7 +152,7 @@ class XmlRows:
         namespaces: The declarations (`xmlns:x="..."`) of the elements around the first row.
     """
 
-    texts: CutRows = field(default_factory=_no_rows)
+    texts: CutRows = field(default_factory=lambda: CutRows(b"", _NONE, _NONE))
     broken: dict[int, str] = field(default_factory=dict)
     namespaces: list[bytes] = field(default_factory=list)
 
@@ -176,7 +163,7 @@ class XmlRows:
             broken = {
                 row - begin: reason for row, reason in self.broken.items() if begin <= row < end
             }
-            yield XmlRows(self.texts[begin:end], broken, self.namespaces)
+            yield XmlRows(self.texts.some(slice(begin, end)), broken, self.namespaces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +207,7 @@ class RowScanner:
         has_begun = False
         namespaces: list[bytes] = []
         sizes = iter(lambda: min(max(CHUNK_BYTES, len(held)), _LARGEST_CHUNK), 0)
-        for chunk in XmlText(file, encoding).chunks(sizes):
+        for chunk in text_of(file, encoding, sizes):
             held = held + chunk if held else chunk
             if not has_begun and (has_begun := b"<" in held):
                 held, found = _without_garbage(held)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from airflow_cloudfiles.engine.formats.base import Bools, Positions
+    from airflow_cloudfiles.engine.formats.base import Positions
     from airflow_cloudfiles.engine.formats.scalars import Convert
     from airflow_cloudfiles.engine.formats.xml.pieces import Elements
     from airflow_cloudfiles.engine.formats.xml.tree import Values
@@ -249,10 +249,11 @@ class NodeValues:
     are_attributes: bool = False
 
 
+@dataclass
 class ElementPlaces:
     """The places of the elements of some rows.
 
-    Args:
+    Attributes:
         elements: The elements.
         places: The schema.
         elements_at: The place of each name in each struct.
@@ -261,8 +262,6 @@ class ElementPlaces:
         ignores_unknown: Whether fields that have no place are dropped.
         ignores_attributes: Whether attributes are.
         rescues_unknown: Whether elements that have no place, and nothing but text, stay in rows.
-
-    Attributes:
         bad: The rows that are refused.
         between: Pieces behind which no text may be.
         beside: Pieces behind which texts beside attributes may be.
@@ -270,49 +269,42 @@ class ElementPlaces:
         unknown: Elements that stay though they have no place.
     """
 
-    def __init__(  # noqa: PLR0913 - what a reader knows
-        self,
-        elements: Elements,
-        places: SchemaNodes,
-        *,
-        elements_at: Positions,
-        attributes_at: Positions,
-        texts_at: Positions,
-        ignores_unknown: bool,
-        ignores_attributes: bool,
-        rescues_unknown: bool = False,
-    ) -> None:
-        self._all = elements
-        self._places = places
-        self._texts_at = texts_at
-        self._ignores_unknown = ignores_unknown
-        self._rescues_unknown = rescues_unknown
+    elements: Elements
+    places: SchemaNodes
+    elements_at: Positions
+    attributes_at: Positions
+    texts_at: Positions
+    ignores_unknown: bool
+    ignores_attributes: bool
+    rescues_unknown: bool
+
+    def __post_init__(self) -> None:
         self.unknown = _NONE
         # Whatever is nowhere (-1, the last one) is no struct and no leaf.
-        self._structs = np.append(places.structs, NOWHERE)
-        self._are_leaves = np.append(places.are_leaves, False)
-        self.bad = np.zeros(elements.count, np.bool_)
-        self._where = self._find(elements_at)
+        self._structs = np.append(self.places.structs, NOWHERE)
+        self._are_leaves = np.append(self.places.are_leaves, False)
+        self.bad = np.zeros(self.elements.count, np.bool_)
+        self._where = self._find()
         self._of_place = _grouped(self._where)
         self._numbers = np.zeros(len(self._where), np.int64)
         for members in self._of_place.values():
             self._numbers[members] = np.arange(len(members))
-        self._attributes = self._find_attributes(attributes_at, ignored=ignores_attributes)
+        self._attributes = self._find_attributes()
         self._tagged: dict[int, Positions] = {}
 
     @property
     def count(self) -> int:
         """How many rows there are."""
-        return self._all.count
+        return self.elements.count
 
     @property
     def taken(self) -> Positions:
         """The position that was given, for each row."""
-        return self._all.taken
+        return self.elements.taken
 
     def find_texts(self, values: Values) -> None:
         """Find the place of texts beside attributes, and refuse those beside elements."""
-        every = self._all
+        every = self.elements
         self.between = every.between
         self.bad[every.between_rows[~values.are_blank(every.between)]] = True
         structs = self._structs[self._where]
@@ -320,17 +312,17 @@ class ElementPlaces:
         self.beside = every.texts[texts]
         self.beside_is_blank = values.are_blank(self.beside)
         texts = texts[~self.beside_is_blank]
-        found = self._texts_at[structs[texts]]
+        found = self.texts_at[structs[texts]]
         self._refuse_unknown(texts[found < 0])
         self._tagged = {place: texts[members] for place, members in _grouped(found).items()}
 
     def source(self, place: int) -> NodeValues:
         """What stands in a place: elements, or attributes, or texts."""
-        every = self._all
+        every = self.elements
         elements = self._of_place.get(place, _NONE)
         attributes = self._attributes.get(place, _NONE)
         tagged = self._tagged.get(place, _NONE)
-        single = self._places[place].is_leaf and not self._places[place].is_list
+        single = self.places[place].is_leaf and not self.places[place].is_list
         owners = every.attribute_owners[attributes]
         if len(elements) or not single:
             self.bad[every.rows[owners]] = True
@@ -345,14 +337,14 @@ class ElementPlaces:
             )
         return NodeValues(self._numbers[tagged], every.rows[tagged], every.texts[tagged])
 
-    def _find(self, table: Positions) -> Positions:
+    def _find(self) -> Positions:
         """The place of each element."""
-        every = self._all
+        every = self.elements
         where = np.zeros(len(every.rows), np.int64)
         for level in range(2, int(every.levels.max(initial=0)) + 1):
             here = np.flatnonzero(every.levels == level)
             inside = self._structs[where[every.parents[here]]]
-            where[here] = np.where(inside < 0, NOWHERE, table[inside, every.names[here]])
+            where[here] = np.where(inside < 0, NOWHERE, self.elements_at[inside, every.names[here]])
         self._refuse_unknown(self._without_rescued(np.flatnonzero(where < 0)))
         leaves, structs = self._are_leaves[where], self._structs[where] >= 0
         wrong = (leaves & ~every.is_leaf) | ((where >= 0) & ~leaves & ~structs)
@@ -361,9 +353,9 @@ class ElementPlaces:
 
     def _without_rescued(self, unknown: Positions) -> Positions:
         """Those of some elements that are not in a row itself, or have more than text."""
-        if not self._rescues_unknown:
+        if not self.rescues_unknown:
             return unknown
-        every = self._all
+        every = self.elements
         simple = (every.levels[unknown] == 2) & every.is_leaf[unknown]  # noqa: PLR2004 - in a row
         simple &= ~np.isin(unknown, every.attribute_owners)
         self.unknown = unknown[simple]
@@ -372,37 +364,39 @@ class ElementPlaces:
 
     def names_at(self, place: int) -> list[int]:
         """The numbers of the names of the elements in a place."""
-        names: list[int] = self._all.names[self._of_place.get(place, _NONE)].tolist()
+        names: list[int] = self.elements.names[self._of_place.get(place, _NONE)].tolist()
         return names
 
-    def rescue(self, _place: int, _source: NodeValues, _misfits: Bools, _texts: pa.Array) -> bool:
+    def rescue(
+        self, _place: int, _source: NodeValues, _misfits: Positions, _texts: pa.Array
+    ) -> bool:
         """Rows with values that do not fit are refused."""
         return False
 
     def unknown_elements(self) -> tuple[list[int], list[int]]:
         """The numbers of the names of `unknown`, and the piece before the text of each."""
-        every = self._all
+        every = self.elements
         return every.names[self.unknown].tolist(), every.texts[self.unknown].tolist()
 
-    def _find_attributes(self, table: Positions, *, ignored: bool) -> dict[int, Positions]:
+    def _find_attributes(self) -> dict[int, Positions]:
         """The attributes in each place; an attribute that comes twice is an error of the row."""
-        every = self._all
+        every = self.elements
         owners = every.attribute_owners
         if not len(owners):
             return {}
         pairs = owners * (int(every.attribute_names.max()) + 1) + every.attribute_names
         _, firsts, counts = np.unique(pairs, return_index=True, return_counts=True)
         self.bad[every.rows[owners[firsts[counts > 1]]]] = True
-        if ignored:
+        if self.ignores_attributes:
             return {}
         inside = self._structs[self._where[owners]]
-        found = np.where(inside < 0, NOWHERE, table[inside, every.attribute_names])
+        found = np.where(inside < 0, NOWHERE, self.attributes_at[inside, every.attribute_names])
         self._refuse_unknown(owners[found < 0])
         return _grouped(found)
 
     def _refuse_unknown(self, elements: Positions) -> None:
-        if not self._ignores_unknown:
-            self.bad[self._all.rows[elements]] = True
+        if not self.ignores_unknown:
+            self.bad[self.elements.rows[elements]] = True
 
 
 def _grouped(places: Positions) -> dict[int, Positions]:

@@ -13,7 +13,8 @@ import codecs
 import lzma
 import re
 import zlib
-from typing import IO, TYPE_CHECKING, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.formats import base
@@ -66,105 +67,79 @@ def printable(text: bytes) -> str:
     return base.printable(text).replace(_UNKNOWN_BYTE, "")
 
 
-class XmlText:
-    """The text of one file, from its beginning.
+def text_of(file: OpenedFile, encoding: str | None, sizes: Iterator[int]) -> Iterator[bytes]:
+    """The text of one file, in pieces, which may be cut anywhere.
 
     Args:
         file: The file.
         encoding: What the user named, if anything.
+        sizes: Tells before each piece but the first how many bytes to read for it.
 
     Raises:
         FileUnreadableError: The file is damaged, or names an encoding that nobody knows.
     """
-
-    def __init__(self, file: OpenedFile, encoding: str | None) -> None:
-        self._uri = file.uri
-        self._encoding = encoding
-        self._stream = self._open(file)
-        self._after_return = False
-        head = self._read(CHUNK_BYTES)
-        name, skipped = self._find_encoding(head)
-        refuse_binary(head, self._uri, is_utf8=name == "utf-8")
-        self._head = head[skipped:]
-        self._decoder = (
-            None
-            if name == "utf-8"
-            else codecs.getincrementaldecoder(name)("airflow-cloudfiles-xml")
-        )
-
-    def chunks(self, sizes: Iterator[int]) -> Iterator[bytes]:
-        """The text in pieces, which may be cut anywhere.
-
-        Args:
-            sizes: Tells before each piece how many bytes to read for it.
-        """
-        raw, is_first = self._head, True
-        while raw:
-            text = self._in_utf8(raw, final=False)
-            while is_first and text.startswith(codecs.BOM_UTF8):
-                text = text.removeprefix(codecs.BOM_UTF8)  # a second mark is no text either
-            yield text
-            raw, is_first = self._read(next(sizes)), False
-        yield self._in_utf8(b"", final=True)
-
-    def _open(self, file: OpenedFile) -> IO[bytes]:
-        try:
-            return file.stream()
-        except _DAMAGED as error:
-            raise self._damaged(error) from error
-
-    def _read(self, size: int) -> bytes:
-        try:
-            return self._stream.read(size)
-        except _DAMAGED as error:
-            raise self._damaged(error) from error
-
-    def _damaged(self, error: BaseException) -> FileUnreadableError:
-        return FileUnreadableError(
-            f"{self._uri} cannot be read: {error}. Replace the file, or set "
-            "ignoreCorruptFiles=true to go on without it."
-        )
-
-    def _find_encoding(self, head: bytes) -> tuple[str, int]:
-        """The encoding, and how many bytes its mark has."""
-        for mark, name in _MARKS:
-            if head.startswith(mark):
-                return name, len(mark)
-        if self._encoding is not None:
-            first = _LITTLE_ENDIAN.get(self._encoding)
-            order = "" if first is None else "-le" if head.startswith(first) else "-be"
-            return self._encoding + order, 0
-        for begin, name in _WIDE:
-            if head.startswith(begin):
-                return name, 0
-        found = _DECLARATION.match(head[:_LONGEST_DECLARATION])
-        return (self._declared(found[1].decode()) if found else "utf-8"), 0
-
-    def _declared(self, given: str) -> str:
-        try:
-            found = codecs.lookup(given)
-        except LookupError:
-            found = None
-        if found is None or not getattr(found, "_is_text_encoding", True):
-            raise FileUnreadableError(
-                f"{self._uri} says that its encoding is {given!r}, which is not known here. "
-                "Name the right one with the option encoding."
-            )
-        if found.name in {"utf-16", "utf-32"} or found.name.startswith(("utf-16-", "utf-32-")):
-            return "utf-8"  # the declaration itself could be read in bytes: it is wrong
-        return found.name
-
-    def _in_utf8(self, raw: bytes, *, final: bool) -> bytes:
-        if self._decoder is not None:
-            raw = self._decoder.decode(raw, final).encode("utf-8", "backslashreplace")
-        return self._with_line_feeds(raw)
-
-    def _with_line_feeds(self, text: bytes) -> bytes:
-        if not text:
-            return text
-        if self._after_return:
-            text = text.removeprefix(b"\n")
-        self._after_return = text.endswith(b"\r")
+    raw = _read(file, sizes)
+    head = next(raw, b"")
+    name, skipped = _find_encoding(head, encoding, file.uri)
+    refuse_binary(head, file.uri, is_utf8=name == "utf-8")
+    decoder = codecs.getincrementaldecoder(name)("airflow-cloudfiles-xml")
+    is_first, after_return = True, False
+    for chunk in chain((head[skipped:],), raw, (b"",)):
+        text = chunk
+        if name != "utf-8":
+            text = decoder.decode(chunk, not chunk).encode("utf-8", "backslashreplace")
+        if text:
+            text = text.removeprefix(b"\n") if after_return else text
+            after_return = text.endswith(b"\r")
         if b"\r" in text:
             text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        return text
+        while is_first and text.startswith(codecs.BOM_UTF8):
+            text = text.removeprefix(codecs.BOM_UTF8)  # a second mark is no text either
+        is_first = False
+        yield text
+
+
+def _read(file: OpenedFile, sizes: Iterator[int]) -> Iterator[bytes]:
+    """The bytes of the file."""
+    try:
+        stream, size = file.stream(), CHUNK_BYTES
+        while chunk := stream.read(size):
+            yield chunk
+            size = next(sizes)
+    except _DAMAGED as error:
+        raise FileUnreadableError(
+            f"{file.uri} cannot be read: {error}. Replace the file, or set "
+            "ignoreCorruptFiles=true to go on without it."
+        ) from error
+
+
+def _find_encoding(head: bytes, given: str | None, uri: str) -> tuple[str, int]:
+    """The encoding, and how many bytes its mark has."""
+    for mark, name in _MARKS:
+        if head.startswith(mark):
+            return name, len(mark)
+    if given is not None:
+        first = _LITTLE_ENDIAN.get(given)
+        order = "" if first is None else "-le" if head.startswith(first) else "-be"
+        return given + order, 0
+    for begin, name in _WIDE:
+        if head.startswith(begin):
+            return name, 0
+    found = _DECLARATION.match(head[:_LONGEST_DECLARATION])
+    return (_declared(found[1].decode(), uri) if found else "utf-8"), 0
+
+
+def _declared(given: str, uri: str) -> str:
+    """The codec that a declaration names."""
+    try:
+        found = codecs.lookup(given)
+    except LookupError:
+        found = None
+    if found is None or not getattr(found, "_is_text_encoding", True):
+        raise FileUnreadableError(
+            f"{uri} says that its encoding is {given!r}, which is not known here. "
+            "Name the right one with the option encoding."
+        )
+    if found.name in {"utf-16", "utf-32"} or found.name.startswith(("utf-16-", "utf-32-")):
+        return "utf-8"  # the declaration itself could be read in bytes: it is wrong
+    return found.name

@@ -93,51 +93,35 @@ def parse(text: bytes) -> XmlNode:
     Raises:
         NotXmlError: It is not well-formed, not UTF-8, or nested deeper than `MAX_DEPTH`.
     """
-    return _Builder().build(text)
+    root = XmlNode("", [])
+    opened = [root]
 
-
-class _Builder:
-    """Turns what expat tells into nodes."""
-
-    def __init__(self) -> None:
-        self._parser = expat.ParserCreate("utf-8")
-        self._parser.buffer_text = True
-        self._parser.ordered_attributes = True
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.CharacterDataHandler = self._characters
-        self._root = XmlNode("", [])
-        self._open = [self._root]
-
-    def build(self, text: bytes) -> XmlNode:
-        try:
-            self._parser.Parse(text, True)
-        except expat.ExpatError as error:
-            raise NotXmlError(str(error)) from error
-        finally:
-            # The parser and this object hold each other.
-            self._parser.StartElementHandler = None
-            self._parser.EndElementHandler = None
-            self._parser.CharacterDataHandler = None
-        return next(self._root.elements)
-
-    def _start(self, name: str, attributes: list[str]) -> None:
-        if len(self._open) > MAX_DEPTH:
+    def start(name: str, attributes: list[str]) -> None:
+        if len(opened) > MAX_DEPTH:
             raise NotXmlError(f"nested deeper than {MAX_DEPTH}")
         pairs = list(zip(attributes[::2], attributes[1::2], strict=True)) if attributes else []
         node = XmlNode(name, pairs)
-        self._open[-1].content.append(node)
-        self._open.append(node)
+        opened[-1].content.append(node)
+        opened.append(node)
 
-    def _end(self, _name: str) -> None:
-        self._open.pop()
-
-    def _characters(self, text: str) -> None:
-        content = self._open[-1].content
+    def characters(text: str) -> None:
+        content = opened[-1].content
         if content and isinstance(content[-1], str):
             content[-1] += text
         else:
             content.append(text)
+
+    parser = expat.ParserCreate("utf-8")
+    parser.buffer_text = True
+    parser.ordered_attributes = True
+    parser.StartElementHandler = start
+    parser.EndElementHandler = lambda _: opened.pop()
+    parser.CharacterDataHandler = characters
+    try:
+        parser.Parse(text, True)
+    except expat.ExpatError as error:
+        raise NotXmlError(str(error)) from error
+    return next(root.elements)
 
 
 Item = str | XmlNode
@@ -219,6 +203,16 @@ _LONGEST_INDENT: Final = 40
 """White space between elements is rarely longer."""
 
 
+def slices(text: bytes, begins: Positions, ends: Positions) -> pa.StringArray:
+    """Parts of a text, ascending, as strings."""
+    offsets = np.empty(2 * len(begins) + 1, np.int32)
+    offsets[0:-1:2], offsets[1::2], offsets[-1] = begins, ends, len(text)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+    # Every second one is what is between two parts.
+    both = pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
+    return both.take(pa.array(np.arange(0, len(both), 2, dtype=np.int32)))
+
+
 class Values:
     """The values between pieces of markup.
 
@@ -256,7 +250,7 @@ class Values:
         has_missing = bool(missing.any())
         if has_missing:
             begins[missing] = ends[missing] = 0
-        texts = self._strings(begins, ends)
+        texts = slices(self._text, begins, ends)
         if are_attributes:
             texts = _with_spaces(texts)
         texts, wrong = self._resolve(texts)
@@ -273,16 +267,6 @@ class Values:
         bare = texts if self._trims else pc.ascii_trim(texts, characters=SPACE)
         is_some = texts.null_count < len(texts) and pc.min(pc.binary_length(bare)).as_py() == 0
         return pc.equal(bare, "") if is_some else None
-
-    def _strings(self, begins: Positions, ends: Positions) -> pa.Array:
-        """Parts of the text, ascending."""
-        count = len(begins)
-        offsets = np.empty(2 * count + 1, np.int32)
-        offsets[0:-1:2], offsets[1::2], offsets[-1] = begins, ends, len(self._text)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._text)]
-        # Every second one is what is between two parts.
-        both = pa.Array.from_buffers(pa.string(), 2 * count, buffers)
-        return both.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
     def _have_spaces(self, begins: Positions, ends: Positions) -> bool:
         """Whether a value may begin or end with white space: taking it off costs a copy of all."""

@@ -208,6 +208,16 @@ def test_decimals_without_digits_before_the_point_fit_if_they_are_zero(write: Wr
         assert rescued == [None, {"i": 0.5} | PATH, {"i": -0.99999} | PATH, None]
 
 
+def test_decimals_of_many_digits_are_rescued_if_they_do_not_fit(write: Write) -> None:
+    largest = Decimal("9" * 25 + ".99999")
+    values = [Decimal(10**25), Decimal(-(10**25)), largest, largest.copy_negate(), None]
+    table = pa.table({"d": pa.array(values, pa.decimal128(38, 5))})
+    found = read(write, table, schema(d=DecimalType(30, 5)))
+    assert [row["d"] for row in found] == [None, None, largest, largest.copy_negate(), None]
+    rescued = [row["_rescued_data"] for row in found]
+    assert rescued == [{"d": 1e25} | PATH, {"d": -1e25} | PATH, None, None, None]
+
+
 def test_rescued_values_keep_their_kind(write: Write) -> None:  # B80
     moment = pa.array([1_706_704_259_123_456_789], pa.timestamp("ns", "UTC"))
     table = pa.table(

@@ -29,6 +29,7 @@ from airflow_cloudfiles.engine.types import (
     merge_types,
     simple_ddl,
 )
+from tests.support.formats.json_files import typed_options
 
 _NAMES = st.sampled_from(["a", "A", "b", "ü", 'q"', "back\\slash", "d d"])
 _LEAVES = st.one_of(
@@ -56,7 +57,7 @@ def _eager_checks(monkeypatch):
 
 
 def _infer(*lines, typed=True, known=None):
-    inference = JsonInference(typed=typed, known=known)
+    inference = JsonInference(typed_options(typed), known)
     inference.add("\n".join(lines).encode())
     return inference.result()
 
@@ -107,7 +108,7 @@ class TestLaws:
     @pytest.mark.usefixtures("_eager_checks")
     @given(records=_RECORDS, cut=st.integers(0, 8))
     def test_how_records_are_cut_into_blocks_does_not_matter(self, records, cut):
-        inference = JsonInference(typed=True)
+        inference = JsonInference(typed_options(True))
         for part in (records[:cut], records[cut:]):
             inference.add("\n".join(_lines(part)).encode())
         assert inference.result() == _infer(*_lines(records))
@@ -213,7 +214,7 @@ class TestRecords:
         assert _infer(*lines, '{"f":1}') == parse_schema("a BIGINT, f BIGINT")
 
     def test_bytes_that_are_not_utf8_teach_nothing(self):
-        inference = JsonInference(typed=True)
+        inference = JsonInference(typed_options(True))
         inference.add(b'{"\xff":1}\n{"a":"\xff"}\n{"b":1}')
         assert "b" in inference.result().names
 

@@ -37,7 +37,7 @@ def _options(typed):
 
 
 def _resolved(records, options, known=None):
-    inference = JsonInference(typed=options.infer_column_types, known=known)
+    inference = JsonInference(options, known)
     inference.add("\n".join(records).encode())
     return resolve(inference.result(), options=options, paths=["p=1/f.json"])[0]
 

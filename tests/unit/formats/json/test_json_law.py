@@ -33,9 +33,10 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.formats.base import LinePiece
-from airflow_cloudfiles.engine.formats.json.converters import grammar_of, json_options
+from airflow_cloudfiles.engine.formats.json.converters import grammar_of
 from airflow_cloudfiles.engine.formats.json.document import JsonDocumentReader
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader
+from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from tests.support.formats.json_files import MemoryFile
 from tests.support.formats.numbers_law import NUMBERS, OPTION, RULES
 from tests.support.laws import examples
@@ -150,7 +151,7 @@ def _assert_every_record_is_somewhere(
     rule: str = "wholeNumbers",
 ) -> None:
     """Whole records are given back piece by piece, corrupt ones as they were."""
-    grammar = grammar_of(json_options(None))
+    grammar = grammar_of(JsonOptions())
     rest = iter(rows)
     for record in records:
         if not record.strip():
