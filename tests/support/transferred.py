@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.testing import LandingZone
+from tests.support.landing_zone import LandingZone
 from tests.support.memory_ledger import MemoryLedger
 
 _PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])

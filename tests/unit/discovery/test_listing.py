@@ -16,8 +16,8 @@ from airflow_cloudfiles.engine.errors import ListingError, OptionError, SourceNo
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.local import LocalStore
-from airflow_cloudfiles.engine.testing import LandingZone
 from tests.support.discovery.known import MemoryRecorder
+from tests.support.landing_zone import LandingZone
 
 
 @pytest.fixture(params=["local", "memory"])

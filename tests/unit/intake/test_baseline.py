@@ -19,7 +19,7 @@ from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
-from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError, LandingZone
+from tests.support.landing_zone import FailingStore, Fault, KilledError, LandingZone
 from tests.support.memory_ledger import MemoryLedger
 
 ONLY_NEW = DiscoveryOptions(include_existing_files=False)

@@ -30,7 +30,7 @@ from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
-from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError, LandingZone
+from tests.support.landing_zone import FailingStore, Fault, KilledError, LandingZone
 from tests.support.memory_ledger import MemoryLedger
 
 PACKAGE_FOLDER = str(Path(airflow_cloudfiles.__file__).parents[1])

@@ -42,8 +42,8 @@ from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.base import Fingerprint
 from airflow_cloudfiles.engine.storage.content import PIECE_BYTES, content_of
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
-from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError, LandingZone
 from tests.support.discovery.interrupted import Interrupted
+from tests.support.landing_zone import FailingStore, Fault, KilledError, LandingZone
 from tests.support.laws import examples
 from tests.support.memory_ledger import MemoryLedger
 

@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
-from airflow_cloudfiles.engine.testing import LandingZone
+from tests.support.landing_zone import LandingZone
 from tests.support.written_state import WrittenState
 
 

@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.ledger.opening import cache_folder
 from airflow_cloudfiles.engine.state import file_log
 from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.testing import LandingZone
+from tests.support.landing_zone import LandingZone
 from tests.support.memory_ledger import MemoryLedger
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'

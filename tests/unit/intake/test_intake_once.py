@@ -25,9 +25,9 @@ from airflow_cloudfiles.engine.state import file_log
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
-from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError, LandingZone
 from tests.support.crash_points import INTAKE_POINTS, PLAN_POINTS
 from tests.support.discovery.interrupted import Interrupted
+from tests.support.landing_zone import FailingStore, Fault, KilledError, LandingZone
 from tests.support.laws import examples
 from tests.support.memory_ledger import MemoryLedger
 

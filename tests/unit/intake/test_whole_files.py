@@ -25,8 +25,8 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
-from airflow_cloudfiles.engine.testing import LandingZone
 from tests.support.crash_points import WAITING_POINTS
+from tests.support.landing_zone import LandingZone
 from tests.support.laws import examples
 from tests.support.memory_ledger import MemoryLedger
 

@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.state import file_log
 from airflow_cloudfiles.engine.state.file_log import FileLog, encode_files
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.testing import LandingZone
+from tests.support.landing_zone import LandingZone
 from tests.support.memory_ledger import MemoryLedger
 
 DAY_US = 24 * 3600 * 1_000_000

@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.ledger.opening import cache_folder, open_ledger
 from airflow_cloudfiles.engine.ledger.snapshots import COMPLETE, DATA, PREFIX, maybe_snapshot
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.testing import FailingStore, Fault
+from tests.support.landing_zone import FailingStore, Fault
 from tests.support.memory_ledger import MemoryLedger
 
 STREAM = "1" * 32

@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.locks.lease import Lease, free_left_behind
 from airflow_cloudfiles.engine.locks.run_lock import KEY, RunLock, end_releases, free_aside
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
-from airflow_cloudfiles.engine.testing import FailingStore, Fault
+from tests.support.landing_zone import FailingStore, Fault
 from tests.support.waiting import until
 
 SHORT = 1.0

@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.state.packs import COPIES, Pack, parse_name
 from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
-from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError
+from tests.support.landing_zone import FailingStore, Fault, KilledError
 from tests.support.laws import examples
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import KEY, open_metadata, read_metadata
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.testing import FailingStore, Fault
+from tests.support.landing_zone import FailingStore, Fault
 
 ID = b"0" * 32
 

@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.state.packs import decode_entry, encode_entry
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.testing import FailingStore, Fault
+from tests.support.landing_zone import FailingStore, Fault
 
 
 @pytest.fixture(params=["local", "memory"])

@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.testing import FailingStore, Fault, KilledError
+from tests.support.landing_zone import FailingStore, Fault, KilledError
 from tests.support.laws import examples
 
 GIB = 2**30

@@ -1,8 +1,8 @@
-"""Test a stream without a cloud, a cluster or luck.
+"""A folder that files land in, and a store that fails.
 
-The shipped test kit; nothing else imports it. `LandingZone` writes files that a source discovers,
+`LandingZone` writes files that a source discovers,
 with the modification times a test wants. `FailingStore` is a store whose answers get lost, as
-networks lose them. To kill a process at a given step, see `crashpoints`.
+networks lose them. To kill a process at a given step, see `airflow_cloudfiles.engine.crashpoints`.
 """
 
 from __future__ import annotations
