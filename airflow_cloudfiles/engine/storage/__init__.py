@@ -45,14 +45,9 @@ def open_store(uri: str, access: Access | None = None) -> ObjectStore:
         UnsupportedOptionError: A location that this version cannot reach.
         OptionError: Not a location, or the extra of its cloud is not installed.
     """
-    from airflow_cloudfiles.engine.storage.extras import (  # noqa: PLC0415 - lazy import
-        import_with_extra,
-    )
+    from airflow_cloudfiles.engine.storage.extras import import_with_extra  # noqa: PLC0415 - lazy import
     from airflow_cloudfiles.engine.storage.local import LocalStore  # noqa: PLC0415 - lazy import
-    from airflow_cloudfiles.engine.storage.uri import (  # noqa: PLC0415 - lazy import
-        normalize_uri,
-        refuse_iceberg,
-    )
+    from airflow_cloudfiles.engine.storage.uri import normalize_uri, refuse_iceberg  # noqa: PLC0415 - lazy import
 
     canonical = normalize_uri(uri)
     if access is None and canonical in FETCHED:
@@ -63,9 +58,7 @@ def open_store(uri: str, access: Access | None = None) -> ObjectStore:
         leaf = import_with_extra(f"{__name__}.{module}", extra, needed_for=canonical)
         return cast("ObjectStore", getattr(leaf, store)(canonical, access))
     if scheme == "memory":
-        from airflow_cloudfiles.engine.storage.memory import (  # noqa: PLC0415 - lazy import
-            MemoryStore,
-        )
+        from airflow_cloudfiles.engine.storage.memory import MemoryStore  # noqa: PLC0415 - lazy import
 
         return MemoryStore(canonical)
     refuse_iceberg(canonical)

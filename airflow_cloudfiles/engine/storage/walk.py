@@ -14,12 +14,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.storage.base import (
-    ListRequest,
-    RequestCounter,
-    key_bytes,
-    key_text,
-)
+from airflow_cloudfiles.engine.storage.base import ListRequest, RequestCounter, key_bytes, key_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

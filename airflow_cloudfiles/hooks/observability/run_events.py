@@ -128,9 +128,7 @@ def _rescued_fields(hook: CloudFilesHook, target: Any, column: str) -> list[dict
     if not target or is_iceberg(target):
         return []
     try:
-        from airflow_cloudfiles.engine.overview.rescued import (  # noqa: PLC0415 - needs extras
-            rescued_fields,
-        )
+        from airflow_cloudfiles.engine.overview.rescued import rescued_fields  # noqa: PLC0415 - needs extras
 
         found = rescued_fields(target, hook.access, column=column)
     except (CloudFilesError, OSError, ImportError) as failure:

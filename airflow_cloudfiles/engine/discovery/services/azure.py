@@ -118,11 +118,7 @@ class AzureServices:
 
     def explain(self, failure: Exception) -> str | None:
         """Explain a failure of Azure's clients."""
-        from azure.core.exceptions import (
-            AzureError,
-            ClientAuthenticationError,
-            HttpResponseError,
-        )
+        from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 
         first = (str(failure).splitlines() or [type(failure).__name__])[0].rstrip(".")
         if isinstance(failure, HttpResponseError) and failure.status_code in _DENIED:

@@ -213,20 +213,14 @@ class GcpServices:
     @cached_property
     def publisher(self) -> Any:
         """Client that administers topics."""
-        from google.pubsub_v1.services.publisher import (  # noqa: PLC0415 - lazy import
-            PublisherClient,
-            transports,
-        )
+        from google.pubsub_v1.services.publisher import PublisherClient, transports  # noqa: PLC0415 - lazy import
 
         return PublisherClient(**self._pubsub(transports.PublisherGrpcTransport))
 
     @cached_property
     def subscriber(self) -> Any:
         """Client that administers subscriptions."""
-        from google.pubsub_v1.services.subscriber import (  # noqa: PLC0415 - lazy import
-            SubscriberClient,
-            transports,
-        )
+        from google.pubsub_v1.services.subscriber import SubscriberClient, transports  # noqa: PLC0415 - lazy import
 
         return SubscriberClient(**self._pubsub(transports.SubscriberGrpcTransport))
 

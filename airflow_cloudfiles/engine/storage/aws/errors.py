@@ -25,9 +25,7 @@ from botocore.exceptions import (  # noqa: TID253 - for modules that import the 
     SSLError,
     TokenRetrievalError,
 )
-from botocore.exceptions import (  # noqa: TID253 - for modules that import the client anyway
-    ConnectionError as NoConnectionError,
-)
+from botocore.exceptions import ConnectionError as NoConnectionError  # noqa: TID253 - as above
 
 from airflow_cloudfiles.engine.storage.aws.session import asks_metadata_service
 from airflow_cloudfiles.engine.storage.outage import NO_IDENTITY_NOW, archived

@@ -32,12 +32,7 @@ from airflow_cloudfiles.engine.storage.base import (
 )
 from airflow_cloudfiles.engine.storage.flat import UTF8, Fetch, Page
 from airflow_cloudfiles.engine.storage.flat_store import TRIES, CloudStore, PageRequest
-from airflow_cloudfiles.engine.storage.outage import (
-    OUTCOMES,
-    BrokenOffError,
-    Call,
-    broken_off,
-)
+from airflow_cloudfiles.engine.storage.outage import OUTCOMES, BrokenOffError, Call, broken_off
 from airflow_cloudfiles.engine.storage.uri import is_directory_bucket
 
 if TYPE_CHECKING:

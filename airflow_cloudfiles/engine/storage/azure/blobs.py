@@ -48,11 +48,7 @@ from airflow_cloudfiles.engine.storage.flat import (
     first_key,
     list_flat,
 )
-from airflow_cloudfiles.engine.storage.flat_store import (
-    ClientPerProcess,
-    CloudStore,
-    PageRequest,
-)
+from airflow_cloudfiles.engine.storage.flat_store import ClientPerProcess, CloudStore, PageRequest
 from airflow_cloudfiles.engine.storage.outage import BrokenOffError, Call
 
 if TYPE_CHECKING:

@@ -36,11 +36,7 @@ from airflow_cloudfiles.engine.storage.base import (
     refuse_version,
 )
 from airflow_cloudfiles.engine.storage.flat import Listed, Page
-from airflow_cloudfiles.engine.storage.flat_store import (
-    ClientPerProcess,
-    CloudStore,
-    PageRequest,
-)
+from airflow_cloudfiles.engine.storage.flat_store import ClientPerProcess, CloudStore, PageRequest
 from airflow_cloudfiles.engine.storage.gcp.client import (
     google_credentials,
     is_identity_outage,

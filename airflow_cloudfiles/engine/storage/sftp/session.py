@@ -25,10 +25,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 import asyncssh
-from asyncssh.public_key import (
-    get_default_certificate_algs,
-    get_default_public_key_algs,
-)
+from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.sftp.login import BROKEN_OFF, Login, ServerNotKnownError

@@ -53,11 +53,7 @@ from airflow_cloudfiles.engine.storage.sftp.files import (
     names_in,
 )
 from airflow_cloudfiles.engine.storage.sftp.login import FAILURES, GONE, Login, login_of, readable
-from airflow_cloudfiles.engine.storage.uri import (
-    bucket_and_path,
-    normalize_uri,
-    refuse_source_only,
-)
+from airflow_cloudfiles.engine.storage.uri import bucket_and_path, normalize_uri, refuse_source_only
 from airflow_cloudfiles.engine.storage.walk import TEMPORARY
 
 if TYPE_CHECKING:
