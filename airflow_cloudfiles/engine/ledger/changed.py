@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.ledger.base import version_hash
@@ -35,7 +35,7 @@ from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED
 from airflow_cloudfiles.engine.ledger.packed_changes import PREFIX, read_packed
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
-from airflow_cloudfiles.engine.versions import FIELD, fields_of, read_note
+from airflow_cloudfiles.engine.versions import FIELD, as_record, fields_of, read_note
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -152,8 +152,8 @@ def read_change(state: ObjectStore, path: str, entry: int) -> Change | None:
     try:
         name = state.child_uri(key)
         fields = fields_of(unseal(state.get(key)), name=name, understood=NOTE_VERSION)
-        return Change(int(fields["entry"]), _file(fields["before"]), _file(fields["now"]))
-    except (LookupError, ValueError, TypeError):
+        return as_record(fields, Change)
+    except (LookupError, ValueError):
         return None
 
 
@@ -220,8 +220,3 @@ def _key(change: Change) -> str:
 
 def _read_key(found: FileEntry) -> str:
     return f"{PREFIX}/{path_hash(found.path)}-{version_hash(found).hex()}.read"
-
-
-def _file(given: dict[str, Any]) -> FileEntry:
-    time_us = int(given["modification_time_us"])
-    return FileEntry(str(given["path"]), int(given["size"]), time_us, str(given["etag"]))

@@ -53,7 +53,7 @@ from airflow_cloudfiles.engine.transfer.contents import (
     parts_of,
     require_empty,
 )
-from airflow_cloudfiles.engine.versions import require_version
+from airflow_cloudfiles.engine.versions import as_record, require_version
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -218,7 +218,7 @@ class StateArchive:
             require_version(
                 value["version"], name=self._name, understood=VERSION, what_to_do=upgrade
             )
-            members = [_member(each) for each in value["objects"]]
+            members = [as_record(each, Member) for each in value["objects"]]
         except (ValueError, TypeError, KeyError, RecursionError) as failure:
             raise self._refused("its manifest cannot be read") from failure
         self._check_keys(members)
@@ -244,14 +244,6 @@ class StateArchive:
             f"{self._name} cannot be imported: {why}. Nothing was written. Export the state anew, "
             "or copy the archive again."
         )
-
-
-def _member(value: Any) -> Member:
-    match value:
-        case {"key": str(key), "size": int(size), "sha256": str(sha256)}:
-            return Member(key, size, sha256)
-    msg = f"not an object: {value!r}"
-    raise ValueError(msg)
 
 
 class RangeReader(io.RawIOBase):
