@@ -31,10 +31,7 @@ else:
     HEALING_POLICY = ExceptionRetryPolicy(
         rules=[
             RetryRule(
-                exception=kind,
-                action=RetryAction.RETRY,
-                retry_delay=timedelta(0),
-                reason=reason,
+                exception=kind, action=RetryAction.RETRY, retry_delay=timedelta(0), reason=reason
             )
             for kind, reason in (
                 (UnknownFieldException, "the schema log holds the evolved schema"),

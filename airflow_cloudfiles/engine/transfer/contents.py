@@ -49,11 +49,7 @@ def fence(state: ObjectStore, metadata: StreamMetadata, place: str) -> int:
         The number of the entry that ends it.
     """
     log = NumberedLog(
-        state,
-        file_log.PREFIX,
-        format_version=file_log.FORMAT_VERSION,
-        has_all=True,
-        is_packed=True,
+        state, file_log.PREFIX, format_version=file_log.FORMAT_VERSION, has_all=True, is_packed=True
     )
     while True:
         latest = log.latest()

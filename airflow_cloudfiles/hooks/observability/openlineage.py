@@ -49,11 +49,7 @@ def _operator_lineage(lineage: Lineage) -> OperatorLineage[Any, Any]:
 
 def _named(dataset: LineageDataset) -> dict[str, Any]:
     """What inputs and outputs have in common."""
-    return {
-        "namespace": dataset.namespace,
-        "name": dataset.name,
-        "facets": _facets(dataset),
-    }
+    return {"namespace": dataset.namespace, "name": dataset.name, "facets": _facets(dataset)}
 
 
 def _facets(dataset: LineageDataset) -> dict[str, Any]:

@@ -259,10 +259,7 @@ class PubSubQueue:
         self._connect()
         try:
             answer = self._client.pull(
-                subscription=self.name,
-                max_messages=_MOST,
-                timeout=self.wait_seconds,
-                retry=_RETRY,
+                subscription=self.name, max_messages=_MOST, timeout=self.wait_seconds, retry=_RETRY
             )
         except google.DeadlineExceeded:  # nothing came
             return []

@@ -152,8 +152,7 @@ class AwsServices:
                 yield NotificationRequest(source=source, name=tags["name"])
             elif tag_value(text_of_tag(path)) != path:
                 _log.warning(
-                    "The source of %s is too long for its tags. List it by that source.",
-                    url,
+                    "The source of %s is too long for its tags. List it by that source.", url
                 )
             elif source is None or path.startswith(f"{tag_value(source)}/"):
                 yield NotificationRequest(source=text_of_tag(path), name=tags["name"])

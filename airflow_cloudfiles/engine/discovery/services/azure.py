@@ -97,10 +97,7 @@ class AzureServices:
 
     def options(self, wanted: NotificationRequest) -> dict[str, str]:
         """Give the options for the stream."""
-        return {
-            "cloudFiles.useNotifications": "true",
-            "cloudFiles.queueName": wanted.full_name,
-        }
+        return {"cloudFiles.useNotifications": "true", "cloudFiles.queueName": wanted.full_name}
 
     def existing(self, source: str | None) -> Iterator[NotificationRequest]:
         """Find queues by their names and metadata."""

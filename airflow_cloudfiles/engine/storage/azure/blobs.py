@@ -101,12 +101,7 @@ class AzureStore(CloudStore):
     )
 
     def __init__(
-        self,
-        uri: str,
-        access: Access | None = None,
-        *,
-        page_size: int = 5000,
-        retries: int = 4,
+        self, uri: str, access: Access | None = None, *, page_size: int = 5000, retries: int = 4
     ) -> None:
         super().__init__(uri, page_size=page_size, retries=retries)
         self._container, _, host = self._bucket.partition("@")
