@@ -18,7 +18,7 @@ from azure.core.exceptions import (  # noqa: TID253 - for modules that import th
     ServiceResponseTimeoutError,
 )
 
-from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.base import ObjectChangedError, ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import (
     NO_ANSWER_IN_TIME,
     NO_IDENTITY_NOW,
@@ -45,6 +45,15 @@ _SERVICE = Service(
     grant="the role",
     correct="Check its name and that of the account.",
 )
+_REFUSALS = {
+    "BlobAlreadyExists",
+    "ConditionNotMet",
+    # Of a copy:
+    "CannotVerifyCopySource",
+    "SourceConditionNotMet",
+    "TargetConditionNotMet",
+}
+"""What Azure answers when the condition of a request does not hold."""
 _NO_CONTAINER = {"ContainerNotFound", "ContainerBeingDeleted", "FilesystemNotFound"}
 _ARCHIVED = {"BlobArchived", "BlobBeingRehydrated"}
 _NO_ANSWER = (ServiceRequestTimeoutError, ServiceResponseTimeoutError)
@@ -92,12 +101,14 @@ def translated(failure: AzureError, kind: Call, where: str) -> Exception:
         where: URI of what it was about.
 
     Returns:
-        `ObjectNotFoundError`, or an `OSError` of the class that fits.
+        `ObjectNotFoundError`, `ObjectChangedError`, or an `OSError` of the class that fits.
     """
     code = error_code(failure)
     is_gone = status_of(failure) == HTTPStatus.NOT_FOUND and code not in _NO_CONTAINER
     if is_gone and kind != "list":
         return ObjectNotFoundError(where)
+    if code in _REFUSALS:
+        return ObjectChangedError(where)
     if code in _ARCHIVED:
         return archived(f"{where} {OUTCOMES[kind]}", "Archive")
     error, reason = _reason(failure, code, _ROLES[kind])

@@ -18,7 +18,6 @@ from google.api_core.exceptions import (
     GoogleAPICallError,
     GoogleAPIError,
     NotFound,
-    PreconditionFailed,
     RequestRangeNotSatisfiable,
     RetryError,
 )
@@ -75,7 +74,7 @@ def translated(failure: Exception, kind: Call, where: str) -> Exception:
         where: URI of what it was about.
 
     Returns:
-        `ObjectNotFoundError`, or an `OSError` of the class that fits.
+        `ObjectNotFoundError`, `ObjectChangedError`, or an `OSError` of the class that fits.
     """
     cause: BaseException = failure
     while isinstance(cause, RetryError) and cause.cause is not None:
@@ -83,6 +82,8 @@ def translated(failure: Exception, kind: Call, where: str) -> Exception:
     status = cause.code if isinstance(cause, GoogleAPICallError) else None
     if status == HTTPStatus.NOT_FOUND and kind not in {"list", "put"}:
         return ObjectNotFoundError(where)
+    if status == HTTPStatus.PRECONDITION_FAILED:
+        return ObjectChangedError(where)
     error, reason = _reason(cause, status, _PERMISSIONS[kind])
     return error(f"{where} {OUTCOMES[kind]}: {reason}")
 
@@ -157,10 +158,6 @@ class GcsStore(CloudStore):
         }
         self._clients = ClientPerProcess(self._open_client, lambda: key_file(self._access))
 
-    def put(self, key: str, content: bytes) -> None:
-        """Create or replace an object."""
-        self._put(key, content)
-
     def _describe(self, key: str, full_key: str) -> FileEntry:
         blob = self._blob(full_key)
         blob.reload(**self._patience)
@@ -196,10 +193,8 @@ class GcsStore(CloudStore):
         """Put if the generation is that of the etag; 0 is the one of no object."""
         try:
             self._put(key, content, if_generation_match=int(etag or 0))
-        except OSError as failure:
-            if isinstance(failure.__cause__, PreconditionFailed):
-                return False
-            raise
+        except ObjectChangedError:
+            return False
         return True
 
     def _read(self, key: str, generation: int | None = None, **part: int) -> bytes:
@@ -225,10 +220,7 @@ class GcsStore(CloudStore):
         self._blob(full_key).delete(**self._patience)
 
     def _remove_version(self, full_key: str, entry: FileEntry) -> None:
-        try:
-            self._blob(full_key).delete(if_generation_match=int(entry.etag), **self._patience)
-        except PreconditionFailed as failure:
-            raise ObjectChangedError(full_key) from failure
+        self._blob(full_key).delete(if_generation_match=int(entry.etag), **self._patience)
 
     def _copy(self, source_key: str, entry: FileEntry, full_key: str) -> None:
         """Copy, with as many requests as the service takes for it."""
@@ -246,7 +238,7 @@ class GcsStore(CloudStore):
                 )
                 if token is None:
                     return
-        except (NotFound, PreconditionFailed) as failure:
+        except NotFound as failure:
             raise ObjectChangedError(full_key) from failure
 
     def _describe_content(self, key: str, full_key: str) -> Fingerprint:
