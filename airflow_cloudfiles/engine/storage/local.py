@@ -15,7 +15,6 @@ An object is created in three steps, so that a crash leaves all of it or nothing
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 import stat
@@ -45,7 +44,7 @@ from airflow_cloudfiles.engine.storage.base import (
 )
 from airflow_cloudfiles.engine.storage.local_disk import make_folders, sync_file, sync_folder
 from airflow_cloudfiles.engine.storage.uri import local_path, normalize_uri
-from airflow_cloudfiles.engine.storage.walk import TEMPORARY, Walk, file_entry
+from airflow_cloudfiles.engine.storage.walk import TEMPORARY, Walk, file_entry, hidden_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -205,7 +204,7 @@ class LocalStore:
         """
         self._requests.add("delete")
         path = self._path(entry.path)
-        hidden = _hidden(path)
+        hidden = hidden_name(path)
         self._put_back(hidden, path)
         self._require_version(path, entry)
         os.rename(path, hidden)  # noqa: PTH104 - bytes path
@@ -225,7 +224,7 @@ class LocalStore:
             raise ValueError(msg)  # noqa: TRY004 - as of other stores
         to._requests.add("put")  # noqa: SLF001 - of this class, too
         path, target = self._path(entry.path), to._path(key)  # noqa: SLF001 - of this class, too
-        self._put_back(_hidden(path), path)
+        self._put_back(hidden_name(path), path)
         self._require_version(path, entry)
         make_folders(os.path.dirname(target))  # noqa: PTH120 - bytes path
         try:
@@ -239,7 +238,7 @@ class LocalStore:
         """Inspect a file; two names of one file have the same content."""
         self._requests.add("head")
         path = self._path(key)
-        self._put_back(_hidden(path), path)
+        self._put_back(hidden_name(path), path)
         try:
             found = os.stat(path)  # noqa: PTH116 - bytes path
         except _NO_OBJECT:
@@ -362,12 +361,6 @@ class LocalStore:
             _remove(temporary)
             raise
         return temporary
-
-
-def _hidden(path: bytes) -> bytes:
-    """The name under which a file is inspected for the last time; no listing shows it."""
-    folder, _, name = path.rpartition(b"/")
-    return folder + b"/" + TEMPORARY + b"clean-" + hashlib.sha256(name).hexdigest().encode()
 
 
 def _remove(path: bytes) -> None:

@@ -8,6 +8,7 @@ folders are entered where they stand: memory holds the names of the folders on t
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 from abc import ABC, abstractmethod
@@ -23,6 +24,12 @@ TEMPORARY = b".cloudfiles-"
 """Start of the names of unfinished writes, which no listing shows."""
 
 _Identity = tuple[int, int]
+
+
+def hidden_name(path: bytes) -> bytes:
+    """Give the name under which a file is inspected for the last time; no listing shows it."""
+    folder, _, name = path.rpartition(b"/")
+    return folder + b"/" + TEMPORARY + b"clean-" + hashlib.sha256(name).hexdigest().encode()
 
 
 def file_entry(key: str, found: os.stat_result) -> FileEntry:

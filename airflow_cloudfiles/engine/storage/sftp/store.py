@@ -14,7 +14,6 @@ back. Killed in between, the next call for this file puts it back.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import stat
 from collections import Counter
 from concurrent.futures import Future
@@ -54,7 +53,7 @@ from airflow_cloudfiles.engine.storage.sftp.files import (
 )
 from airflow_cloudfiles.engine.storage.sftp.login import FAILURES, GONE, Login, login_of, readable
 from airflow_cloudfiles.engine.storage.uri import bucket_and_path, normalize_uri, refuse_source_only
-from airflow_cloudfiles.engine.storage.walk import TEMPORARY
+from airflow_cloudfiles.engine.storage.walk import hidden_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -235,7 +234,7 @@ class SftpStore:
     def fingerprint(self, key: str) -> Fingerprint | None:
         """Inspect a file; one that a killed process had renamed is put back before."""
         path = self._path(key)
-        self._put_back(_hidden(path), path, key)
+        self._put_back(hidden_name(path), path, key)
         found = self.head(key)
         return None if found is None else Fingerprint(found)
 
@@ -320,7 +319,7 @@ class SftpStore:
     def _taken(self, entry: FileEntry) -> bytes:
         """Rename a version to its hidden name, where nobody writes it anew; gives the name."""
         path = self._path(entry.path)
-        hidden = _hidden(path)
+        hidden = hidden_name(path)
         self._put_back(hidden, path, entry.path)
         self._require_version(path, entry)
         try:
@@ -412,9 +411,3 @@ class _Reading:
         except FAILURES as failure:
             raise self._store.explained(failure, "list", self._where) from failure
         return found
-
-
-def _hidden(path: bytes) -> bytes:
-    """The name under which a file is inspected for the last time; no listing shows it."""
-    folder, _, name = path.rpartition(b"/")
-    return folder + b"/" + TEMPORARY + b"clean-" + hashlib.sha256(name).hexdigest().encode()
