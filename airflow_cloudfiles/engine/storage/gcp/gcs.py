@@ -14,13 +14,7 @@ from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
-from google.api_core.exceptions import (
-    GoogleAPICallError,
-    GoogleAPIError,
-    NotFound,
-    RequestRangeNotSatisfiable,
-    RetryError,
-)
+from google.api_core import exceptions as google
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 from google.cloud.storage import Client
 from google.cloud.storage.exceptions import DataCorruption
@@ -77,9 +71,9 @@ def translated(failure: Exception, kind: Call, where: str) -> Exception:
         `ObjectNotFoundError`, `ObjectChangedError`, or an `OSError` of the class that fits.
     """
     cause: BaseException = failure
-    while isinstance(cause, RetryError) and cause.cause is not None:
+    while isinstance(cause, google.RetryError) and cause.cause is not None:
         cause = cause.cause
-    status = cause.code if isinstance(cause, GoogleAPICallError) else None
+    status = cause.code if isinstance(cause, google.GoogleAPICallError) else None
     if status == HTTPStatus.NOT_FOUND and kind not in {"list", "put"}:
         return ObjectNotFoundError(where)
     if status == HTTPStatus.PRECONDITION_FAILED:
@@ -139,7 +133,7 @@ class GcsStore(CloudStore):
         retry_seconds: How long the client repeats a request that fails for a while.
     """
 
-    _failures = (GoogleAPIError, GoogleAuthError, DataCorruption, OSError)
+    _failures = (google.GoogleAPIError, GoogleAuthError, DataCorruption, OSError)
     _key_rule = "In Cloud Storage a name is text in UTF-8."
 
     def __init__(
@@ -203,7 +197,7 @@ class GcsStore(CloudStore):
                 content: bytes = self._blob(full_key, generation).download_as_bytes(
                     raw_download=True, **part, **self._patience
                 )
-            except RequestRangeNotSatisfiable:
+            except google.RequestRangeNotSatisfiable:
                 return b""
         return content
 
@@ -238,7 +232,7 @@ class GcsStore(CloudStore):
                 )
                 if token is None:
                     return
-        except NotFound as failure:
+        except google.NotFound as failure:
             raise ObjectChangedError(full_key) from failure
 
     def _describe_content(self, key: str, full_key: str) -> Fingerprint:
