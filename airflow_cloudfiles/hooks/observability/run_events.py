@@ -22,15 +22,9 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 
 _RESCUED: Final = (
-    "rescued_rows",
-    "rows",
-    "files",
-    "target",
-    "target_version",
-    "schema_version",
-    "run_id",
+    "rescued_rows", "rows", "files", "target", "target_version", "schema_version", "run_id",
     "report_uri",
-)
+)  # fmt: skip
 """What a callback gets of rescued data, under the names of the report of the run."""
 _COLUMN: Final = "rescueddatacolumn"
 _MOST_FIELDS: Final = 20
