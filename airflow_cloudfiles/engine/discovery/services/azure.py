@@ -329,11 +329,9 @@ class EventSubscription(CloudResource):
         if properties.get("provisioningState") != "Succeeded":
             return Inspection("incomplete", f"its state is {properties.get('provisioningState')}")
         same = all(_holds(properties.get(key), self._properties[key]) for key in _COMPARED)
-        return (
-            OURS
-            if same
-            else Inspection("incomplete", "it announced other files, or to another queue")
-        )
+        if same:
+            return OURS
+        return Inspection("incomplete", "it announced other files, or to another queue")
 
     def make(self) -> None:
         """Make it, or restore its settings."""

@@ -130,7 +130,7 @@ class GcpServices:
         """Give the parts, in the order they are made."""
         if wanted.via or wanted.same_account:
             raise OptionError("Cloud Storage has no via or same_account. Leave them out.")
-        bucket = self._bucket(wanted.bucket)
+        bucket = self.storage.lookup_bucket(wanted.bucket)
         if bucket is None and not to_remove:
             raise NotificationServicesError(
                 f"There is no bucket {wanted.bucket}, or this identity may not see it. Correct the "
@@ -249,9 +249,6 @@ class GcpServices:
         if access.keyfile_path:
             return auth.load_credentials_from_file(access.keyfile_path, scopes=[_SCOPE])[0]
         return None
-
-    def _bucket(self, name: str) -> Any:
-        return self.storage.lookup_bucket(name)
 
 
 class PubSubTopic(CloudResource):
