@@ -89,21 +89,14 @@ class EventCollector:
         log: The log.
         access: How queue and bucket are reached.
         queue: The queue; `None` opens the one that the log names.
-        threads: How many threads receive.
     """
 
     def __init__(
-        self,
-        log: EventLog,
-        access: Access | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        threads: int = THREADS,
+        self, log: EventLog, access: Access | None = None, *, queue: MessageQueue | None = None
     ) -> None:
         self._log = log
         self._access = access
         self._queue = queue
-        self._threads = threads
         self._lock = RunLock(log.store, LOCK)
         self._collected: Moment | None = None
 
@@ -138,12 +131,15 @@ class EventCollector:
         """
         self._renew_if_late()
         described = self._log.description
+        options = described.queue_options
+        if self._queue is None:
+            self._queue = open_queue(described.source, options, self._access)
         source = open_store(described.source, self._access)
         discovery = NotificationDiscovery(
-            self._open_queue(),
+            self._queue,
             source,
             _Outside(source, self._log.store),
-            replace(described.queue_options, fetch_parallelism=self._threads),
+            replace(options, fetch_parallelism=THREADS),
         )
         appended: list[int] = []
         report = discovery.drain(lambda found: self._append(found, appended), looks=False)
@@ -179,12 +175,6 @@ class EventCollector:
                 f"The lease for the event log in {printable_path(self._log.store.uri)} was lost. "
                 "Nothing is: what was received is in the log, or comes again."
             )
-
-    def _open_queue(self) -> MessageQueue:
-        if self._queue is None:
-            described = self._log.description
-            self._queue = open_queue(described.source, described.queue_options, self._access)
-        return self._queue
 
 
 def collect_unless_fresh(

@@ -42,7 +42,7 @@ from airflow_cloudfiles.engine.storage.azure.client import (
     open_account,
 )
 from airflow_cloudfiles.engine.storage.azure.errors import is_identity_outage
-from airflow_cloudfiles.engine.storage.outage import NO_IDENTITY_NOW
+from airflow_cloudfiles.engine.storage.outage import DENIED, NO_IDENTITY_NOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -174,7 +174,6 @@ _MOST = 32
 _PAUSE_SECONDS = 0.25
 """What stands in for long polling: an empty answer comes after this pause."""
 _NAME = re.compile(r"(?=.{3,63}\Z)[a-z0-9]+(-[a-z0-9]+)*")
-_UNAUTHORIZED = {401, 403}
 _NOT_FOUND = 404
 _PASSING = {408, 429}
 _SERVER_ERROR = 500
@@ -255,11 +254,9 @@ class AzureQueue:
             renewed = self._client.update_message(
                 message.id, pop_receipt=message.receipt, visibility_timeout=seconds
             )
-        except azure.HttpResponseError as failure:
+        except azure.AzureError as failure:
             if _lost(failure):
                 return False
-            raise _as_os_error(failure, "hide a message of", self.name) from failure
-        except azure.AzureError as failure:
             raise _as_os_error(failure, "hide a message of", self.name) from failure
         message.receipt = renewed.pop_receipt or message.receipt
         return True
@@ -317,12 +314,12 @@ def _microseconds(time: datetime | None) -> int | None:
     return None if time is None else int(time.timestamp() * 1_000_000)
 
 
-def _code(failure: azure.HttpResponseError) -> str:
+def _code(failure: azure.AzureError) -> str:
     code = getattr(failure, "error_code", None)
     return str(getattr(code, "value", code))
 
 
-def _lost(failure: azure.HttpResponseError) -> bool:
+def _lost(failure: azure.AzureError) -> bool:
     """Whether the message is somebody else's now, or nobody's."""
     return _code(failure) in {"MessageNotFound", "PopReceiptMismatch"}
 
@@ -345,7 +342,7 @@ def _of_answer(failure: azure.HttpResponseError, what: str, queue: str) -> OSErr
     """Explain an answer that is an error."""
     code = f"{failure.status_code} {_code(failure)}"
     is_refused = isinstance(failure, azure.ClientAuthenticationError)
-    if is_refused or failure.status_code in _UNAUTHORIZED:
+    if is_refused or failure.status_code in DENIED:
         return PermissionError(
             f"Not allowed to {what} the storage queue {queue} ({code}). The identity needs the "
             f"role Storage Queue Data Contributor on it; a shared access signature the rights "
