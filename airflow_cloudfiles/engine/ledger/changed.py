@@ -67,16 +67,14 @@ def overwritten(state: ObjectStore) -> Iterator[tuple[str, str | None]]:
     for note in state.list(OVERWRITTEN + "/"):
         try:
             name = state.child_uri(note.path)
-            path = read_note(state.get(note.path), name=name, understood=_OVERWRITTEN_VERSION)[
-                "path"
-            ]
+            found = read_note(state.get(note.path), name=name, understood=_OVERWRITTEN_VERSION)
+            path = found["path"]
         except ObjectNotFoundError:
             continue  # another discovery was faster
         except (ValueError, KeyError, TypeError):
             path = None
-        is_whole = isinstance(path, str) and note.path.startswith(
-            f"{OVERWRITTEN}/{path_hash(path)}-"
-        )
+        is_text = isinstance(path, str)
+        is_whole = is_text and note.path.startswith(f"{OVERWRITTEN}/{path_hash(path)}-")
         yield note.path, path if is_whole else None
 
 

@@ -432,10 +432,10 @@ def import_state(
         for _ in found.objects():  # all of it is read before anything is written
             pass
         whole = found.metadata()
-        metadata = _claimed(state, found, archive, whole)
+        own = _claim(found, archive)
+        metadata = _claimed(state, own, whole)
         crash_point("after-import-claim")
         if metadata is None:
-            own = _claim(found, archive)
             _fill(state, found, own)
             crash_point("before-import-ends")
             replace_if_same(state, KEY, own, whole)
@@ -449,11 +449,8 @@ def _claim(found: StateArchive, name: str) -> bytes:
     return encode_standing("incoming", None, f"{last}, SHA-256 {found.digest}")
 
 
-def _claimed(
-    state: ObjectStore, found: StateArchive, name: str, whole: bytes
-) -> StreamMetadata | None:
+def _claimed(state: ObjectStore, own: bytes, whole: bytes) -> StreamMetadata | None:
     """Claim an empty location, unless an earlier try did; gives what is there when it is whole."""
-    own = _claim(found, name)
     there = claim(state, own, "An import")
     if there == whole:
         return read_metadata(state)

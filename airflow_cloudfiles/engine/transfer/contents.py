@@ -68,15 +68,8 @@ def fence(state: ObjectStore, metadata: StreamMetadata, place: str) -> int:
 
 
 _FOLDERS: Final = (
-    "_reports",
-    "_runs",
-    "_schemas",
-    "_source",
-    "commits",
-    "offsets",
-    "sources",
-    "state",
-)
+    "_reports", "_runs", "_schemas", "_source", "commits", "offsets", "sources", "state",
+)  # fmt: skip
 _FILES: Final = ("metadata",)
 LOCKS: Final = (RUN_KEY, JOB_KEY)
 _HINTS: Final = (HEAD, INVENTORY, LISTING, EVENTS, f"{SNAPSHOTS}/")

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from botocore import exceptions as boto  # noqa: TID253 - for modules that import the client anyway
 
 from airflow_cloudfiles.engine.storage.aws.session import asks_metadata_service
-from airflow_cloudfiles.engine.storage.outage import NO_IDENTITY_NOW, archived
+from airflow_cloudfiles.engine.storage.outage import DENIED, NO_IDENTITY_NOW, archived
 
 _CREDENTIALS = (
     boto.NoCredentialsError,
@@ -30,15 +30,9 @@ _NO_ANSWER = (
     boto.MetadataRetrievalError,
 )
 _BAD_CREDENTIALS = {
-    "ExpiredToken",
-    "ExpiredTokenException",
-    "InvalidAccessKeyId",
-    "InvalidClientTokenId",
-    "InvalidToken",
-    "SignatureDoesNotMatch",
-    "UnrecognizedClientException",
-}
-_DENIED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+    "ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId", "InvalidClientTokenId",
+    "InvalidToken", "SignatureDoesNotMatch", "UnrecognizedClientException",
+}  # fmt: skip
 _NOT_AUTHORIZED = re.compile(r"not authorized to perform:? +([a-z0-9-]+:[A-Za-z0-9]+)")
 _OF_KEY = re.compile(r"\bkms\b|^kms", re.IGNORECASE)
 
@@ -170,7 +164,7 @@ def _of_answer(failure: boto.ClientError, what: str, permission: str) -> OSError
         return ConnectionError(
             f"{what}: the service failed, in several tries ({code}: {text}). Try again later."
         )
-    if status in _DENIED or is_about_key(failure):
+    if status in DENIED or is_about_key(failure):
         return PermissionError(
             f"{what}: access is denied ({code}: {text}). Grant the identity the permission "
             f"{missing_permission(failure, permission)} there."
