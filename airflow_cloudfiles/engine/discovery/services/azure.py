@@ -348,15 +348,11 @@ _COMPARED = ("destination", "filter")
 def _holds(found: Any, wanted: Any) -> bool:
     """Whether an answer has what was wanted; Azure adds fields and changes the case of ids."""
     if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(
-            _holds(found.get(key), value) for key, value in wanted.items()
-        )
+        is_object = isinstance(found, dict)
+        return is_object and all(_holds(found.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):
-        return (
-            isinstance(found, list)
-            and len(found) == len(wanted)
-            and all(_holds(*pair) for pair in zip(found, wanted, strict=True))
-        )
+        is_as_long = isinstance(found, list) and len(found) == len(wanted)
+        return is_as_long and all(map(_holds, found, wanted))
     if isinstance(wanted, str):
         return isinstance(found, str) and found.lower() == wanted.lower()
     return bool(found == wanted)

@@ -18,7 +18,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
@@ -111,13 +111,12 @@ class NotificationServices:
 
     def to_json(self) -> dict[str, object]:
         """Give it as values that JSON has."""
-        names = Part.__slots__
         return {
             "source": self.source,
             "name": self.name,
             "is_plan": self.is_plan,
             "is_complete": self.is_complete,
-            "parts": [{name: getattr(part, name) for name in names} for part in self.parts],
+            "parts": [asdict(part) for part in self.parts],
             "options": dict(self.options),
         }
 
