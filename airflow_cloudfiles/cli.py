@@ -25,6 +25,7 @@ COMMANDS = {
     "clean": "source.clean",
     "cluster": "machine.cluster",
     "completion": "help.completion",
+    "cost": "help.cost",
     "discover": "source.discover",
     "docs": "help.docs",
     "doctor": "machine.doctor",

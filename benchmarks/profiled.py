@@ -169,7 +169,7 @@ def _batch(spec: JobSpec, parts: Parts) -> int:
     up_to = Offset(int((spec.batch or {})["last_entry"]) + 1, 0)
     rows = 0
     with closing(
-        FileBatches(options, spec.checkpoint_location, after_batch=-1, up_to=up_to, parallelism=8)
+        FileBatches(options, spec.checkpoint_location, up_to=up_to, parallelism=8)
     ) as source:
         with parts.part("planning"):
             source.open()

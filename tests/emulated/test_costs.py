@@ -1,6 +1,7 @@
-"""What a run asks of S3 is what docs/concepts/discovery-by-listing.md says a run costs.
+"""What a run asks of a cloud is what `cloudfiles cost` and the pages say.
 
-Counted between the run and an emulator, with source, state and table in S3. Locks are left out: how
+Counted between the run and an emulator, with source, state and table in its store; for Google's,
+whose emulator `deltalake` cannot list, the table is on a disk. Locks are left out: how
 often they are renewed follows from the time.
 """
 
@@ -9,25 +10,21 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalPython, launch
 from airflow_cloudfiles.engine.ledger.opening import CACHE_DIR
+from airflow_cloudfiles.engine.overview import cost
+from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from airflow_cloudfiles.engine.storage.access import Access
 from tests.support import round_trips as proxy
-from tests.support.emulators.aws import Aws
 from tests.support.round_trips import RoundTrips, round_trips
 
 pytestmark = [pytest.mark.emulator, pytest.mark.slow]
 
-STATE = {"LIST": 7, "GET": 8, "HEAD": 1, "PUT": 3, "DELETE": 1}
-"""Of a run that finds nothing new."""
-STATE_OF_FILES = {"LIST": 11, "GET": 14, "HEAD": 1, "PUT": 9, "DELETE": 1}
-"""Of one with a micro-batch."""
-STATE_OF_ONE_MORE = {"GET": 6, "PUT": 3}
-"""Of each further micro-batch."""
 TRIES = 3
 
 
@@ -36,19 +33,23 @@ class Counted:
 
     Args:
         far: Between the runs and the store.
-        aws: The store.
+        source: The store of the source, reached directly.
+        access: How the runs reach the store.
+        target: The table; `None` for one in the store.
     """
 
-    def __init__(self, far: RoundTrips, aws: Aws) -> None:
-        self._far, self._aws, self._root = far, aws, aws.bucket()
+    def __init__(
+        self, far: RoundTrips, source: ObjectStore, access: Access, target: str | None = None
+    ) -> None:
+        self._far, self._source, self._access = far, source, access
+        self._root = source.uri.removesuffix("/in")
+        self._target = target or f"{self._root}/table"
         self._files = 0
 
     def land(self, count: int) -> None:
         """Add files to the source."""
-        client = self._aws.client("s3")
         for _ in range(count):
-            key, row = f"in/{self._files:06}.json", json.dumps({"a": self._files})
-            client.put_object(Bucket=self._root.removeprefix("s3://"), Key=key, Body=row.encode())
+            self._source.put(f"{self._files:06}.json", json.dumps({"a": self._files}).encode())
             self._files += 1
 
     def run(self, **options: str) -> dict[str, Counter[str]]:
@@ -59,30 +60,55 @@ class Counted:
             source=f"{self._root}/in",
             format="json",
             checkpoint_location=f"{self._root}/state",
-            target=f"{self._root}/table",
+            target=self._target,
             options=options,
             run_id=uuid.uuid4().hex,
         )
-        access = self._aws.access_through(self._far.endpoint)
-        launch(spec, LocalPython(), on_log=print, access=access).wait()
+        launch(spec, LocalPython(), on_log=print, access=self._access).wait()
         found: dict[str, Counter[str]] = {"in": Counter(), "state": Counter(), "table": Counter()}
         for each in self._far.requests:
-            if not each.key.endswith(".lock"):
-                [place] = [name for name in found if _is_below(each.key, name)]
-                found[place][each.method] += 1
+            # None, where it is asked what kind of account or bucket it is.
+            places = [name for name in found if _is_below(each.key, name)]
+            if places and ".lock" not in each.key:
+                found[places[0]][each.method] += 1
         return found
+
+    def more_than(
+        self,
+        found: dict[str, Counter[str]],
+        exactly: dict[str, Mapping[str, int]],
+        most: Counter[str],
+    ) -> dict[str, Counter[str]]:
+        """Give what differs from what the page says; of the table, what is more."""
+        differs = {name: found[name] for name in exactly if found[name] != exactly[name]}
+        beyond = found["table"] - most
+        return {**differs, **({"table": beyond} if beyond else {})}
+
+
+def _with_delete(state: Mapping[str, int]) -> Counter[str]:
+    """Count that an earlier report is deleted, too, which has no price."""
+    return Counter(state) + Counter(DELETE=1)
 
 
 def _is_below(key: str, place: str) -> bool:
     return f"/{place}/" in key or f"prefix={place}/" in key
 
 
-@pytest.fixture
-def stream(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
+@pytest.fixture(params=["aws", "azurite", "gcs"])
+def stream(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Counted]:
+    emulator = request.getfixturevalue(request.param)
+    is_azure = request.param == "azurite"
+    root = emulator.container() if is_azure else emulator.bucket()
+    upstream = f"http://127.0.0.1:{emulator.blob_port}" if is_azure else emulator.endpoint
     monkeypatch.setattr(proxy, "LATENCY_SECONDS", 0.0)
     monkeypatch.setenv(CACHE_DIR, str(tmp_path / "cache"))
-    with round_trips(aws.endpoint) as far:
-        yield Counted(far, aws)
+    with round_trips(upstream) as far:
+        port = int(far.endpoint.rpartition(":")[2])
+        access = emulator.access_through(port if is_azure else far.endpoint)
+        target = str(tmp_path / "table") if request.param == "gcs" else None
+        yield Counted(far, open_store(f"{root}/in", emulator.access), access, target)
 
 
 def test_a_run_costs_what_the_page_says(stream: Counted) -> None:
@@ -95,13 +121,15 @@ def test_a_run_costs_what_the_page_says(stream: Counted) -> None:
         stream.land(new)
         found = stream.run()
         # One PUT is the data file, the other the commit.
-        most = {"LIST": 12, "GET": 3 * commits + 5, "HEAD": 1, "PUT": 2}
+        most = Counter(cost.TABLE_OF_FILES) + Counter(GET=cost.GETS_A_COMMIT * commits)
         commits += 1
-        return more_than(found, {"in": {"LIST": 1, "GET": new}, "state": STATE_OF_FILES}, most)
+        exactly = {"in": {"LIST": 1, "GET": new}, "state": _with_delete(cost.STATE_OF_FILES)}
+        return stream.more_than(found, exactly, most)
 
     def with_none() -> dict[str, Counter[str]]:
-        most = {"LIST": 5, "GET": 3 * commits + 1}
-        return more_than(stream.run(), {"in": {"LIST": 1}, "state": STATE}, most)
+        most = Counter(cost.TABLE) + Counter(GET=cost.GETS_A_COMMIT * commits)
+        exactly = {"in": {"LIST": 1}, "state": _with_delete(cost.STATE)}
+        return stream.more_than(stream.run(), exactly, most)
 
     for run in (lambda: with_files(10), lambda: with_files(100), with_none):
         # A busy machine may ask once more for what two threads want at once.
@@ -111,29 +139,21 @@ def test_a_run_costs_what_the_page_says(stream: Counted) -> None:
         assert not tries[-1], tries
 
 
-def more_than(
-    found: dict[str, Counter[str]], exactly: dict[str, dict[str, int]], most: dict[str, int]
-) -> dict[str, Counter[str]]:
-    """Give what differs from what the page says, and more requests to the table than it says."""
-    differs = {name: found[name] for name in exactly if found[name] != exactly[name]}
-    beyond = found["table"] - Counter(most)
-    return {**differs, **({"table": beyond} if beyond else {})}
-
-
 def test_a_further_micro_batch_costs_little_of_the_state_and_the_table(stream: Counted) -> None:
     stream.land(1)
     stream.run()
     more, commits = 3, 2
-    state = Counter(STATE_OF_FILES)
-    for method, count in STATE_OF_ONE_MORE.items():
-        state[method] += more * count
+    state, table = _with_delete(cost.STATE_OF_FILES), Counter(cost.TABLE_OF_FILES)
+    for _ in range(more):
+        state += Counter(cost.STATE_OF_ONE_MORE)
+        table += Counter(cost.TABLE_OF_ONE_MORE)
     tries = []
     while len(tries) < TRIES and (not tries or tries[-1]):
         stream.land(1 + more)
         found = stream.run(**{"cloudFiles.maxFilesPerTrigger": "1"})
-        further = sum(4 + commits + 1 + each for each in range(more))
-        most = {"LIST": 12 + 7 * more, "GET": 3 * commits + 5 + further, "HEAD": 4, "PUT": 8}
+        further = sum(commits + each for each in range(more))
+        most = table + Counter(GET=cost.GETS_A_COMMIT * commits + further)
         commits += 1 + more
-        exactly = {"in": {"LIST": 1, "GET": 1 + more}, "state": dict(state)}
-        tries.append(more_than(found, exactly, most))
+        exactly = {"in": {"LIST": 1, "GET": 1 + more}, "state": state}
+        tries.append(stream.more_than(found, exactly, most))
     assert not tries[-1], tries

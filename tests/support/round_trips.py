@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,13 @@ from tests.support.serving import serving
 
 LATENCY_SECONDS = 0.2
 """More than what two threads that begin together are apart, on a busy machine."""
+_FORMS = {
+    "LIST": re.compile(r"list-type=|comp=list|/o\?(?!.*alt=media)"),
+    "HEAD": re.compile(r"^/storage/v1/b/[^/]+/o/[^?]+\?(?!.*alt=media)"),
+}
+"""What a GET is that lists in S3, in Azure or in Google Cloud Storage, or inspects there."""
+_UPLOADED = re.compile(rb'"name": *"([^"]+)"')
+"""The name of what is uploaded to Google Cloud Storage, in the body."""
 _NOT_PASSED_ON = {"transfer-encoding", "connection", "keep-alive"}
 
 
@@ -27,7 +35,7 @@ class Request:
     """One request.
 
     Attributes:
-        method: Of HTTP; `LIST` where it lists.
+        method: Of HTTP; `LIST` where it lists, `HEAD` where it inspects.
         key: What is asked for.
         began: By the monotonic clock, in seconds.
         ended: The same.
@@ -87,9 +95,14 @@ def round_trips(upstream: str) -> Iterator[RoundTrips]:
                 content = answer.read()
             with contextlib.suppress(ConnectionError):  # who asked may have been killed since
                 self._answer(answer, content)
-            lists = self.command == "GET" and "list-type=" in self.path
-            method = "LIST" if lists else self.command
-            found.requests.append(Request(method, unquote(self.path), began, time.monotonic()))
+            named = _UPLOADED.search(body) if "uploadType=" in self.path else None
+            method = "PUT" if named else self.command
+            if method == "GET":
+                method = next(
+                    (name for name, form in _FORMS.items() if form.search(self.path)), method
+                )
+            key = unquote(self.path) + (f"/{named[1].decode()}" if named else "")
+            found.requests.append(Request(method, key, began, time.monotonic()))
 
         def _answer(self, answer: http.client.HTTPResponse, content: bytes) -> None:
             self.send_response(answer.status)

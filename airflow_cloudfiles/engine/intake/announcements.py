@@ -177,6 +177,7 @@ class _FromQueue:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._queue: MessageQueue | None = None
+        self._discovery: NotificationDiscovery | None = None
 
     @property
     def name(self) -> str:
@@ -199,9 +200,12 @@ class _FromQueue:
         """Messages of recorded files are deleted when they are read."""
 
     def record(self, recorder: Recorder) -> NotificationReport:
-        stream = self._stream
-        found = NotificationDiscovery(self.queue(), stream.source, stream.filter, stream.options)
-        return found.run(recorder)
+        if self._discovery is None:
+            stream = self._stream
+            self._discovery = NotificationDiscovery(
+                self.queue(), stream.source, stream.filter, stream.options
+            )
+        return self._discovery.run(recorder)
 
     def announced(self, recorder: Recorder) -> Announced:  # noqa: ARG002 - the protocol's
         messages, newest_us = waiting(self.queue())

@@ -193,7 +193,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     opened.end_reads()
     known = {**of_schema, "warnings": [*filter(None, (*resolved.warnings, zone))]}
     run = replace(earlier or _as_run(spec, found, begun.batch), report=known)
-    leaving = Leaving(run, spark.identify, spec)
+    leaving = Leaving(run, spec)
     query = partial(_query, spec, spark, found, rows, opened, durations)
     if spec.leave_after_seconds is not None and spark.keeps_queries_on is not None:
         from airflow_cloudfiles.engine.job.connect.on_server import (  # noqa: PLC0415 - needs Spark

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches.local import LocalProcesses, cores
 from airflow_cloudfiles.engine.batches.spark_tasks import SparkTasks
@@ -34,12 +34,9 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from airflow_cloudfiles.engine.batches.run import Executor
     from airflow_cloudfiles.engine.errors import CloudFilesError
-    from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
-    from airflow_cloudfiles.engine.job.connect.server import SparkConnect
     from airflow_cloudfiles.engine.job.spec import JobSpec
     from airflow_cloudfiles.engine.spark.python_processes.forked_python import ForkedDaemon
 
@@ -69,10 +66,9 @@ class SparkStart:
     name = "Spark"
     """Of what carries the tasks, for errors."""
 
-    @property
-    def keeps_queries_on(self) -> SparkConnect | None:
-        """The server on which a query goes on when its driver leaves; `None` where none does."""
-        return None
+    keeps_queries_on: Any = None
+    """The server (`SparkConnect`) on which a query goes on when its driver leaves, as
+    `ConnectStart` has one; `None` where none does."""
 
     def check(self) -> None:
         """Refuse a run that this Spark cannot do, before anything is done."""
@@ -147,14 +143,6 @@ class SparkStart:
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
         return SparkSession.builder.config(map={**self._conf}).getOrCreate()
-
-    def identify(self, query: StreamingQuery | None) -> LeftQuery:
-        """Name a query for who comes back to it, where `keeps_queries_on` is a server."""
-        raise NotImplementedError
-
-    def leave_session(self) -> None:
-        """Go without stopping the session, where `keeps_queries_on` is a server."""
-        raise NotImplementedError
 
     def stop_session(self) -> None:
         """Stop the session; harmless when there is none."""

@@ -12,6 +12,7 @@ import pytest
 from airflow_cloudfiles.engine.discovery.queues.notifications import open_queue
 from airflow_cloudfiles.engine.errors import QueueAccessError
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
+from airflow_cloudfiles.engine.overview.cost import SERVICES as SERVICES_ASKED
 from tests.support.discovery.places import AzurePlace, PubSubPlace, SqsPlace
 
 ODD_KEYS = ["a b", "a+b", "a%2Bb", "caf\u00e9/\u65e5=\U0001f48e", "date=2026-01-01/x", "100%"]
@@ -44,6 +45,53 @@ def test_files_are_recorded_once_and_their_messages_deleted(place):  # B93, B94,
     report = place.run()
     assert (report.files, report.new, report.deleted) == (15, 0, 15)
     assert place.recorded() == sorted(keys)
+
+
+def test_a_queue_is_asked_as_often_as_the_estimate_says(place):
+    name = {SqsPlace: "s3", AzurePlace: "abfss", PubSubPlace: "gs"}[type(place)]
+    service = SERVICES_ASKED[name]
+    place.put(*(f"{number:02}" for number in range(64)))
+    report = place.run(fetch_parallelism=1)
+    assert report.received == 64
+    assert report.receive_calls == -(-64 // service.received) + 2
+    assert place.queue.batch_size in {service.received, service.deleted}
+
+
+def test_who_drains_again_and_again_waits_for_one_empty_receive(place):
+    place.put("x")
+    discovery = place.discovery(fetch_parallelism=1)
+    first, nothing = discovery.run(place.recorder), discovery.run(place.recorder)
+    assert first.new == 1
+    assert first.receive_calls >= 3  # what there is, and two that brought nothing
+    assert (nothing.received, nothing.receive_calls) == (0, 1)
+    place.put("y", "z")
+    end = time.monotonic() + 60
+    while place.recorded() != ["x", "y", "z"] and time.monotonic() < end:
+        discovery.run(place.recorder)
+    assert place.recorded() == ["x", "y", "z"]
+    assert place.left() == []
+
+
+@pytest.mark.parametrize("place", ["sqs", "pubsub-google"], indirect=True)
+def test_who_drains_again_and_again_records_while_other_threads_wait(place):
+    discovery, waiting = place.discovery(fetch_parallelism=4), []
+
+    class Noting:
+        def record(self, files, found_by):
+            names = [thread.name for thread in threading.enumerate()]
+            waiting.append(any(name.startswith("cloudfiles-receive") for name in names))
+            return place.recorder.record(files, found_by)
+
+    discovery.run(Noting())
+    keys = [f"{number:02}" for number in range(20)]
+    for key in keys:
+        place.put(key)
+        discovery.run(Noting())
+    assert True in waiting
+    end = time.monotonic() + 60
+    while place.recorded() != keys and time.monotonic() < end:
+        discovery.run(place.recorder)
+    assert place.recorded() == keys
 
 
 def test_what_is_outside_or_not_wanted_is_removed(place):  # B89, B91, B95

@@ -97,6 +97,7 @@ class EventCollector:
         self._log = log
         self._access = access
         self._queue = queue
+        self._discovery: NotificationDiscovery | None = None
         self._lock = RunLock(log.store, LOCK)
         self._collected: Moment | None = None
 
@@ -130,19 +131,10 @@ class EventCollector:
             ListingError: The bucket did not answer when it was asked about a file.
         """
         self._renew_if_late()
-        described = self._log.description
-        options = described.queue_options
-        if self._queue is None:
-            self._queue = open_queue(described.source, options, self._access)
-        source = open_store(described.source, self._access)
-        discovery = NotificationDiscovery(
-            self._queue,
-            source,
-            _Outside(source, self._log.store),
-            replace(options, fetch_parallelism=THREADS),
-        )
+        if self._discovery is None:
+            self._discovery = self._discover()
         appended: list[int] = []
-        report = discovery.drain(lambda found: self._append(found, appended), looks=False)
+        report = self._discovery.drain(lambda found: self._append(found, appended), looks=False)
         self._log.mark_collected()
         crash_point("after-collection")
         if appended and is_due(appended[0] - 1, appended[-1]):
@@ -175,6 +167,16 @@ class EventCollector:
                 f"The lease for the event log in {printable_path(self._log.store.uri)} was lost. "
                 "Nothing is: what was received is in the log, or comes again."
             )
+
+    def _discover(self) -> NotificationDiscovery:
+        described = self._log.description
+        source, options = open_store(described.source, self._access), described.queue_options
+        return NotificationDiscovery(
+            self._queue or open_queue(described.source, options, self._access),
+            source,
+            _Outside(source, self._log.store),
+            replace(options, fetch_parallelism=THREADS),
+        )
 
 
 def collect_unless_fresh(

@@ -7,6 +7,10 @@ over many servers may seem empty; one that files trickle into never is. A thread
 - after five in a row that brought nothing sent before the run began. What arrives during a run may
   wait for the next one, so a run ends although its source never rests.
 
+Who has drained the queue just now does so again and again, as a continuous query does. Then one
+receive of either kind is enough: what it has missed is found a moment later, and what it has
+brought is ingested a few seconds sooner.
+
 A message that stays in the queue (poison, or one that could not be deleted) comes back when its
 time is over. It is not handled again, and does not count as something new.
 
@@ -152,6 +156,8 @@ _log = logging.getLogger(__name__)
 
 EMPTY_RECEIVES = 2
 LATE_RECEIVES = 5
+AGAIN_SECONDS = 10.0
+"""Who drains a queue this soon after it was drained will do so again."""
 _TICK_SECONDS = 0.25
 _LOOK_SECONDS = 0.02
 _SEVERAL = 2
@@ -166,6 +172,7 @@ class Drain:
         heartbeat: Holds what was received.
         threads: How many receive (`cloudFiles.fetchParallelism`).
         hidden_seconds: How long a received message is hidden at first.
+        comes_again: Whether the queue was drained just now, and will be again soon.
 
     Attributes:
         receives: How many times messages were asked for.
@@ -173,11 +180,21 @@ class Drain:
     """
 
     def __init__(
-        self, queue: MessageQueue, heartbeat: Heartbeat, threads: int, hidden_seconds: int
+        self,
+        queue: MessageQueue,
+        heartbeat: Heartbeat,
+        threads: int,
+        hidden_seconds: int,
+        *,
+        comes_again: bool = False,
     ) -> None:
         self._queue = queue
         self._heartbeat = heartbeat
         self._hidden_seconds = hidden_seconds
+        self._comes_again = comes_again
+        self._most_empty, self._most_late = (
+            (1, 1) if comes_again else (EMPTY_RECEIVES, LATE_RECEIVES)
+        )
         self._began_us = time.time_ns() // 1000
         self._batches: Queue[list[Message]] = Queue(maxsize=2 * threads)
         self._stopping = threading.Event()
@@ -199,6 +216,11 @@ class Drain:
     def is_held_up(self) -> bool:
         """Whether what was received has to be deleted before there can be more."""
         return self._held_up > 0
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether little more is to come, and somebody waits for what has come."""
+        return self._comes_again and not all(thread.is_alive() for thread in self._threads)
 
     def batches(self) -> Iterator[list[Message]]:
         """Give what was received, each message once; an empty list now and then, while waiting.
@@ -263,7 +285,7 @@ class Drain:
 
     def _receive_until_empty(self) -> None:
         empty = late = 0
-        while empty < EMPTY_RECEIVES and late < LATE_RECEIVES and not self._stopping.is_set():
+        while empty < self._most_empty and late < self._most_late and not self._stopping.is_set():
             messages = self._queue.receive(self._hidden_seconds)
             fresh = self._admit(messages)
             is_held_up = self._is_held_up(fresh)

@@ -15,6 +15,7 @@ within a minute; a file that is recorded is not recorded again.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +42,7 @@ from airflow_cloudfiles.engine.discovery.queues.base import (
     open_queue,
 )
 from airflow_cloudfiles.engine.discovery.queues.draining import (
+    AGAIN_SECONDS,
     HIDDEN_SECONDS,
     RENEWAL_SECONDS,
     Drain,
@@ -139,7 +141,7 @@ class NotificationReport:
 
 @dataclass(eq=False)
 class NotificationDiscovery:
-    """Discovers the files that the messages in a queue announce.
+    """Discovers the files that the messages in a queue announce; may do so again and again.
 
     Attributes:
         queue: Where the notifications of the source arrive.
@@ -157,6 +159,7 @@ class NotificationDiscovery:
     _: KW_ONLY
     hidden_seconds: int = HIDDEN_SECONDS
     renewal_seconds: float = RENEWAL_SECONDS
+    _ended: float = field(default=-math.inf, init=False)
 
     def run(self, recorder: Recorder) -> NotificationReport:
         """Drain the queue: record the files, then delete the messages.
@@ -192,7 +195,11 @@ class NotificationDiscovery:
             Heartbeat(self.queue, self.hidden_seconds, self.renewal_seconds) as heartbeat,
         ):
             drain = Drain(
-                self.queue, heartbeat, self.options.fetch_parallelism, self.hidden_seconds
+                self.queue,
+                heartbeat,
+                self.options.fetch_parallelism,
+                self.hidden_seconds,
+                comes_again=began - self._ended < AGAIN_SECONDS,
             )
             work = _Work(self.queue, keep, candidates, heartbeat, drain, pool)
             try:
@@ -201,7 +208,8 @@ class NotificationDiscovery:
                 drain.stop()
                 self._show(heartbeat.release_all())
                 raise
-        return self._report(work, size, time.monotonic() - began)
+        self._ended = time.monotonic()
+        return self._report(work, size, self._ended - began)
 
     def _size(self) -> int | None:
         try:
@@ -290,7 +298,7 @@ class _Work:
             for message in messages:
                 self._read(message)
             is_full = len(self._held) >= GATHERED_MESSAGES or time.monotonic() >= due
-            if is_full or self.messages.is_held_up:
+            if is_full or self.messages.is_held_up or (self._held and self.messages.is_ending):
                 self._record_gathered()
                 due = float("inf")
         self._record_gathered()

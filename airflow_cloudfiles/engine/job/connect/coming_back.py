@@ -21,10 +21,10 @@ so the driver writes the same lines from the notes that the sink leaves in the s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.errors import (
@@ -42,9 +42,6 @@ from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import position_of_a_job
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
 
 
 class BatchLines:
@@ -186,36 +183,30 @@ class Leaving:
 
     Attributes:
         run: What is known of the run.
-        identify: Names a query on its server; or, while there is none yet, its session.
         spec: The run's.
         query: The query, once it was left.
     """
 
     run: LeftRun
-    identify: Callable[[StreamingQuery | None], LeftQuery]
     spec: JobSpec
     query: LeftQuery | None = None
 
-    def started(self, after_batch: int) -> None:
-        """Note behind which batch the query starts, and in which session.
+    def started(self, after_batch: int, session: LeftQuery) -> None:
+        """Note behind which batch a query starts, and in which session.
 
         So others find it where this driver is killed before it knows the query.
         """
         moment = datetime.now(tz=UTC).isoformat()
         self.run = replace(self.run, after_batch=after_batch, query_started=moment)
-        self.note(None, after_batch + 1, {})
+        self.note(session, after_batch + 1, {})
 
-    def note(
-        self, query: StreamingQuery | None, next_line: int, durations: Mapping[str, float]
-    ) -> None:
+    def note(self, query: LeftQuery, next_line: int, durations: Mapping[str, float]) -> None:
         """Write down which query runs."""
-        noted = replace(
-            self.run, query=self.identify(query), next_line=next_line, durations=dict(durations)
-        )
+        noted = replace(self.run, query=query, next_line=next_line, durations=dict(durations))
         left_query.write_run(open_store(self.spec.checkpoint_location), noted)
         self.run = noted
 
-    def leave(self, query: StreamingQuery, next_line: int, durations: Mapping[str, float]) -> None:
+    def leave(self, query: LeftQuery, next_line: int, durations: Mapping[str, float]) -> None:
         """Leave a query that goes on."""
         self.note(query, next_line, durations)
         self.query = self.run.query

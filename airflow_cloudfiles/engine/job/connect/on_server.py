@@ -83,16 +83,16 @@ def run_on_server(
     durations["spark_start_seconds"] = spark.waited_seconds
     try:
         # Where this driver is killed, others find the query, too.
-        leaving.started(after_batch)
+        leaving.started(after_batch, spark.identify(None))
         crash_point("before-query-start")
         query = _started(session, spec, last_entry, parallelism)
         crash_point("after-query-start")
-        leaving.note(query, lines.next_batch, durations)
+        leaving.note(spark.identify(query), lines.next_batch, durations)
         crash_point("after-query-note")
         goes_on = not _awaited(query, float(spec.leave_after_seconds or 0))
         lines.log_new()
         if goes_on:
-            leaving.leave(query, lines.next_batch, durations)
+            leaving.leave(spark.identify(query), lines.next_batch, durations)
     finally:
         durations["query_seconds"] = round(time.monotonic() - clock - spark.waited_seconds, 3)
         if leaving.query is not None:

@@ -155,15 +155,10 @@ class ConnectStart(SparkStart):
 
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
-        self._server = server_of_driver()
+        self._server = self.keeps_queries_on = server_of_driver()
         self._starting: Future[SparkSession] | None = None
         self.waited_seconds = 0.0
         self.warnings = []
-
-    @property
-    def keeps_queries_on(self) -> SparkConnect | None:
-        """The server."""
-        return self._server
 
     def check(self) -> None:
         """Refuse what a server cannot do.
