@@ -8,13 +8,14 @@ refused by name, before anything else of it is believed.
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from airflow_cloudfiles.engine.errors import IncompatibleStateError
 
 FIELD: Final = "version"
 """Where a JSON object says its version."""
 _UPGRADE: Final = "Upgrade the package here, or use a new checkpoint location."
+_Record = TypeVar("_Record")
 
 
 def require_version(
@@ -89,3 +90,21 @@ def fields_of(
     version = value.pop(FIELD, 1)
     require_version(version, name=name, understood=understood, what_to_do=what_to_do)
     return value
+
+
+def as_record(value: object, kind: type[_Record]) -> _Record:
+    """Make a dataclass, and those within it, of what JSON has of them.
+
+    Args:
+        value: The object; fields that the dataclass does not have are passed over.
+        kind: The dataclass.
+
+    Raises:
+        ValueError: A field has another type, or is missing and has no default.
+    """
+    import msgspec  # noqa: PLC0415 - files of DAGs import this module and read no records
+
+    try:
+        return msgspec.convert(value, kind, str_keys=True)
+    except msgspec.ValidationError as failure:  # a ValueError in newer versions only
+        raise ValueError(str(failure)) from failure

@@ -43,18 +43,10 @@ _REFUSED_CONFIG = {
     "client_cert": "Use verify for a certificate authority of your own.",
 }
 _TUNING = (  # of the provider's clients; ours have their own
-    "connect_timeout",
-    "max_pool_connections",
-    "read_timeout",
-    "retries",
-    "tcp_keepalive",
-    "user_agent",
-    "user_agent_extra",
-    "disable_request_compression",
-    "parameter_validation",
-    "request_min_compression_size_bytes",
-    "user_agent_appid",
-)
+    "connect_timeout", "max_pool_connections", "read_timeout", "retries", "tcp_keepalive",
+    "user_agent", "user_agent_extra", "disable_request_compression", "parameter_validation",
+    "request_min_compression_size_bytes", "user_agent_appid",
+)  # fmt: skip
 _CHECKSUMS = ("request_checksum_calculation", "response_checksum_validation")
 _WHEN = ("when_required", "when_supported")
 _ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
@@ -80,7 +72,8 @@ def aws_access(connection: CloudConnection) -> AwsAccess:
         OptionError: It contradicts itself, or says what is not offered.
     """
     extra = Extras.of(connection)
-    _check_role_method(connection, extra.text("assume_role_method"))
+    extra.pass_over("assume_role_method", "assume_role")
+    extra.refuse({"assume_role_method": f"Only assume_role is offered. {_FROM_CHAIN}"})
     extra.refuse(_REFUSED)
     key, secret = _keys(connection, extra)
     session = extra.within("session_kwargs")
@@ -109,14 +102,6 @@ def aws_access(connection: CloudConnection) -> AwsAccess:
     role.end(passed_over=("DurationSeconds",))  # it is renewed as long as it is used
     extra.end(passed_over=("aws_account_id", "test_endpoint_url"))
     return access
-
-
-def _check_role_method(connection: CloudConnection, method: str | None) -> None:
-    if method not in (None, "assume_role"):
-        where = f"Connection {connection.conn_id!r} ({connection.conn_type})"
-        Extras(where, {"assume_role_method": method}).refuse(
-            {"assume_role_method": f"Only assume_role is offered. {_FROM_CHAIN}"}
-        )
 
 
 def _keys(connection: CloudConnection, extra: Extras) -> tuple[str | None, str | None]:
@@ -195,8 +180,7 @@ def _addressing_style(config: Extras) -> str | None:
     """Where botocore's settings put the bucket in a request."""
     s3 = config.within("s3")
     style = s3.text("addressing_style")
-    if config.peek("signature_version") == "s3v4":  # what is used anyway
-        config.text("signature_version")
+    config.pass_over("signature_version", "s3v4")
     config.refuse(_REFUSED_CONFIG)
     config.end(passed_over=_TUNING)
     s3.end(passed_over=("payload_signing_enabled", "us_east_1_regional_endpoint"))

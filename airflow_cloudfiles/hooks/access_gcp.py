@@ -59,8 +59,7 @@ def gcp_access(connection: CloudConnection) -> GcpAccess:
     if connection.schema != _AIRFLOWS_SCHEMA:
         refuse_fields(connection, {"schema": _LOCATED})
     refuse_fields(connection, _REFUSED_FIELDS)
-    if extra.peek("scope") == _WIDE:
-        extra.text("scope")
+    extra.pass_over("scope", _WIDE)
     extra.refuse(
         {**_REFUSED, "scope": "What a service account may do, its roles say; leave scope out."}
     )

@@ -25,14 +25,9 @@ _REFUSED = {
     "host_proxy_cmd": "No command is run to reach a server. Give a host that can be reached.",
 }
 _TUNING = (  # of the provider's clients; ours has its own
-    "auth_timeout",
-    "banner_timeout",
-    "cmd_timeout",
-    "compress",
-    "conn_timeout",
-    "keepalive_interval",
-    "timeout",
-)
+    "auth_timeout", "banner_timeout", "cmd_timeout", "compress", "conn_timeout",
+    "keepalive_interval", "timeout",
+)  # fmt: skip
 _log = logging.getLogger(__name__)
 
 
@@ -48,19 +43,23 @@ def sftp_access(connection: CloudConnection) -> SftpAccess:
     where = f"Connection {connection.conn_id!r} ({connection.conn_type})"
     if not connection.host:
         raise OptionError(f"{where} has no host. Its credentials are sent to that server only.")
+    private_key = extra.text("private_key")
+    max_connections = extra.whole("max_connections", default=MAX_CONNECTIONS)
+    if max_connections < 1:
+        raise OptionError(f"{where}: max_connections must be 1 at least. Correct it there.")
     access = SftpAccess(
         host=connection.host,
         port=connection.port,
         user=connection.login or None,
         password=connection.password or None,
         key_file=extra.text("key_file"),
-        private_key=_key(extra.text("private_key")),
+        private_key=private_key and private_key.replace("\\n", "\n"),  # as forms write line ends
         passphrase=extra.text("private_key_passphrase") or extra.text("passphrase"),
         uses_own_keys=extra.flag("look_for_keys", default=True),
         host_key=extra.text("host_key"),
         known_hosts=extra.text("known_hosts"),
         checks_host_key=not extra.flag("no_host_key_check", default=False),
-        max_connections=_number(where, extra, MAX_CONNECTIONS),
+        max_connections=max_connections,
     )
     extra.end(passed_over=_TUNING)
     if access.key_file and access.private_key:
@@ -77,16 +76,3 @@ def sftp_access(connection: CloudConnection) -> SftpAccess:
             connection.host,
         )
     return access
-
-
-def _key(text: str | None) -> str | None:
-    """The text of a key; forms turn line ends into two characters."""
-    return None if text is None else text.replace("\\n", "\n")
-
-
-def _number(where: str, extra: Extras, default: int) -> int:
-    """How many connections there may be."""
-    given = extra.whole("max_connections", default=default)
-    if given < 1:
-        raise OptionError(f"{where}: max_connections must be 1 at least. Correct it there.")
-    return given

@@ -389,7 +389,4 @@ def merge_options(
     if not keys:
         raise OptionError("write='merge' needs keys: the columns that identify a row.")
     given = {"mergeOrderBy": order_by, "mergeDeleteWhen": delete_when}
-    return {
-        "mergeKeys": ",".join(keys),
-        **{name: value for name, value in given.items() if value},
-    }
+    return {"mergeKeys": ",".join(keys), **{name: value for name, value in given.items() if value}}

@@ -20,13 +20,7 @@ from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.results import Arrivals, Backlog
 from airflow_cloudfiles.engine.intake.stream_logs import oldest
 from airflow_cloudfiles.engine.job.connect.left_query import read_run
-from airflow_cloudfiles.engine.job.launch import (
-    JobSpec,
-    LocalPython,
-    Run,
-    SparkSubmit,
-    launch,
-)
+from airflow_cloudfiles.engine.job.launch import JobSpec, LocalPython, Run, SparkSubmit, launch
 from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.options.values import check_ends
 from airflow_cloudfiles.engine.state.run_history import read_report

@@ -132,6 +132,11 @@ class Extras:
         """Look at a field without taking it."""
         return self._fields.get(name)
 
+    def pass_over(self, name: str, value: object) -> None:
+        """Take a field that says what holds anyway."""
+        if self._fields.get(name) == value:
+            del self._fields[name]
+
     def refuse(self, reasons: Mapping[str, str]) -> None:
         """Refuse the fields that need something which is not offered.
 

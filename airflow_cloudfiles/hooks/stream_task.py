@@ -12,12 +12,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
-from airflow_cloudfiles.hooks.arguments import (
-    StreamArguments,
-    as_text,
-    check_at_parse,
-    options_of,
-)
+from airflow_cloudfiles.hooks.arguments import StreamArguments, as_text, check_at_parse, options_of
 from airflow_cloudfiles.hooks.assets import location_of
 from airflow_cloudfiles.hooks.observability.links import StreamLink, TableLink
 from airflow_cloudfiles.hooks.rendering import TextArguments

@@ -31,10 +31,7 @@ else:
     HEALING_POLICY = ExceptionRetryPolicy(
         rules=[
             RetryRule(
-                exception=kind,
-                action=RetryAction.RETRY,
-                retry_delay=timedelta(0),
-                reason=reason,
+                exception=kind, action=RetryAction.RETRY, retry_delay=timedelta(0), reason=reason
             )
             for kind, reason in (
                 (UnknownFieldException, "the schema log holds the evolved schema"),
@@ -110,8 +107,7 @@ def run_id_of(context: Mapping[str, Any], *, try_number: int | None = None) -> s
     ti = context["ti"]
     number = ti.try_number if try_number is None else try_number
     parts = [ti.dag_id, ti.run_id, ti.task_id]
-    map_index = getattr(ti, "map_index", -1)
-    if isinstance(map_index, int) and map_index >= 0:
+    if (map_index := map_index_of(ti)) >= 0:
         parts.append(str(map_index))
     full = ".".join([*parts, str(number)])
     name = re.sub(r"[^A-Za-z0-9._-]", "-", full).lstrip("._-")
@@ -119,3 +115,9 @@ def run_id_of(context: Mapping[str, Any], *, try_number: int | None = None) -> s
         return name
     digest = hashlib.sha256(full.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{name[:_LONGEST_RUN_ID]}-{digest}"
+
+
+def map_index_of(ti: Any) -> int:
+    """Give which instance of a mapped task one is; -1 where the task is not mapped."""
+    found = getattr(ti, "map_index", -1)
+    return found if isinstance(found, int) else -1

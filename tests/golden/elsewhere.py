@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.delta.stream.commits import AFTER_CHANGE, TableOf
 from airflow_cloudfiles.engine.delta.stream.tracking import TrackedSchema, TrackingLog
 from airflow_cloudfiles.engine.iceberg.lineage import Noted, SnapshotLineage, lineage
 from airflow_cloudfiles.engine.job.jvm import ClassArchive
-from airflow_cloudfiles.engine.ledger.base import IndexMark, decode_mark, encode_mark
+from airflow_cloudfiles.engine.ledger.rocksdb import IndexMark, decode_mark, encode_mark
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.hooks.arguments import check_batch
 from tests.golden.kinds import ID, Format, new_store

@@ -49,7 +49,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "state/refused.py:note_refused": ("refused",),
     "state/spark_checkpoint.py:create": ("spark_offset",),
     "state/spark_checkpoint.py:replace": ("spark_offset",),
-    "transfer/move.py:_Move._take": ("metadata_incoming",),
+    "transfer/contents.py:claim": ("metadata_incoming",),
 }
 """Functions (below `engine`, class and function behind the colon), and the formats they write."""
 
@@ -98,12 +98,10 @@ NO_FORMAT: dict[str, str] = {
     "testing.py:FailingStore.put_if_absent": _BYTES,
     "testing.py:FailingStore.put_if_match": _BYTES,
     "testing.py:LandingZone.write": "files of a test's source",
-    "transfer/archived.py:_claimed": _BYTES,
     "transfer/archived.py:_created": _BYTES,
-    "transfer/archived.py:_fill": _BYTES,
     "transfer/archived.py:_upload": "the archive, whose manifest is export_manifest",
     "transfer/contents.py:fence": "a mark that is there; its text is for people",
-    "transfer/move.py:_Move._copy_one": _BYTES,
+    "transfer/contents.py:write_part": _BYTES,
     "cluster/submitted_run.py:submit.anew": "an empty object; its name says all",
 }
 """Functions that write what no other version reads, each with the reason."""

@@ -30,7 +30,6 @@ ALLOWED = {
     ("engine/worker_messages.py", "imports by name"): "own classes and Spark's types only",
     ("__init__.py", "imports by name"): _OURS,
     ("cli.py", "imports by name"): _OURS,
-    ("engine/discovery/services/__init__.py", "imports by name"): _OURS,
     ("engine/formats/registry.py", "imports by name"): _OURS,
     ("engine/spark/python_processes/forked_python.py", "imports by name"): _OURS,
     ("engine/spark/python_processes/fork_server.py", "imports by name"): _OURS,

@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -230,16 +230,8 @@ class CleaningReport:
 
     def to_json(self) -> dict[str, Any]:
         """As it is in the report of a run."""
-        return {
-            "mode": self.mode,
-            "is_dry_run": self.is_dry_run,
-            "files": self.files,
-            "bytes": self.bytes,
-            "others": dict(self.others),
-            "examples": self.examples,
-            "is_complete": self.is_complete,
-            "warnings": self.warnings,
-        }
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**found, "others": dict(self.others)}
 
 
 def clean(task: Cleaning, report: CleaningReport) -> None:

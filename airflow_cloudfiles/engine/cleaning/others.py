@@ -25,8 +25,6 @@ from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.base import is_version
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from airflow_cloudfiles.engine.ledger.base import Ledger
     from airflow_cloudfiles.engine.storage import ObjectStore
 
@@ -176,12 +174,7 @@ class OtherStreams:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Free their indexes."""
         self._opened.close()
 

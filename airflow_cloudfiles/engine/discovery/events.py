@@ -261,6 +261,7 @@ class Candidates:
             by the values of the store; a mounted bucket has its own.
 
     Attributes:
+        source_name: URI of the source.
         outside: How many events were of places that are not below the source.
         rejected: How many files were not wanted.
         ignored: How many events were of no file after all, by reason.
@@ -278,6 +279,7 @@ class Candidates:
     ) -> None:
         self._source = source
         self._filter = filter
+        self.source_name = source.uri
         self._root = source.uri.rstrip("/") + "/"
         self._in_cloud = source.uri.startswith(_CLOUDS)
         self._looks = looks
@@ -292,15 +294,6 @@ class Candidates:
         self.ignored: Counter[str] = Counter()
         self.missing: list[str] = []
         self.late: list[FileEvent] = []
-
-    @property
-    def source_name(self) -> str:
-        """URI of the source."""
-        return self._source.uri
-
-    def of(self, events: Sequence[FileEvent], pool: Executor) -> Iterator[FileEntry]:
-        """Give the wanted files of `found`."""
-        return (each.file for each in self.found(events, pool))
 
     def found(self, events: Sequence[FileEvent], pool: Executor) -> Iterator[AnnouncedFile]:
         """Give the wanted files that events announce; lazy, as a folder may hold millions.
@@ -332,8 +325,8 @@ class Candidates:
         entries = pool.map(self._entry, placed)
         inspected = zip((event for _, event in placed), entries, strict=True)
         yield from self._wanted(inspected, may_be_late=not self._in_cloud)
-        if self.ignored[NO_FILE] > gone:
-            self._check_source()
+        if self.ignored[NO_FILE] > gone and (why := absence(self._source)):
+            raise ConnectionError(f"{why}.")
 
     def _marked(self, key: str, marker: CompletionMarker) -> Iterator[FileEntry | None]:
         """Give the files that a completion marker stands for, as the store has them."""
@@ -390,16 +383,6 @@ class Candidates:
         self.ignored[NO_FILE] += 1
         if len(self.missing) < NAMED:
             self.missing.append(printable_path(self._rewritten(event)))
-
-    def _check_source(self) -> None:
-        """See that it is not the source that is away.
-
-        Raises:
-            ConnectionError: It is.
-        """
-        why = absence(self._source)
-        if why is not None:
-            raise ConnectionError(f"{why}.")
 
     def _entry(self, placed: tuple[str, FileEvent]) -> FileEntry | None:
         key, event = placed

@@ -50,7 +50,7 @@ from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError, is_version
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
-from airflow_cloudfiles.engine.versions import FIELD, fields_of
+from airflow_cloudfiles.engine.versions import FIELD, as_record, fields_of
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import FoundBy, Recorder
@@ -153,8 +153,7 @@ def _decode(content: bytes, name: str) -> list[UnsettledFile]:
 
 
 def _waiting(given: Mapping[str, Any]) -> UnsettledFile:
-    path, size, time = given["path"], given["size"], given["modification_time_us"]
-    file = FileEntry(str(path), int(size), int(time), str(given["etag"]))
+    file = as_record(given, FileEntry)
     return UnsettledFile(file, int(given["seen_us"]), cast("FoundBy", str(given["found_by"])))
 
 

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.ledger.base import version_hash
@@ -35,7 +35,7 @@ from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED
 from airflow_cloudfiles.engine.ledger.packed_changes import PREFIX, read_packed
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
-from airflow_cloudfiles.engine.versions import FIELD, fields_of, read_note
+from airflow_cloudfiles.engine.versions import FIELD, as_record, fields_of, read_note
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -67,16 +67,14 @@ def overwritten(state: ObjectStore) -> Iterator[tuple[str, str | None]]:
     for note in state.list(OVERWRITTEN + "/"):
         try:
             name = state.child_uri(note.path)
-            path = read_note(state.get(note.path), name=name, understood=_OVERWRITTEN_VERSION)[
-                "path"
-            ]
+            found = read_note(state.get(note.path), name=name, understood=_OVERWRITTEN_VERSION)
+            path = found["path"]
         except ObjectNotFoundError:
             continue  # another discovery was faster
         except (ValueError, KeyError, TypeError):
             path = None
-        is_whole = isinstance(path, str) and note.path.startswith(
-            f"{OVERWRITTEN}/{path_hash(path)}-"
-        )
+        is_text = isinstance(path, str)
+        is_whole = is_text and note.path.startswith(f"{OVERWRITTEN}/{path_hash(path)}-")
         yield note.path, path if is_whole else None
 
 
@@ -152,8 +150,8 @@ def read_change(state: ObjectStore, path: str, entry: int) -> Change | None:
     try:
         name = state.child_uri(key)
         fields = fields_of(unseal(state.get(key)), name=name, understood=NOTE_VERSION)
-        return Change(int(fields["entry"]), _file(fields["before"]), _file(fields["now"]))
-    except (LookupError, ValueError, TypeError):
+        return as_record(fields, Change)
+    except (LookupError, ValueError):
         return None
 
 
@@ -220,8 +218,3 @@ def _key(change: Change) -> str:
 
 def _read_key(found: FileEntry) -> str:
     return f"{PREFIX}/{path_hash(found.path)}-{version_hash(found).hex()}.read"
-
-
-def _file(given: dict[str, Any]) -> FileEntry:
-    time_us = int(given["modification_time_us"])
-    return FileEntry(str(given["path"]), int(given["size"]), time_us, str(given["etag"]))

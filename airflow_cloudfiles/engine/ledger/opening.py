@@ -77,11 +77,7 @@ CACHE_DIR = "CLOUDFILES_CACHE_DIR"
 
 
 def open_ledger(
-    stream_id: str,
-    files: FileLog,
-    identity: FileIdentity = "path",
-    *,
-    oldest_us: int | None = None,
+    stream_id: str, files: FileLog, identity: FileIdentity = "path", *, oldest_us: int | None = None
 ) -> Ledger:
     """Open this process's index of the file log and bring it up to date.
 

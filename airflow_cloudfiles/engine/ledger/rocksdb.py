@@ -6,14 +6,36 @@ a sorted scan of the index; where few files are asked for, the scan leaps from o
 Every entry of the file log is one atomic write of its files and of the mark of how far the
 index goes. The write is not forced to the disk: after a power failure RocksDB comes back with some
 earlier mark, and the file log has the rest.
+
+These are its keys and values. The index can be rebuilt at any time, so a version that is not this
+one, older or newer, is rebuilt and never converted.
+
+```
+m                 → {"version": 2, "entry": n, "id": "…", "files": k}   how far it goes
+                    besides, once files were forgotten: "expired_entry", "expired_us"
+f<path, bytes>    → <version, 8 bytes><n>                   the file as it was recorded last
+c<16 bytes>       → <n>                                     a content that is ingested (format 4)
+```
+
+`n` is the number of the entry of the file log, big-endian without leading zero bytes. The version
+is a hash that shows that a file is another one than before. What is in it, the identity of files
+says (`cloudFiles.fileIdentity`), and each has a format of its own:
+
+- 2: modification time, size and etag (`path`, `pathAndModificationTime`);
+- 3: size and etag, or size and modification time where there is no etag (`pathAndVersion`);
+- 4: as 3; besides, the first half of the SHA-256 of each content (`content`).
+
+Paths are the bytes of the store's key, so that the index sorts as listings do, and a sorted
+listing can be merged with it.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rocksdict import (
@@ -28,23 +50,11 @@ from rocksdict import (
 
 from airflow_cloudfiles.engine.errors import LedgerError
 from airflow_cloudfiles.engine.ledger.base import (
-    AFTER_FILES,
-    FILE_PREFIX,
-    MARK_KEY,
+    FORMAT_VERSION,
+    VERSION_BYTES,
     WITH_CONTENTS,
-    IndexMark,
-    content_key,
-    decode_entry_number,
-    decode_mark,
-    decode_value,
-    decode_version,
-    encode_entry_number,
-    encode_mark,
     format_of,
     hash_of,
-    key_behind,
-    key_path,
-    path_key,
 )
 
 if TYPE_CHECKING:
@@ -65,6 +75,96 @@ _BLOCK_BYTES = 16 * 2**10
 the blocks, whose first keys are kept in memory for as long as the index is open."""
 
 _T = TypeVar("_T")
+
+MARK_KEY = b"m"
+"""Key of the mark of how far the index goes."""
+
+FILE_PREFIX = b"f"
+"""First byte of the keys of files."""
+
+AFTER_FILES = b"g"
+"""The first key behind those of files."""
+
+_CONTENT_PREFIX = b"c"
+_CONTENT_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMark:
+    """How far an index goes.
+
+    Attributes:
+        entry: The last entry of the file log that is in it.
+        entry_id: The id of that entry's writing.
+        files: How many files the entries up to this one hold.
+        expired_entry: Old files of the entries before this one were forgotten.
+        expired_us: Only files modified before this were forgotten; 0: none was.
+    """
+
+    entry: int
+    entry_id: str
+    files: int
+    expired_entry: int = 0
+    expired_us: int = 0
+
+
+def path_key(path: str) -> bytes:
+    """Build the key of a file."""
+    return FILE_PREFIX + path.encode("utf-8", "surrogateescape")
+
+
+def key_path(key: bytes) -> str:
+    """Read the path of a file from its key."""
+    return key[len(FILE_PREFIX) :].decode("utf-8", "surrogateescape")
+
+
+def key_behind(prefix: bytes) -> bytes:
+    """Build the first key behind all that start with a prefix (which does not consist of 0xff)."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1])
+
+
+def content_key(content: str) -> bytes:
+    """Build the key of a content, of which the SHA-256 is given in hexadecimal digits."""
+    return _CONTENT_PREFIX + bytes.fromhex(content)[:_CONTENT_BYTES]
+
+
+def encode_entry_number(number: int) -> bytes:
+    """Build the part of a file's value that names its entry."""
+    return number.to_bytes((number.bit_length() + 7) // 8, "big")
+
+
+def decode_entry_number(value: bytes) -> int:
+    """Read the part of a value that names an entry."""
+    return int.from_bytes(value, "big")
+
+
+def decode_value(value: bytes) -> int:
+    """Read the number of the entry of a file from its value."""
+    return decode_entry_number(value[VERSION_BYTES:])
+
+
+def encode_mark(mark: IndexMark, index_format: int = FORMAT_VERSION) -> bytes:
+    """Build the value of the mark."""
+    place: dict[str, int | str] = {"entry": mark.entry, "id": mark.entry_id, "files": mark.files}
+    if mark.expired_us:
+        place |= {"expired_entry": mark.expired_entry, "expired_us": mark.expired_us}
+    return json.dumps({"version": index_format, **place}).encode("ascii")
+
+
+def decode_mark(value: bytes, index_format: int = FORMAT_VERSION) -> IndexMark | None:
+    """Read the mark; `None` when it is of another format, so that the index must be rebuilt."""
+    try:
+        fields = json.loads(value)
+    except ValueError:
+        return None
+    match fields:
+        case {"version": found, "entry": int(entry), "id": str(entry_id), "files": int(files)}:
+            expired = fields.get("expired_entry", 0), fields.get("expired_us", 0)
+            is_valid = entry >= 0 and all(type(each) is int and each >= 0 for each in expired)
+            is_mine = is_valid and found == index_format
+            return IndexMark(entry, entry_id, files, *expired) if is_mine else None
+    return None
 
 
 class RocksDBLedger:
@@ -154,7 +254,7 @@ class RocksDBLedger:
             LedgerError: The index turns out to be damaged.
         """
         value = self._call(lambda database: database.get(path_key(path)))
-        return None if value is None else decode_value(value)[1]
+        return None if value is None else decode_value(value)
 
     def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
         """Give the greatest path with a prefix (and less than `before`, when given)."""
@@ -211,7 +311,7 @@ class RocksDBLedger:
         gone = [
             key
             for key, value in zip(keys, found, strict=True)
-            if value is not None and decode_value(value)[1] == number
+            if value is not None and decode_value(value) == number
         ]
         expired_us = max(self.expired_us, before_us)
         mark = replace(self._mark, expired_entry=number + 1, expired_us=expired_us)
@@ -324,7 +424,8 @@ class _Scan:
 
     def version(self) -> bytes:
         """Version of the file at the scan's place."""
-        return decode_version(self._iterator.value())
+        value: bytes = self._iterator.value()
+        return value[:VERSION_BYTES]
 
     def _key(self, beyond: bytes) -> bytes:
         """Key at the scan's place, or what stands for its end.

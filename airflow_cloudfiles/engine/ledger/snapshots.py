@@ -32,6 +32,7 @@ from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
 from airflow_cloudfiles.engine.storage.local_disk import make_private, path_below
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
+from airflow_cloudfiles.engine.versions import as_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -400,28 +401,15 @@ def _decode(folder: str, content: bytes, index_format: int | None = None) -> Ind
     Raises:
         ValueError: It is none, or of another version.
     """
-    match unseal(content):
-        case {
-            "version": int(version),
-            "index_version": int(index_version),
-            "entry": int(entry),
-            "entry_id": str(entry_id),
-            "files": int(files),
-            "objects": list(objects),
-            "expired_us": int(expired_us),
-        }:
-            if version != FORMAT_VERSION or index_format not in {None, index_version}:
-                understood = f"{FORMAT_VERSION}.{index_format}"
-                msg = f"it has version {version}.{index_version}, not {understood}"
-                raise ValueError(msg)
-            names = tuple(SnapshotFile(**item) for item in objects)
-            if any(
-                "/" in each or each.startswith(".")
-                for item in names
-                for each in (item.name, item.data)
-            ):
-                msg = "a name in it is not that of a file"
-                raise ValueError(msg)
-            return IndexSnapshot(folder, entry, entry_id, files, names, expired_us, index_version)
-    msg = f"{COMPLETE} does not describe a snapshot"
-    raise ValueError(msg)
+    value = unseal(content)
+    version, index_version = value["version"], value["index_version"]
+    if version != FORMAT_VERSION or index_format not in {None, index_version}:
+        understood = f"{FORMAT_VERSION}.{index_format}"
+        msg = f"it has version {version}.{index_version}, not {understood}"
+        raise ValueError(msg)
+    found = as_record({**value, "folder": folder, "index_format": index_version}, IndexSnapshot)
+    names = [name for each in found.objects for name in (each.name, each.data)]
+    if any("/" in name or name.startswith(".") for name in names):
+        msg = "a name in it is not that of a file"
+        raise ValueError(msg)
+    return found

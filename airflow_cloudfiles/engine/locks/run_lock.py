@@ -36,7 +36,6 @@ from airflow_cloudfiles.engine.versions import FIELD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
 
     from airflow_cloudfiles.engine.storage import ObjectStore
 
@@ -246,12 +245,7 @@ class RunLock:
             self.acquire()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Free the lock."""
         self.release()
 

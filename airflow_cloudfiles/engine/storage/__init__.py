@@ -7,13 +7,14 @@ the same key, exactly one succeeds, and what it wrote survives a crash whole.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, cast
+
+from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError, ObjectStore
+from airflow_cloudfiles.engine.storage.extras import import_with_extra
+from airflow_cloudfiles.engine.storage.uri import normalize_uri, refuse_iceberg
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
-    from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError, ObjectStore
-    from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 __all__ = ["ObjectNotFoundError", "ObjectStore", "normalize_uri", "open_store"]
 
@@ -45,14 +46,7 @@ def open_store(uri: str, access: Access | None = None) -> ObjectStore:
         UnsupportedOptionError: A location that this version cannot reach.
         OptionError: Not a location, or the extra of its cloud is not installed.
     """
-    from airflow_cloudfiles.engine.storage.extras import (  # noqa: PLC0415 - lazy import
-        import_with_extra,
-    )
     from airflow_cloudfiles.engine.storage.local import LocalStore  # noqa: PLC0415 - lazy import
-    from airflow_cloudfiles.engine.storage.uri import (  # noqa: PLC0415 - lazy import
-        normalize_uri,
-        refuse_iceberg,
-    )
 
     canonical = normalize_uri(uri)
     if access is None and canonical in FETCHED:
@@ -63,19 +57,8 @@ def open_store(uri: str, access: Access | None = None) -> ObjectStore:
         leaf = import_with_extra(f"{__name__}.{module}", extra, needed_for=canonical)
         return cast("ObjectStore", getattr(leaf, store)(canonical, access))
     if scheme == "memory":
-        from airflow_cloudfiles.engine.storage.memory import (  # noqa: PLC0415 - lazy import
-            MemoryStore,
-        )
+        from airflow_cloudfiles.engine.storage.memory import MemoryStore  # noqa: PLC0415 - lazy import
 
         return MemoryStore(canonical)
     refuse_iceberg(canonical)
     return LocalStore(canonical)
-
-
-def __getattr__(name: str) -> object:
-    """Import the public names on first use."""
-    for module in map(importlib.import_module, (f"{__name__}.base", f"{__name__}.uri")):
-        if name in __all__ and hasattr(module, name):
-            return getattr(module, name)
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)

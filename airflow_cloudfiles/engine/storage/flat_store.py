@@ -204,6 +204,10 @@ class CloudStore(FlatStore):
             return read_nothing(self, key, etag)
         return self._read_range(key, start, length, etag)
 
+    def put(self, key: str, content: bytes) -> None:
+        """Create or replace an object."""
+        self._put(key, content)
+
     def put_if_absent(self, key: str, content: bytes) -> bool:
         """Create an object unless there is one."""
         return self._put_if(key, content, None)
@@ -251,10 +255,6 @@ class CloudStore(FlatStore):
             return None
 
     @abstractmethod
-    def put(self, key: str, content: bytes) -> None:
-        """Create or replace an object."""
-
-    @abstractmethod
     def _fetch_page(self, asked: PageRequest) -> Page:
         """Make one request for a page.
 
@@ -277,6 +277,10 @@ class CloudStore(FlatStore):
     @abstractmethod
     def _read_range(self, key: str, start: int, length: int, etag: str | None) -> bytes:
         """Read at least one byte, of one version if an etag is given."""
+
+    @abstractmethod
+    def _put(self, key: str, content: bytes, **condition: Any) -> None:
+        """Create or replace an object; with a condition, only as long as that holds."""
 
     @abstractmethod
     def _put_if(self, key: str, content: bytes, etag: str | None) -> bool:

@@ -15,46 +15,31 @@ An object is created in three steps, so that a crash leaves all of it or nothing
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 import stat
 import uuid
-from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
-from airflow_cloudfiles.engine.storage.base import (
-    Fingerprint,
-    LinkedObjectError,
-    ListRequest,
-    ObjectChangedError,
-    ObjectNotFoundError,
-    ObjectStore,
-    RequestCounter,
-    SkipRule,
-    check_key,
-    check_range,
-    disk_now_us,
-    is_version,
-    key_bytes,
-    key_text,
-)
+from airflow_cloudfiles.engine.storage import base
 from airflow_cloudfiles.engine.storage.local_disk import make_folders, sync_file, sync_folder
 from airflow_cloudfiles.engine.storage.uri import local_path, normalize_uri
-from airflow_cloudfiles.engine.storage.walk import TEMPORARY, Walk, file_entry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from airflow_cloudfiles.engine.storage.walk import (
+    TEMPORARY,
+    TreeStore,
+    Walk,
+    file_entry,
+    hidden_name,
+)
 
 _NO_OBJECT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
-class LocalStore:
+class LocalStore(TreeStore):
     """An `ObjectStore` on a local (or mounted) file system.
 
     Symbolic links are followed, to files and to folders; a link back to a folder above it is not
@@ -64,13 +49,9 @@ class LocalStore:
         uri: Path or `file:` URI of the root. It need not exist; writing creates it.
     """
 
-    is_tree = True
-    """A folder that is not there does not look like an empty one."""
-
     def __init__(self, uri: str) -> None:
-        self.uri = normalize_uri(uri)
-        self._root = key_bytes(local_path(self.uri))
-        self._requests = RequestCounter()
+        super().__init__(uri)
+        self._root = base.key_bytes(local_path(self.uri))
 
     def is_folder(self) -> bool:
         """Whether the root is a directory."""
@@ -79,28 +60,8 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return False
 
-    @property
-    def requests(self) -> Counter[str]:
-        """How many requests were made so far; a folder that was read is one `list`."""
-        return self._requests.so_far()
-
-    def list(
-        self,
-        prefix: str = "",
-        *,
-        start_after: str = "",
-        end_before: str = "",
-        skip: SkipRule | None = None,
-        ordered: bool = True,  # noqa: ARG002 - a disk is always read in order
-    ) -> Iterator[FileEntry]:
-        """List the objects, in byte order of their keys; the names of one folder at a time."""
-        wanted = ListRequest(prefix, start_after, end_before, skip)
-        return Walk(self._root, wanted, self._requests).files()
-
-    def key_after(self, after: str) -> str | None:
-        """Give the first key after a text; reads the folders on the way to it."""
-        found = next(self.list(start_after=after), None)
-        return None if found is None else found.path
+    def _walk(self, wanted: base.ListRequest) -> Walk:
+        return Walk(self._root, wanted, self._requests)
 
     def head(self, key: str) -> FileEntry | None:
         """Inspect an object; `None` when there is none."""
@@ -113,7 +74,7 @@ class LocalStore:
 
     def clock_us(self) -> int:
         """Give the time as the kernel notes it in files."""
-        return disk_now_us()
+        return base.disk_now_us()
 
     def arrived_us(self, entry: FileEntry) -> int:
         """Give the time at which a file was last changed, renamed or moved here."""
@@ -129,7 +90,7 @@ class LocalStore:
             with open(self._path(key), "rb") as file:  # noqa: PTH123 - bytes path
                 return file.read()
         except _NO_OBJECT as failure:
-            raise ObjectNotFoundError(self.child_uri(key)) from failure
+            raise base.ObjectNotFoundError(self.child_uri(key)) from failure
 
     def get_range(
         self,
@@ -140,14 +101,14 @@ class LocalStore:
         etag: str | None = None,  # noqa: ARG002 - the protocol
     ) -> bytes:
         """Read part of an object."""
-        check_range(start, length)
+        base.check_range(start, length)
         self._requests.add("get")
         try:
             with open(self._path(key), "rb") as file:  # noqa: PTH123 - bytes path
                 file.seek(start)
                 return file.read(length)
         except _NO_OBJECT as failure:
-            raise ObjectNotFoundError(self.child_uri(key)) from failure
+            raise base.ObjectNotFoundError(self.child_uri(key)) from failure
 
     def put(self, key: str, content: bytes) -> None:
         """Create or replace an object."""
@@ -205,7 +166,7 @@ class LocalStore:
         """
         self._requests.add("delete")
         path = self._path(entry.path)
-        hidden = _hidden(path)
+        hidden = hidden_name(path)
         self._put_back(hidden, path)
         self._require_version(path, entry)
         os.rename(path, hidden)  # noqa: PTH104 - bytes path
@@ -218,14 +179,14 @@ class LocalStore:
         _remove(hidden)
         sync_folder(os.path.dirname(path))  # noqa: PTH120 - bytes path
 
-    def copy_version(self, entry: FileEntry, to: ObjectStore, key: str) -> bool:
+    def copy_version(self, entry: FileEntry, to: base.ObjectStore, key: str) -> bool:
         """Give a file another name, or copy its bytes where that is another file system."""
         if not isinstance(to, LocalStore):
             msg = f"{to.uri} is not on a disk, as {self.uri} is"
             raise ValueError(msg)  # noqa: TRY004 - as of other stores
         to._requests.add("put")  # noqa: SLF001 - of this class, too
         path, target = self._path(entry.path), to._path(key)  # noqa: SLF001 - of this class, too
-        self._put_back(_hidden(path), path)
+        self._put_back(hidden_name(path), path)
         self._require_version(path, entry)
         make_folders(os.path.dirname(target))  # noqa: PTH120 - bytes path
         try:
@@ -235,11 +196,11 @@ class LocalStore:
                 raise
         return self._copy_bytes(path, target, entry)
 
-    def fingerprint(self, key: str) -> Fingerprint | None:
+    def fingerprint(self, key: str) -> base.Fingerprint | None:
         """Inspect a file; two names of one file have the same content."""
         self._requests.add("head")
         path = self._path(key)
-        self._put_back(_hidden(path), path)
+        self._put_back(hidden_name(path), path)
         try:
             found = os.stat(path)  # noqa: PTH116 - bytes path
         except _NO_OBJECT:
@@ -247,7 +208,7 @@ class LocalStore:
         if not stat.S_ISREG(found.st_mode):
             return None
         same = ("file", f"{found.st_dev}:{found.st_ino}")
-        return Fingerprint(file_entry(key, found), frozenset({same}))
+        return base.Fingerprint(file_entry(key, found), frozenset({same}))
 
     def _link(self, path: bytes, target: bytes, entry: FileEntry) -> bool:
         """Make a second name; false when the name is taken."""
@@ -256,7 +217,7 @@ class LocalStore:
         except FileExistsError:
             return False
         except _NO_OBJECT as failure:
-            raise ObjectNotFoundError(self.child_uri(entry.path)) from failure
+            raise base.ObjectNotFoundError(self.child_uri(entry.path)) from failure
         try:
             self._require_version(target, entry)
         except LookupError:
@@ -287,11 +248,11 @@ class LocalStore:
         try:
             found = os.lstat(path)
         except _NO_OBJECT as failure:
-            raise ObjectNotFoundError(uri) from failure
+            raise base.ObjectNotFoundError(uri) from failure
         if stat.S_ISLNK(found.st_mode):
-            raise LinkedObjectError(uri)
-        if not stat.S_ISREG(found.st_mode) or not is_version(file_entry("", found), entry):
-            raise ObjectChangedError(uri)
+            raise base.LinkedObjectError(uri)
+        if not stat.S_ISREG(found.st_mode) or not base.is_version(file_entry("", found), entry):
+            raise base.ObjectChangedError(uri)
 
     def _put_back(self, hidden: bytes, path: bytes) -> None:
         """Give a file its name back that a deletion had taken, unless a newer one has it."""
@@ -330,11 +291,11 @@ class LocalStore:
         if not other.startswith("file://"):
             return None
         root = os.path.realpath(self._root)
-        path = os.path.realpath(key_bytes(local_path(other)))
+        path = os.path.realpath(base.key_bytes(local_path(other)))
         if path == root:
             return ""
         folder = root.rstrip(b"/") + b"/"
-        return key_text(path[len(folder) :]) if path.startswith(folder) else None
+        return base.key_text(path[len(folder) :]) if path.startswith(folder) else None
 
     def local_path(self, key: str) -> str:
         """Give the local path of an object as Python names it, for locks."""
@@ -345,7 +306,7 @@ class LocalStore:
         make_folders(os.path.dirname(self._path(key)))  # noqa: PTH120 - bytes path
 
     def _path(self, key: str) -> bytes:
-        return self._root.rstrip(b"/") + b"/" + key_bytes(check_key(key))
+        return self._root.rstrip(b"/") + b"/" + base.key_bytes(base.check_key(key))
 
     def _write_temporary(self, path: bytes, content: bytes) -> bytes:
         """Write and fsync a file beside `path`; its name is never listed."""
@@ -362,12 +323,6 @@ class LocalStore:
             _remove(temporary)
             raise
         return temporary
-
-
-def _hidden(path: bytes) -> bytes:
-    """The name under which a file is inspected for the last time; no listing shows it."""
-    folder, _, name = path.rpartition(b"/")
-    return folder + b"/" + TEMPORARY + b"clean-" + hashlib.sha256(name).hexdigest().encode()
 
 
 def _remove(path: bytes) -> None:

@@ -11,7 +11,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.base import (
@@ -29,8 +29,6 @@ from airflow_cloudfiles.engine.storage.flat import Fetch, Listed, Order, Page
 from airflow_cloudfiles.engine.storage.flat_store import FlatStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_cloudfiles.engine.storage.base import ObjectStore
 
 
@@ -53,14 +51,6 @@ class _Space:
 
 _spaces: defaultdict[str, _Space] = defaultdict(_Space)
 
-Lists = Literal["in order", "by folder", "in no order", "from the first"]
-"""How a server lists. `by folder`: `a/x` comes before `a-b`, as in SeaweedFS. `in no order`: as in
-directory buckets of S3. `from the first`: in order, but never from where it is asked to."""
-
-_POSITIONS: dict[str, Callable[[bytes], bytes]] = {
-    "by folder": lambda key: key.replace(b"/", b"\0"),
-    "in no order": lambda key: hashlib.sha256(key).digest(),
-}
 _BEYOND = b"\xff" * 8
 
 
@@ -72,21 +62,14 @@ class MemoryStore(FlatStore):
     Args:
         uri: `memory://name` or `memory://name/folder`.
         page_size: Objects on a page of a listing.
-        lists: How well it keeps the order that listings rest on.
     """
 
     _order = Order(key_bytes, last="\udcff")
     """By the bytes of a key, of which there are more than strings in UTF-8 have."""
 
-    def __init__(self, uri: str, *, page_size: int = 1000, lists: Lists = "in order") -> None:
+    def __init__(self, uri: str, *, page_size: int = 1000) -> None:
         super().__init__(uri, page_size=page_size)
         self._space = _spaces[self._bucket]
-        self._lists = lists
-
-    @property
-    def is_order_promised(self) -> bool:
-        """Whether the order of listings can be relied on as it is."""
-        return self._lists == "in order"
 
     def is_folder(self) -> bool:
         """Tell that the root can be listed: always, as in an object store."""
@@ -192,24 +175,22 @@ class MemoryStore(FlatStore):
 
     def _pages(self, prefix: str, size: int, end_before: str = "") -> Fetch:  # noqa: ARG002
         """Give the function that fetches pages of a listing of what is there now."""
-        first, position = key_bytes(self._root + prefix), _POSITIONS.get(self._lists, bytes)
+        first = key_bytes(self._root + prefix)
         keys = self._space.keys()
         keys = keys[bisect_left(keys, first) : bisect_left(keys, first + _BEYOND)]
-        if self._lists != "in order":
-            keys = sorted(keys, key=position)
 
         def fetch(start_after: str, mark: int | None) -> Page:
-            self._requests.add("list")
-            begin = mark or 0
             after = key_bytes(start_after)
-            if mark is None and self._lists != "from the first" and after > first:
-                begin = bisect_right(keys, position(after), key=position)
-            end = begin + size
-            found = (self._find(key) for key in keys[begin:end])
-            there = [listed for listed in found if listed is not None]
-            return Page(there, end if end < len(keys) else None)
+            begin = bisect_right(keys, after) if mark is None and after > first else mark or 0
+            return self._page(keys, begin, begin + size)
 
         return fetch
+
+    def _page(self, keys: list[bytes], begin: int, end: int) -> Page:
+        self._requests.add("list")
+        found = (self._find(key) for key in keys[begin:end])
+        there = [listed for listed in found if listed is not None]
+        return Page(there, end if end < len(keys) else None)
 
     def _find(self, full_key: bytes) -> Listed | None:
         found = self._space.objects.get(full_key)

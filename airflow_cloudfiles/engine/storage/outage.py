@@ -152,27 +152,11 @@ def broken_off(where: str, kind: Call) -> ConnectionError:
     )
 
 
-_PASSING = frozenset(
-    {
-        errno.EAGAIN,
-        errno.EBUSY,
-        errno.EDQUOT,
-        errno.EHOSTDOWN,
-        errno.EHOSTUNREACH,
-        errno.EINTR,
-        errno.EIO,
-        errno.EMFILE,
-        errno.ENETDOWN,
-        errno.ENETRESET,
-        errno.ENETUNREACH,
-        errno.ENFILE,
-        errno.ENOBUFS,
-        errno.ENOMEM,
-        errno.ENOSPC,
-        errno.ENOTCONN,
-        errno.ESTALE,
-    }
-)
+_PASSING = frozenset({
+    errno.EAGAIN, errno.EBUSY, errno.EDQUOT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EINTR,
+    errno.EIO, errno.EMFILE, errno.ENETDOWN, errno.ENETRESET, errno.ENETUNREACH, errno.ENFILE,
+    errno.ENOBUFS, errno.ENOMEM, errno.ENOSPC, errno.ENOTCONN, errno.ESTALE,
+})  # fmt: skip
 """Failures of a disk or a mount that may be over the next time."""
 
 _FULL = frozenset({errno.EDQUOT, errno.ENOSPC})

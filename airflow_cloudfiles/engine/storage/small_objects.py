@@ -31,10 +31,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import StateError
-from airflow_cloudfiles.engine.storage.base import (
-    ObjectChangedError,
-    ObjectNotFoundError,
-)
+from airflow_cloudfiles.engine.storage.base import ObjectChangedError, ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.local import LocalStore
 
 if TYPE_CHECKING:

@@ -7,19 +7,24 @@ folders are entered where they stand: memory holds the names of the folders on t
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import hashlib
 import os
 import stat
 from abc import ABC, abstractmethod
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.base import (
     ListRequest,
     RequestCounter,
+    SkipRule,
     key_bytes,
     key_text,
 )
+from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,9 +35,53 @@ TEMPORARY = b".cloudfiles-"
 _Identity = tuple[int, int]
 
 
+def hidden_name(path: bytes) -> bytes:
+    """Give the name under which a file is inspected for the last time; no listing shows it."""
+    folder, _, name = path.rpartition(b"/")
+    return folder + b"/" + TEMPORARY + b"clean-" + hashlib.sha256(name).hexdigest().encode()
+
+
 def file_entry(key: str, found: os.stat_result) -> FileEntry:
     """Describe a local file; local disks have no etags."""
     return FileEntry(key, found.st_size, found.st_mtime_ns // 1000)
+
+
+class TreeStore(ABC):
+    """What stores have in common that are a tree of folders."""
+
+    is_tree = True
+    """A folder that is not there does not look like an empty one."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = normalize_uri(uri)
+        self._requests = RequestCounter()
+
+    @property
+    def requests(self) -> Counter[str]:
+        """How many requests were made so far; a folder that was read is one `list`."""
+        return self._requests.so_far()
+
+    def list(
+        self,
+        prefix: str = "",
+        *,
+        start_after: str = "",
+        end_before: str = "",
+        skip: SkipRule | None = None,
+        ordered: bool = True,  # noqa: ARG002 - a tree is always read in order
+    ) -> Iterator[FileEntry]:
+        """List the files, in byte order of their keys; the names of one folder at a time."""
+        return self._walk(ListRequest(prefix, start_after, end_before, skip)).files()
+
+    def key_after(self, after: str) -> str | None:
+        """Give the first key after a text; reads the folders on the way to it."""
+        with contextlib.closing(self.list(start_after=after)) as listing:  # type: ignore[type-var]
+            found = next(listing, None)
+        return None if found is None else found.path
+
+    @abstractmethod
+    def _walk(self, wanted: ListRequest) -> TreeWalk:
+        """Begin to list; nothing is read before the first file is asked for."""
 
 
 class TreeWalk(ABC):

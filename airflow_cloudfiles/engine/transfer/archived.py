@@ -42,18 +42,19 @@ from airflow_cloudfiles.engine.state.metadata_format import (
     encode_standing,
 )
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-from airflow_cloudfiles.engine.storage.small_objects import replace_if_same, require_conditional_put
+from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
 from airflow_cloudfiles.engine.storage.uri import local_path
 from airflow_cloudfiles.engine.transfer.contents import (
     LOCKS,
+    claim,
     is_part,
     locked,
+    no_state,
     parts_of,
-    require_empty,
+    write_part,
 )
-from airflow_cloudfiles.engine.versions import require_version
+from airflow_cloudfiles.engine.versions import as_record, require_version
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -218,7 +219,7 @@ class StateArchive:
             require_version(
                 value["version"], name=self._name, understood=VERSION, what_to_do=upgrade
             )
-            members = [_member(each) for each in value["objects"]]
+            members = [as_record(each, Member) for each in value["objects"]]
         except (ValueError, TypeError, KeyError, RecursionError) as failure:
             raise self._refused("its manifest cannot be read") from failure
         self._check_keys(members)
@@ -244,14 +245,6 @@ class StateArchive:
             f"{self._name} cannot be imported: {why}. Nothing was written. Export the state anew, "
             "or copy the archive again."
         )
-
-
-def _member(value: Any) -> Member:
-    match value:
-        case {"key": str(key), "size": int(size), "sha256": str(sha256)}:
-            return Member(key, size, sha256)
-    msg = f"not an object: {value!r}"
-    raise ValueError(msg)
 
 
 class RangeReader(io.RawIOBase):
@@ -344,10 +337,7 @@ def export_state(
     with reaching_state(state):
         metadata = read_metadata(state)
         if metadata is None:
-            raise StateError(
-                f"There is no state in {printable_path(state.uri)}. Give the checkpoint location "
-                "of a cloudFiles stream."
-            )
+            raise no_state(state)
         with locked(state) as may_go_on, _created(to, to_access) as target:
             entries = FileLog(state).latest() + 1
             about = {
@@ -442,13 +432,13 @@ def import_state(
         for _ in found.objects():  # all of it is read before anything is written
             pass
         whole = found.metadata()
-        metadata = _claimed(state, found, archive, whole)
+        own = _claim(found, archive)
+        metadata = _claimed(state, own, whole)
         crash_point("after-import-claim")
         if metadata is None:
-            claim = _claim(found, archive)
-            _fill(state, found, claim)
+            _fill(state, found, own)
             crash_point("before-import-ends")
-            replace_if_same(state, KEY, claim, whole)
+            replace_if_same(state, KEY, own, whole)
         metadata = read_metadata(state)
     assert metadata is not None  # noqa: S101 - it was there, and is never removed
     return _archived(state.uri, archive, metadata, found.members)
@@ -459,22 +449,12 @@ def _claim(found: StateArchive, name: str) -> bytes:
     return encode_standing("incoming", None, f"{last}, SHA-256 {found.digest}")
 
 
-def _claimed(
-    state: ObjectStore, found: StateArchive, name: str, whole: bytes
-) -> StreamMetadata | None:
+def _claimed(state: ObjectStore, own: bytes, whole: bytes) -> StreamMetadata | None:
     """Claim an empty location, unless an earlier try did; gives what is there when it is whole."""
-    claim = _claim(found, name)
-    try:
-        there = state.get(KEY)
-    except ObjectNotFoundError:
-        require_empty(state, "An import")
-        if not isinstance(state, LocalStore):
-            require_conditional_put(state)
-        state.put_if_absent(KEY, claim)
-        there = state.get(KEY)
+    there = claim(state, own, "An import")
     if there == whole:
         return read_metadata(state)
-    if there != claim:
+    if there != own:
         raise StateError(
             f"{printable_path(state.uri)} is not empty: there is {KEY}, and not of this archive. "
             "An import needs a location that has nothing. Choose another, or empty it."
@@ -482,7 +462,7 @@ def _claimed(
     return None
 
 
-def _fill(state: ObjectStore, found: StateArchive, claim: bytes) -> None:
+def _fill(state: ObjectStore, found: StateArchive, own: bytes) -> None:
     keys = {member.key for member in found.members}
     for entry in state.list(ordered=False):
         if entry.path not in keys and entry.path not in LOCKS:
@@ -493,12 +473,7 @@ def _fill(state: ObjectStore, found: StateArchive, claim: bytes) -> None:
     for key, content in found.objects():
         if key == KEY:
             continue
-        if not state.put_if_absent(key, content):
-            there = state.get(key)
-            if there != content and state.get(KEY) == claim:
-                replace_if_same(state, key, there, content)
-        if state.get(key) != content:
-            raise StateError(f"{state.child_uri(key)} is not what was written there. Run again.")
+        write_part(state, key, content, claimed=own, what_to_do="Run again.")
         crash_point("after-part-of-import")
 
 

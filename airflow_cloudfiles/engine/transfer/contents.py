@@ -28,6 +28,9 @@ from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.locks.run_lock import KEY as RUN_KEY
 from airflow_cloudfiles.engine.state import file_log, metadata
 from airflow_cloudfiles.engine.state.numbered_log import FENCE, NumberedLog
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.local import LocalStore
+from airflow_cloudfiles.engine.storage.small_objects import replace_if_same, require_conditional_put
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
@@ -49,11 +52,7 @@ def fence(state: ObjectStore, metadata: StreamMetadata, place: str) -> int:
         The number of the entry that ends it.
     """
     log = NumberedLog(
-        state,
-        file_log.PREFIX,
-        format_version=file_log.FORMAT_VERSION,
-        has_all=True,
-        is_packed=True,
+        state, file_log.PREFIX, format_version=file_log.FORMAT_VERSION, has_all=True, is_packed=True
     )
     while True:
         latest = log.latest()
@@ -69,15 +68,8 @@ def fence(state: ObjectStore, metadata: StreamMetadata, place: str) -> int:
 
 
 _FOLDERS: Final = (
-    "_reports",
-    "_runs",
-    "_schemas",
-    "_source",
-    "commits",
-    "offsets",
-    "sources",
-    "state",
-)
+    "_reports", "_runs", "_schemas", "_source", "commits", "offsets", "sources", "state",
+)  # fmt: skip
 _FILES: Final = ("metadata",)
 LOCKS: Final = (RUN_KEY, JOB_KEY)
 _HINTS: Final = (HEAD, INVENTORY, LISTING, EVENTS, f"{SNAPSHOTS}/")
@@ -125,6 +117,54 @@ def require_empty(store: ObjectStore, what: str) -> None:
                 f"{printable_path(store.uri)} is not empty: there is {printable_path(entry.path)}. "
                 f"{what} needs a location that has nothing. Choose another, or empty it."
             )
+
+
+def no_state(store: ObjectStore) -> StateError:
+    """Give the error of a location that has no state."""
+    return StateError(
+        f"There is no state in {printable_path(store.uri)}. Give the checkpoint location of a "
+        "cloudFiles stream."
+    )
+
+
+def claim(store: ObjectStore, content: bytes, what: str) -> bytes:
+    """Put a claim into a location that has nothing; gives what is in its place then.
+
+    Raises:
+        StateError: There is something, and nothing in the place of the claim; or the store keeps
+            two writers of one object not apart.
+    """
+    try:
+        return store.get(metadata.KEY)
+    except ObjectNotFoundError:
+        require_empty(store, what)
+        if not isinstance(store, LocalStore):
+            require_conditional_put(store)
+        is_mine = store.put_if_absent(metadata.KEY, content)
+        return content if is_mine else store.get(metadata.KEY)
+
+
+def write_part(
+    store: ObjectStore, key: str, content: bytes, *, claimed: bytes, what_to_do: str
+) -> None:
+    """Write an object of a state, also over what an earlier try has left.
+
+    Args:
+        store: Where the state goes.
+        key: Of the object.
+        content: Of the object.
+        claimed: The claim: nothing is written over where it is not there any more.
+        what_to_do: The end of the message of an error.
+
+    Raises:
+        StateError: Something else is there.
+    """
+    if not store.put_if_absent(key, content):
+        there = store.get(key)
+        if there != content and store.get(metadata.KEY) == claimed:
+            replace_if_same(store, key, there, content)
+    if store.get(key) != content:
+        raise StateError(f"{store.child_uri(key)} is not what was written there. {what_to_do}")
 
 
 @contextmanager

@@ -29,10 +29,16 @@ from airflow_cloudfiles.engine.state.metadata_format import (
     encode_standing,
 )
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
-from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-from airflow_cloudfiles.engine.storage.small_objects import replace_if_same, require_conditional_put
-from airflow_cloudfiles.engine.transfer.contents import fence, locked, parts_of, require_empty
+from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
+from airflow_cloudfiles.engine.transfer.contents import (
+    claim,
+    fence,
+    locked,
+    no_state,
+    parts_of,
+    write_part,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,10 +113,7 @@ class _Move:
         if (metadata := self._sealed()) is not None and self._is_there(metadata):
             return Moved(self._old.uri, self._new.uri, 0, 0, was_moved=True)
         if metadata is None and read_metadata(self._old) is None:
-            raise StateError(
-                f"There is no state in {printable_path(self._old.uri)}. Give the checkpoint "
-                "location of a cloudFiles stream."
-            )
+            raise no_state(self._old)
         with locked(self._old) as may_go_on:
             self._take()
             crash_point("after-move-claim")
@@ -165,19 +168,11 @@ class _Move:
 
     def _take(self) -> None:
         """Claim the new location, unless this move has."""
-        try:
-            if self._new.get(KEY) == self._claim:
-                return
-        except ObjectNotFoundError:
-            require_empty(self._new, "Moving a state")
-            if not isinstance(self._new, LocalStore):
-                require_conditional_put(self._new)
-            if self._new.put_if_absent(KEY, self._claim) or self._new.get(KEY) == self._claim:
-                return
-        raise StateError(
-            f"{printable_path(self._new.uri)} is not empty: there is {KEY}. Moving a state needs a "
-            "location that has nothing. Choose another, or empty it."
-        )
+        if claim(self._new, self._claim, "Moving a state") != self._claim:
+            raise StateError(
+                f"{printable_path(self._new.uri)} is not empty: there is {KEY}. Moving a state "
+                "needs a location that has nothing. Choose another, or empty it."
+            )
 
     def _seal(self) -> StreamMetadata:
         while True:
@@ -211,15 +206,8 @@ class _Move:
             content = self._old.get(key)
         except ObjectNotFoundError:
             return  # a note that a discoverer has dealt with; the log is looked at in the end
-        if not self._new.put_if_absent(key, content):
-            there = self._new.get(key)
-            if there != content and self._new.get(KEY) == self._claim:
-                replace_if_same(self._new, key, there, content)
-        if self._new.get(key) != content:
-            raise StateError(
-                f"{self._new.child_uri(key)} is not what was written there. The old state works as "
-                "before, or says what to do. Run again."
-            )
+        hint = "The old state works as before, or says what to do. Run again."
+        write_part(self._new, key, content, claimed=self._claim, what_to_do=hint)
 
     def _require_log(self, entries: int) -> None:
         """Refuse a copy whose file log is not whole."""

@@ -46,7 +46,7 @@ from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
-from airflow_cloudfiles.engine.transfer.contents import fence, locked
+from airflow_cloudfiles.engine.transfer.contents import fence, locked, no_state
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
@@ -319,10 +319,7 @@ class _Relocation:
         try:
             content = self._state.get(KEY)
         except ObjectNotFoundError as failure:
-            raise StateError(
-                f"There is no state in {printable_path(self._state.uri)}. Give the checkpoint "
-                "location of a cloudFiles stream."
-            ) from failure
+            raise no_state(self._state) from failure
         standing, place, found = decode_standing(content, name=name)
         if standing == "relocating" and found is not None:
             if place == self._place.name:

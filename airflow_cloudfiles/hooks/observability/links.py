@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import BaseOperatorLink, conf
 from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.task import run_id_of
+from airflow_cloudfiles.hooks.task import map_index_of, run_id_of
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
@@ -46,7 +46,7 @@ class StreamLink(BaseOperatorLink):
         """Give the address of the tab in Airflow's UI."""
         task = f"/dags/{_part(ti_key.dag_id)}/runs/{_part(ti_key.run_id)}"
         task += f"/tasks/{_part(ti_key.task_id)}"
-        index = _map_index(ti_key)
+        index = map_index_of(ti_key)
         if index >= 0:
             task += f"/mapped/{index}"
         return _in_airflow(f"{task}/plugin/{TAB}")
@@ -59,7 +59,7 @@ class ReportLink(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
         """Give the address of the stream's page, at the run."""
-        parts = (ti_key.dag_id, ti_key.run_id, ti_key.task_id, str(_map_index(ti_key)))
+        parts = (ti_key.dag_id, ti_key.run_id, ti_key.task_id, str(map_index_of(ti_key)))
         page = "/".join((PAGE, *map(_part, parts)))
         return _in_airflow(f"{page}#{anchor(run_id_of({'ti': ti_key}))}")
 
@@ -145,11 +145,6 @@ _CONSOLES: Final = {"s3": _s3, "gs": _gcs, "abfss": _azure}
 def _in_airflow(path: str) -> str:
     """The address of a page of this Airflow; without `[api] base_url`, one for its own host."""
     return str(conf.get("api", "base_url", fallback="") or "").rstrip("/") + path
-
-
-def _map_index(ti_key: Any) -> int:
-    index = getattr(ti_key, "map_index", -1)
-    return index if isinstance(index, int) else -1
 
 
 def _part(text: str) -> str:

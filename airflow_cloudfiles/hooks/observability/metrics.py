@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import conf
 
+from airflow_cloudfiles.hooks.task import map_index_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -109,8 +111,7 @@ class _Emitter:
         self._stats = stats()
         parts = [str(ti.dag_id), str(ti.task_id)]
         self._tags = {"dag_id": ti.dag_id, "task_id": ti.task_id}
-        map_index = getattr(ti, "map_index", None)
-        if isinstance(map_index, int) and map_index >= 0:
+        if (map_index := map_index_of(ti)) >= 0:
             parts.append(str(map_index))
             self._tags["map_index"] = str(map_index)
         if tag := stream_tag(location):

@@ -49,20 +49,12 @@ def _operator_lineage(lineage: Lineage) -> OperatorLineage[Any, Any]:
 
 def _named(dataset: LineageDataset) -> dict[str, Any]:
     """What inputs and outputs have in common."""
-    return {
-        "namespace": dataset.namespace,
-        "name": dataset.name,
-        "facets": _facets(dataset),
-    }
+    return {"namespace": dataset.namespace, "name": dataset.name, "facets": _facets(dataset)}
 
 
 def _facets(dataset: LineageDataset) -> dict[str, Any]:
     """What holds of a dataset in any case."""
-    from openlineage.client.facet_v2 import (  # noqa: PLC0415
-        dataset_version_dataset,
-        schema_dataset,
-        storage_dataset,
-    )
+    from openlineage.client.facet_v2 import dataset_version_dataset, schema_dataset, storage_dataset  # noqa: PLC0415
 
     facets: dict[str, Any] = {}
     if dataset.columns:

@@ -22,15 +22,9 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 
 _RESCUED: Final = (
-    "rescued_rows",
-    "rows",
-    "files",
-    "target",
-    "target_version",
-    "schema_version",
-    "run_id",
+    "rescued_rows", "rows", "files", "target", "target_version", "schema_version", "run_id",
     "report_uri",
-)
+)  # fmt: skip
 """What a callback gets of rescued data, under the names of the report of the run."""
 _COLUMN: Final = "rescueddatacolumn"
 _MOST_FIELDS: Final = 20
@@ -128,9 +122,7 @@ def _rescued_fields(hook: CloudFilesHook, target: Any, column: str) -> list[dict
     if not target or is_iceberg(target):
         return []
     try:
-        from airflow_cloudfiles.engine.overview.rescued import (  # noqa: PLC0415 - needs extras
-            rescued_fields,
-        )
+        from airflow_cloudfiles.engine.overview.rescued import rescued_fields  # noqa: PLC0415 - needs extras
 
         found = rescued_fields(target, hook.access, column=column)
     except (CloudFilesError, OSError, ImportError) as failure:

@@ -18,6 +18,7 @@ from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.hooks.observability.callbacks import call_each, callbacks_of
 from airflow_cloudfiles.hooks.observability.metrics import emit_gauges
+from airflow_cloudfiles.hooks.task import map_index_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -157,8 +158,8 @@ def _message(arrival: LastArrival, stream: StreamArguments, expected: timedelta)
 def _name(context: Mapping[str, Any]) -> str:
     """The task, whatever its run; each mapped one is another."""
     ti = context["ti"]
-    index = getattr(ti, "map_index", -1)
-    mapped = [str(index)] if isinstance(index, int) and index >= 0 else []
+    index = map_index_of(ti)
+    mapped = [str(index)] if index >= 0 else []
     return ".".join([str(ti.dag_id), str(ti.task_id), *mapped])
 
 

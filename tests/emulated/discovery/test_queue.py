@@ -291,7 +291,7 @@ def _entry_of(source, event):
     options = DiscoveryOptions()
     candidates = Candidates(source, FileFilter(source.uri, None, options), options)
     with ThreadPoolExecutor(1) as pool:
-        return list(candidates.of([event], pool))
+        return [each.file for each in candidates.found([event], pool)]
 
 
 def test_a_file_is_recorded_with_a_version_that_can_be_read():

@@ -152,7 +152,7 @@ def test_a_message_names_a_file_below_the_source_or_nothing(rewrites, event, key
     wanted = FileFilter(source.uri, None, options, [])
     candidates = Candidates(source, wanted, options, looks=False)
     with ThreadPoolExecutor(1) as pool:
-        found = [entry.path for entry in candidates.of([event], pool)]
+        found = [each.file.path for each in candidates.found([event], pool)]
     assert found == ([key] if key else [])
     assert candidates.outside == (0 if key else 1)
     assert foreign.seen == []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import uuid
+from bisect import bisect_right
 
 import pytest
 
@@ -15,6 +17,7 @@ from airflow_cloudfiles.engine.errors import ListingError, UnsupportedOptionErro
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
+from airflow_cloudfiles.engine.storage.base import key_bytes
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.discovery.known import MemoryRecorder
 from tests.support.memory_ledger import MemoryLedger
@@ -24,10 +27,46 @@ FOLDERS = [f"{letter}{tail}" for letter in "abcdefgh" for tail in ("/x", "/y", "
 KINDS = ("by folder", "in no order", "from the first")
 
 
+POSITIONS = {
+    "by folder": lambda key: key.replace(b"/", b"\0"),
+    "in no order": lambda key: hashlib.sha256(key).digest(),
+}
+
+
+class UnorderedStore(MemoryStore):
+    """A store that does not keep the order that listings rest on.
+
+    Args:
+        lists: How it lists. `by folder`: `a/x` comes before `a-b`, as in SeaweedFS. `in no order`:
+            as in directory buckets of S3. `from the first`: in order, but never from where it is
+            asked to.
+    """
+
+    is_order_promised = False
+
+    def __init__(self, uri, *, page_size, lists):
+        super().__init__(uri, page_size=page_size)
+        self._lists = lists
+
+    def _pages(self, prefix, size, end_before=""):
+        first, position = key_bytes(self._root + prefix), POSITIONS.get(self._lists, bytes)
+        there = self._space.keys()
+        keys = sorted((key for key in there if key.startswith(first)), key=position)
+
+        def fetch(start_after, mark):
+            begin = mark or 0
+            after = key_bytes(start_after)
+            if mark is None and self._lists != "from the first" and after > first:
+                begin = bisect_right(keys, position(after), key=position)
+            return self._page(keys, begin, begin + size)
+
+        return fetch
+
+
 class Source:
     """A source in a store that lists in one of the ways there are."""
 
-    def __init__(self, lists, keys, store=MemoryStore):
+    def __init__(self, lists, keys, store=UnorderedStore):
         name = f"memory://{uuid.uuid4().hex}"
         self.source = store(f"{name}/in", page_size=PAGE, lists=lists)
         self.state = MemoryStore(f"{name}/state")
@@ -153,7 +192,7 @@ def test_all_files_are_given_once_to_who_only_lists():
         assert sorted(paths) == sorted(nested(5 * PAGE))
 
 
-class Breaking(MemoryStore):
+class Breaking(UnorderedStore):
     """A store that stops answering after some files."""
 
     left = 10**9

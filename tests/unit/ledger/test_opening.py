@@ -16,9 +16,8 @@ from rocksdict import Options, Rdict
 from airflow_cloudfiles.engine.errors import LedgerError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.ledger import opening
-from airflow_cloudfiles.engine.ledger.base import MARK_KEY
 from airflow_cloudfiles.engine.ledger.opening import cache_folder, open_ledger
-from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
+from airflow_cloudfiles.engine.ledger.rocksdb import MARK_KEY, RocksDBLedger
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.storage import open_store
 

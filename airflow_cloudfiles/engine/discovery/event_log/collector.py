@@ -89,22 +89,15 @@ class EventCollector:
         log: The log.
         access: How queue and bucket are reached.
         queue: The queue; `None` opens the one that the log names.
-        threads: How many threads receive.
     """
 
     def __init__(
-        self,
-        log: EventLog,
-        access: Access | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        threads: int = THREADS,
+        self, log: EventLog, access: Access | None = None, *, queue: MessageQueue | None = None
     ) -> None:
         self._log = log
         self._access = access
         self._queue = queue
         self._discovery: NotificationDiscovery | None = None
-        self._threads = threads
         self._lock = RunLock(log.store, LOCK)
         self._collected: Moment | None = None
 
@@ -182,7 +175,7 @@ class EventCollector:
             self._queue or open_queue(described.source, options, self._access),
             source,
             _Outside(source, self._log.store),
-            replace(options, fetch_parallelism=self._threads),
+            replace(options, fetch_parallelism=THREADS),
         )
 
 

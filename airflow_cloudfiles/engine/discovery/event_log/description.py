@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.discovery.services.base import (
@@ -38,7 +37,7 @@ from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same, seal, unseal
-from airflow_cloudfiles.engine.versions import FIELD, require_version
+from airflow_cloudfiles.engine.versions import FIELD, as_record, require_version
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -81,13 +80,7 @@ class EventLogDescription:
 
     def to_json(self) -> dict[str, Any]:
         """Give it as values that JSON has."""
-        return {
-            "id": self.id,
-            "source": self.source,
-            "queue": dict(self.queue),
-            "keep_seconds": self.keep_seconds,
-            "keep_bytes": self.keep_bytes,
-        }
+        return asdict(self)
 
 
 def read_description(store: ObjectStore) -> EventLogDescription | None:
@@ -133,7 +126,7 @@ def create_log(
     wanted = EventLogDescription(
         id=uuid.uuid4().hex,
         source=normalize_uri(source).rstrip("/"),
-        queue=MappingProxyType(dict(queue)),
+        queue=dict(queue),
         keep_seconds=keep_seconds,
         keep_bytes=keep_bytes,
     )
@@ -179,19 +172,8 @@ def _changed(
     found: EventLogDescription, wanted: EventLogDescription, store: ObjectStore
 ) -> EventLogDescription:
     """What a log becomes: it keeps its id as long as its queue is the same."""
-    if found.source != wanted.source:
-        raise StateConflictError(
-            f"The event log in {printable_path(store.uri)} is of {found.source}, not of "
-            f"{wanted.source}. Choose another location for the log."
-        )
-    is_same = dict(found.queue) == dict(wanted.queue)
-    return EventLogDescription(
-        id=found.id if is_same else wanted.id,
-        source=found.source,
-        queue=wanted.queue,
-        keep_seconds=wanted.keep_seconds,
-        keep_bytes=wanted.keep_bytes,
-    )
+    _require_same(found, wanted.source, store, "Choose another location for the log.")
+    return replace(wanted, id=found.id) if found.queue == wanted.queue else wanted
 
 
 def _encode(described: EventLogDescription) -> bytes:
@@ -203,14 +185,8 @@ def _decode(content: bytes, store: ObjectStore) -> EventLogDescription:
     try:
         value = unseal(content)
         require_version(value.get(FIELD), name=name, understood=FORMAT_VERSION, what_to_do=_UPGRADE)
-        return EventLogDescription(
-            id=str(value["id"]),
-            source=str(value["source"]),
-            queue=MappingProxyType({str(k): str(v) for k, v in value["queue"].items()}),
-            keep_seconds=float(value["keep_seconds"]),
-            keep_bytes=int(value["keep_bytes"]),
-        )
-    except (ValueError, TypeError, KeyError, AttributeError) as failure:
+        return as_record(value, EventLogDescription)
+    except ValueError as failure:
         raise CorruptedStateError(
             f"{name} cannot be read: {failure}. Remove it, and set the event log up again: each of "
             f"its streams lists its source once then."
@@ -328,10 +304,15 @@ def tear_down_event_log(
     return tear_down_notifications(source, name, access=access, dry_run=dry_run, **details)
 
 
-def _require_same(found: EventLogDescription | None, source: str, store: ObjectStore) -> None:
+def _require_same(
+    found: EventLogDescription | None,
+    source: str,
+    store: ObjectStore,
+    what_to_do: str = "Nothing was changed.",
+) -> None:
     wanted = normalize_uri(source).rstrip("/")
     if found is not None and found.source != wanted:
         raise StateConflictError(
             f"The event log in {printable_path(store.uri)} is of {found.source}, not of {wanted}. "
-            f"Nothing was changed."
+            f"{what_to_do}"
         )

@@ -261,7 +261,7 @@ class EventReader:
         self, candidates: Candidates, events: list[FileEvent], pool: ThreadPoolExecutor
     ) -> list[FileEntry]:
         try:
-            return list(candidates.of(events, pool))
+            return [each.file for each in candidates.found(events, pool)]
         except OSError as failure:
             name = printable_path(self.source.uri)
             kind = ListingError if is_transient(failure) else SourceAccessError

@@ -14,14 +14,14 @@ import errno
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from airflow_cloudfiles.engine.errors import IncompatibleStateError, InventoryError, ListingError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import is_transient, reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
-from airflow_cloudfiles.engine.versions import FIELD, fields_of
+from airflow_cloudfiles.engine.versions import FIELD, as_record, fields_of
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -90,8 +90,9 @@ def load_progress(state: ObjectStore) -> ReportProgress:
         return ReportProgress()
     name = printable_path(state.child_uri(KEY))
     try:
-        return _decode(fields_of(unseal(content), name=name, understood=VERSION))
-    except (IncompatibleStateError, ValueError, TypeError, KeyError, AttributeError) as failure:
+        fields = fields_of(unseal(content), name=name, understood=VERSION)
+        return as_record(fields, ReportProgress)
+    except (IncompatibleStateError, ValueError) as failure:
         _log.warning("%s cannot be read (%s). The report is read from its start.", name, failure)
         return ReportProgress()
 
@@ -104,29 +105,6 @@ def save_progress(state: ObjectStore, progress: ReportProgress) -> None:
     """
     with reaching_state(state):
         state.put(KEY, seal({FIELD: VERSION, **asdict(progress)}))
-
-
-def _decode(value: dict[str, Any]) -> ReportProgress:
-    found_by = value["found_by"]
-    if found_by not in {"listing", "backfill"}:
-        raise ValueError(f"found_by is {found_by!r}")
-    return ReportProgress(
-        report=str(value["report"]),
-        filter=str(value["filter"]),
-        found_by=found_by,
-        read={int(number): _file_read(each) for number, each in value["read"].items()},
-        is_done=bool(value["is_done"]),
-    )
-
-
-def _file_read(value: dict[str, Any]) -> FileRead:
-    return FileRead(
-        rows=int(value["rows"]),
-        files=int(value["files"]),
-        first=str(value["first"]),
-        last=str(value["last"]),
-        has_recent=bool(value["has_recent"]),
-    )
 
 
 DataFormat = Literal["csv", "orc", "parquet"]

@@ -118,6 +118,12 @@ def _require_version(uri: str, found: object, understood: str) -> None:
         )
 
 
+def _require_source(uri: str, what: str, found: object, wanted: str) -> None:
+    if found != wanted:
+        why = f"it is of the {what} {found!r}, not of {wanted!r}"
+        raise refused(uri, why, "Name a report of the source.")
+
+
 def _format_of(uri: str, found: object) -> DataFormat:
     name = str(found).lower()
     if name not in {"csv", "orc", "parquet"}:
@@ -127,9 +133,7 @@ def _format_of(uri: str, found: object) -> DataFormat:
 
 def _s3(value: dict[str, Any], uri: str, digest: str, source: Source) -> Report:
     _require_version(uri, value["version"], _S3_VERSION)
-    if value["sourceBucket"] != source.bucket:
-        why = f"it is of the bucket {value['sourceBucket']!r}, not of {source.bucket!r}"
-        raise refused(uri, why, "Name a report of the source.")
+    _require_source(uri, "bucket", value["sourceBucket"], source.bucket)
     data_format = _format_of(uri, value["fileFormat"])
     columns = [each.strip() for each in str(value["fileSchema"]).split(",")]
     is_csv = data_format == "csv"
@@ -153,9 +157,8 @@ def _azure(value: dict[str, Any], uri: str, digest: str, source: Source) -> Repo
     if value.get("status") != "Succeeded":
         raise refused(uri, f"its status is {value.get('status')!r}, not 'Succeeded'", _NEXT)
     account = str(value["endpoint"]).partition("://")[2].partition(".")[0]
-    if source.account and account != source.account:
-        why = f"it is of the account {account!r}, not of {source.account!r}"
-        raise refused(uri, why, "Name a report of the source.")
+    if source.account:
+        _require_source(uri, "account", account, source.account)
     rule = value["ruleDefinition"]
     if rule.get("objectType", "blob") != "blob":
         raise refused(uri, "it lists containers, not blobs", "Let a rule list blobs.")
@@ -180,9 +183,7 @@ def _gcs(value: dict[str, Any], uri: str, digest: str, source: Source) -> Report
     configured = value["report_config"]
     of_objects = configured["object_metadata_report_options"]
     bucket = (of_objects.get("storage_filters") or {}).get("bucket")
-    if bucket != source.bucket:
-        why = f"it is of the bucket {bucket!r}, not of {source.bucket!r}"
-        raise refused(uri, why, "Name a report of the source.")
+    _require_source(uri, "bucket", bucket, source.bucket)
     names = [str(each) for each in value["report_shards_file_names"]]
     if "shard_count" in value and len(names) != int(value["shard_count"]):
         why = f"it names {len(names)} data files of {value['shard_count']}"

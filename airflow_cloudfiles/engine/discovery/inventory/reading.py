@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.inventory.base import (
@@ -121,21 +121,11 @@ class InventoryReport:
         return {**asdict(self), "listing": self.listing.to_json() if self.listing else None}
 
 
-class _Given(NamedTuple):
-    """What every report of a stream is read with."""
-
-    source: ObjectStore
-    filter: FileFilter
-    options: DiscoveryOptions
-    state: ObjectStore
-    access: Access | None
-    clock: Callable[[], float]
-
-
+@dataclass(eq=False)
 class InventoryDiscovery:
     """Discovers the files that an inventory report names.
 
-    Args:
+    Attributes:
         source: The folder the files land in.
         filter: Which of its files are input.
         options: `inventory` and what belongs to it.
@@ -144,23 +134,18 @@ class InventoryDiscovery:
         clock: Seconds since 1970.
     """
 
-    def __init__(  # noqa: PLR0913 - it introduces them to each other
-        self,
-        source: ObjectStore,
-        filter: FileFilter,  # noqa: A002 - what it is
-        options: DiscoveryOptions,
-        state: ObjectStore,
-        access: Access | None = None,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._given = _Given(source, filter, options, state, access, clock)
+    source: ObjectStore
+    filter: FileFilter
+    options: DiscoveryOptions
+    state: ObjectStore
+    access: Access | None = None
+    clock: Callable[[], float] = time.time
 
     def is_waiting(self) -> bool:
         """Whether the first report is still to be read, or one to its end; asks the state only."""
-        progress = load_progress(self._given.state)
+        progress = load_progress(self.state)
         return progress.is_unfinished or (
-            not progress.is_done and load_state(self._given.state).full_started <= 0
+            not progress.is_done and load_state(self.state).full_started <= 0
         )
 
     def run(
@@ -192,24 +177,23 @@ class InventoryDiscovery:
             ListingError: A store does not answer.
             StateError: The state cannot be read or written.
         """
-        given = self._given
-        remembered, progress = load_state(given.state), load_progress(given.state)
+        remembered, progress = load_state(self.state), load_progress(self.state)
         found_by = self._due(remembered, progress, recorder.known, queue)
-        if found_by is None or given.options.inventory is None:
+        if found_by is None or self.options.inventory is None:
             return None
-        now = given.clock()
+        now = self.clock()
         report = newest_report(
-            given.options.inventory,
-            given.access,
-            Source.of(given.source.uri, given.filter.prefix),
-            oldest_us=int((now - given.options.inventory_max_age_seconds) * 1_000_000),
+            self.options.inventory,
+            self.access,
+            Source.of(self.source.uri, self.filter.prefix),
+            oldest_us=int((now - self.options.inventory_max_age_seconds) * 1_000_000),
         )
-        if (progress.report, progress.filter) != (report.id, given.filter.fingerprint):
-            progress = ReportProgress(report.id, given.filter.fingerprint, found_by)
+        if (progress.report, progress.filter) != (report.id, self.filter.fingerprint):
+            progress = ReportProgress(report.id, self.filter.fingerprint, found_by)
         elif progress.is_done:
             _log.info("%s has been read; there is no newer report", printable_path(report.uri))
             return None
-        run = _Run(given, report, recorder, progress, now)
+        run = _Run(self, report, recorder, progress, now)
         run.announced_since_us = announced_since_us()
         return run.go(listing, remembered, queue)
 
@@ -225,8 +209,8 @@ class InventoryDiscovery:
             return progress.found_by
         if remembered.full_started <= 0:
             return None if progress.is_done else "listing"
-        interval = self._given.options.backfill_interval_seconds
-        if interval is None or not remembered.is_older(interval, self._given.clock()):
+        interval = self.options.backfill_interval_seconds
+        if interval is None or not remembered.is_older(interval, self.clock()):
             return None
         if queue is not None and not self._is_drained(remembered, known, queue):
             return None  # what came to no queue, or another one, is to be listed at once
@@ -237,7 +221,7 @@ class InventoryDiscovery:
         return (
             remembered.has_notifications
             and remembered.queue == queue
-            and remembered.is_of(known, self._given.filter.fingerprint)
+            and remembered.is_of(known, self.filter.fingerprint)
         )
 
 
@@ -246,7 +230,7 @@ class _Run:
 
     def __init__(
         self,
-        given: _Given,
+        given: InventoryDiscovery,
         report: Report,
         recorder: Recorder,
         progress: ReportProgress,

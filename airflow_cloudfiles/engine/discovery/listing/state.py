@@ -43,6 +43,7 @@ from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS, ObjectNotFoundE
 from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
+from airflow_cloudfiles.engine.versions import as_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -320,7 +321,7 @@ def load_state(state: ObjectStore) -> ListingState:
         return ListingState()
     try:
         return _decode(unseal(content))
-    except (ValueError, TypeError, KeyError, AttributeError) as failure:
+    except (ValueError, KeyError) as failure:
         name = printable_path(state.child_uri(KEY))
         _log.warning("%s cannot be read (%s). The source is listed in full.", name, failure)
         return ListingState()
@@ -418,29 +419,9 @@ def _encode(remembered: ListingState) -> bytes:
     return seal({"version": _VERSION, **asdict(remembered)})
 
 
-def _decode(value: Any) -> ListingState:
+def _decode(value: dict[str, Any]) -> ListingState:
     """Read what `_encode` wrote."""
-    fields = dict(value)
-    if fields.pop("version") != _VERSION:
+    if value["version"] != _VERSION:
         msg = "it is of another version"
         raise ValueError(msg)
-    unfinished = fields.pop("unfinished")
-    if unfinished is not None:
-        ranges = tuple(
-            KeyRange(str(each["after"]), str(each["end"])) for each in unfinished["ranges"]
-        )
-        unfinished = Unfinished(
-            saved=float(unfinished["saved"]),
-            found_by=str(unfinished["found_by"]),
-            filter=str(unfinished["filter"]),
-            witness=str(unfinished["witness"]),
-            ranges=ranges,
-        )
-    evidence = {
-        str(name): TrackRecord(int(each["covered"]), bool(each["missed"]))
-        for name, each in fields.pop("evidence").items()
-    }
-    for name, default in asdict(ListingState()).items():
-        if name not in {"unfinished", "evidence"}:
-            fields[name] = type(default)(fields[name])
-    return ListingState(**fields, evidence=evidence, unfinished=unfinished)
+    return as_record(value, ListingState)

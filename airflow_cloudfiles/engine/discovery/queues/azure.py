@@ -29,31 +29,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
-from azure.core.exceptions import (
-    AzureError,
-    ClientAuthenticationError,
-    HttpResponseError,
-    ServiceRequestError,
-)
-from azure.core.exceptions import ServiceResponseError as NoAnswerError
+from azure.core import exceptions as azure
 from azure.storage.queue import QueueClient
 
-from airflow_cloudfiles.engine.discovery.events import (
-    FileEvent,
-    Ignored,
-    NotUnderstoodError,
-    Parsed,
-    checked_key,
-    checked_name,
-    checked_sequencer,
-    checked_size,
-    fields_of,
-    folded,
-    guarded,
-    known_kind,
-    time_us,
-    unquoted,
-)
+from airflow_cloudfiles.engine.discovery import events
 from airflow_cloudfiles.engine.discovery.queues.base import Message, WaitingMessages
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import AzureAccess, of_kind
@@ -63,7 +42,7 @@ from airflow_cloudfiles.engine.storage.azure.client import (
     open_account,
 )
 from airflow_cloudfiles.engine.storage.azure.errors import is_identity_outage
-from airflow_cloudfiles.engine.storage.outage import NO_IDENTITY_NOW
+from airflow_cloudfiles.engine.storage.outage import DENIED, NO_IDENTITY_NOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,55 +88,55 @@ class _Event(msgspec.Struct, rename="camel"):
     data: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-def parse(message: Message) -> Parsed:
+def parse(message: Message) -> events.Parsed:
     """Read a message of a storage queue."""
-    return guarded(_parse, message.body)
+    return events.guarded(_parse, message.body)
 
 
-def _parse(body: bytes) -> Parsed:
+def _parse(body: bytes) -> events.Parsed:
     text = body.strip()
     if text[:1] not in {b"{", b"["}:
         try:
             text = base64.b64decode(text, validate=True).strip()
         except binascii.Error:
-            raise NotUnderstoodError("neither JSON nor base64") from None
-    events = fields_of(list[msgspec.Raw], text) if text[:1] == b"[" else [text]
-    return folded(events, _one)
+            raise events.NotUnderstoodError("neither JSON nor base64") from None
+    parts = events.fields_of(list[msgspec.Raw], text) if text[:1] == b"[" else [text]
+    return events.folded(parts, _one)
 
 
-def _one(text: bytes | msgspec.Raw) -> FileEvent | Ignored:
-    event = fields_of(_Event, text)
+def _one(text: bytes | msgspec.Raw) -> events.FileEvent | events.Ignored:
+    event = events.fields_of(_Event, text)
     kind = event.event_type or event.type or ""
     if kind.startswith(_OF_SUBSCRIPTION):
-        return Ignored("validation of a subscription")
+        return events.Ignored("validation of a subscription")
     if not kind.startswith(_STORAGE):
-        raise NotUnderstoodError("not an event of Azure Storage")
+        raise events.NotUnderstoodError("not an event of Azure Storage")
     name = kind.removeprefix(_STORAGE)
     if name not in {"BlobCreated", "BlobRenamed", "DirectoryRenamed"}:
-        return known_kind(name, _OTHERS)
-    data = fields_of(_Data, event.data)
+        return events.known_kind(name, _OTHERS)
+    data = events.fields_of(_Data, event.data)
     created = name == "BlobCreated"
     if created and data.api in _BEGUN and not data.content_length:
-        return Ignored("a file that is begun")
+        return events.Ignored("a file that is begun")
     return _file(event, data, created=created, is_folder=name == "DirectoryRenamed")
 
 
-def _file(event: _Event, data: _Data, *, created: bool, is_folder: bool) -> FileEvent:
+def _file(event: _Event, data: _Data, *, created: bool, is_folder: bool) -> events.FileEvent:
     container, key = _subject(event.subject)
     account = _account(event.topic or event.source or "")
     host = _host(account, data.destination_url or data.url)
-    return FileEvent(
+    return events.FileEvent(
         location=f"abfss://{container}@{host}/{key}",
         spellings=(
             f"{container}@{account}/{key}",
             f"{container}@{host}/{key}",
             f"wasbs://{container}@{host.replace('.dfs.', '.blob.', 1)}/{key}",
         ),
-        size=checked_size(data.content_length) if created else None,
-        time_us=time_us(event.event_time or event.time or ""),
-        etag=unquoted(data.e_tag) if created else "",
+        size=events.checked_size(data.content_length) if created else None,
+        time_us=events.time_us(event.event_time or event.time or ""),
+        etag=events.unquoted(data.e_tag) if created else "",
         kind="created" if created else "renamed",
-        sequencer=checked_sequencer(data.sequencer),
+        sequencer=events.checked_sequencer(data.sequencer),
         is_folder=is_folder,
         doubtful=_DAMAGED in key or (created and data.content_length == 0),
         incomplete=data.api in _UNSURE,
@@ -168,16 +147,16 @@ def _subject(subject: str) -> tuple[str, str]:
     """Take container and name out of `/blobServices/default/containers/C/blobs/NAME`."""
     container, slash, key = subject.removeprefix(_SUBJECT).partition("/blobs/")
     if not subject.startswith(_SUBJECT) or not slash:
-        raise NotUnderstoodError("the subject of the event is not a blob")
-    return checked_name(container, "a container"), checked_key(key, is_azure=True)
+        raise events.NotUnderstoodError("the subject of the event is not a blob")
+    return events.checked_name(container, "a container"), events.checked_key(key, is_azure=True)
 
 
 def _account(resource: str) -> str:
     """Take the account out of the id of the resource that sent the event."""
     before, _, account = resource.rpartition("/")
     if not before.lower().endswith("/storageaccounts"):
-        raise NotUnderstoodError("the event is not of a storage account")
-    return checked_name(account.lower(), "an account")
+        raise events.NotUnderstoodError("the event is not of a storage account")
+    return events.checked_name(account.lower(), "an account")
 
 
 def _host(account: str, url: str | None) -> str:
@@ -188,14 +167,13 @@ def _host(account: str, url: str | None) -> str:
         host = ""
     if not host.startswith(f"{account}."):
         return f"{account}.dfs.core.windows.net"
-    return checked_name(host.replace(".blob.", ".dfs.", 1), "a host")
+    return events.checked_name(host.replace(".blob.", ".dfs.", 1), "a host")
 
 
 _MOST = 32
 _PAUSE_SECONDS = 0.25
 """What stands in for long polling: an empty answer comes after this pause."""
 _NAME = re.compile(r"(?=.{3,63}\Z)[a-z0-9]+(-[a-z0-9]+)*")
-_UNAUTHORIZED = {401, 403}
 _NOT_FOUND = 404
 _PASSING = {408, 429}
 _SERVER_ERROR = 500
@@ -267,7 +245,7 @@ class AzureQueue:
         sent = [_microseconds(each.inserted_on) or 0 for each in seen]
         return WaitingMessages(len(seen), max(sent, default=0))
 
-    def parse(self, message: Message) -> Parsed:
+    def parse(self, message: Message) -> events.Parsed:
         """Read an event of Event Grid."""
         return parse(message)
 
@@ -276,11 +254,9 @@ class AzureQueue:
             renewed = self._client.update_message(
                 message.id, pop_receipt=message.receipt, visibility_timeout=seconds
             )
-        except HttpResponseError as failure:
+        except azure.AzureError as failure:
             if _lost(failure):
                 return False
-            raise _as_os_error(failure, "hide a message of", self.name) from failure
-        except AzureError as failure:
             raise _as_os_error(failure, "hide a message of", self.name) from failure
         message.receipt = renewed.pop_receipt or message.receipt
         return True
@@ -288,18 +264,18 @@ class AzureQueue:
     def _delete(self, message: Message) -> bool:
         try:
             self._client.delete_message(message.id, pop_receipt=message.receipt)
-        except HttpResponseError as failure:
+        except azure.HttpResponseError as failure:
             if _lost(failure):
                 return _code(failure) == "MessageNotFound"
             raise _as_os_error(failure, "delete a message of", self.name) from failure
-        except AzureError:  # the answer is lost; the message may be gone
+        except azure.AzureError:  # the answer is lost; the message may be gone
             return False
         return True
 
     def _call(self, what: str, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except AzureError as failure:
+        except azure.AzureError as failure:
             raise _as_os_error(failure, what, self.name) from failure
 
 
@@ -338,23 +314,23 @@ def _microseconds(time: datetime | None) -> int | None:
     return None if time is None else int(time.timestamp() * 1_000_000)
 
 
-def _code(failure: HttpResponseError) -> str:
+def _code(failure: azure.AzureError) -> str:
     code = getattr(failure, "error_code", None)
     return str(getattr(code, "value", code))
 
 
-def _lost(failure: HttpResponseError) -> bool:
+def _lost(failure: azure.AzureError) -> bool:
     """Whether the message is somebody else's now, or nobody's."""
     return _code(failure) in {"MessageNotFound", "PopReceiptMismatch"}
 
 
-def _as_os_error(failure: AzureError, what: str, queue: str) -> OSError:
+def _as_os_error(failure: azure.AzureError, what: str, queue: str) -> OSError:
     """Explain an error of the client."""
     if is_identity_outage(failure):
         return ConnectionError(f"Could not {what} the storage queue {queue}: {NO_IDENTITY_NOW}")
-    if isinstance(failure, HttpResponseError):
+    if isinstance(failure, azure.HttpResponseError):
         return _of_answer(failure, what, queue)
-    if isinstance(failure, ServiceRequestError | NoAnswerError):
+    if isinstance(failure, azure.ServiceRequestError | azure.ServiceResponseError):
         timed_out = "timed out" in str(failure).lower()
         kind: type[OSError] = TimeoutError if timed_out else ConnectionError
         return kind(f"No answer on trying to {what} the storage queue {queue}.")
@@ -362,11 +338,11 @@ def _as_os_error(failure: AzureError, what: str, queue: str) -> OSError:
     return PermissionError(f"No credential to {what} the storage queue {queue}: {kind_of_failure}.")
 
 
-def _of_answer(failure: HttpResponseError, what: str, queue: str) -> OSError:
+def _of_answer(failure: azure.HttpResponseError, what: str, queue: str) -> OSError:
     """Explain an answer that is an error."""
     code = f"{failure.status_code} {_code(failure)}"
-    is_refused = isinstance(failure, ClientAuthenticationError)
-    if is_refused or failure.status_code in _UNAUTHORIZED:
+    is_refused = isinstance(failure, azure.ClientAuthenticationError)
+    if is_refused or failure.status_code in DENIED:
         return PermissionError(
             f"Not allowed to {what} the storage queue {queue} ({code}). The identity needs the "
             f"role Storage Queue Data Contributor on it; a shared access signature the rights "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from airflow_cloudfiles.engine.errors import (
     OptionError,
@@ -159,22 +159,32 @@ def open_queue(
 
 
 def _open(source_uri: str, options: DiscoveryOptions, access: Access | None) -> MessageQueue:
-    service = _service(source_uri, options)
-    if service == "s3":
-        if not options.queue_url:
-            raise _missing("cloudFiles.queueUrl", source_uri, "the URL of the SQS queue")
-        sqs = _leaf("sqs", "aws", f"cloudFiles.queueUrl={options.queue_url}")
-        return cast("MessageQueue", sqs.open_sqs(options.queue_url, options.region, access))
-    if service == "abfss":
-        if not options.queue_name:
-            raise _missing("cloudFiles.queueName", source_uri, "the name of the storage queue")
-        azure = _leaf("azure", "azure", f"cloudFiles.queueName={options.queue_name}")
-        return cast("MessageQueue", azure.open_azure_queue(options.queue_name, source_uri, access))
-    if not options.subscription:
-        raise _missing("cloudFiles.subscription", source_uri, "the Pub/Sub subscription")
-    pubsub = _leaf("pubsub", "gcp", f"cloudFiles.subscription={options.subscription}")
-    queue = pubsub.open_pubsub(options.subscription, options.project_id, access)
-    return cast("MessageQueue", queue)
+    scheme = _scheme(source_uri, options)
+    module, opener, extra, option, what = _SERVICES[scheme]
+    queue, detail = {
+        "s3": (options.queue_url, options.region),
+        "abfss": (options.queue_name, source_uri),
+        "gs": (options.subscription, options.project_id),
+    }[scheme]
+    if not queue:
+        raise OptionError(
+            f"cloudFiles.useNotifications needs {option}: {what} that the notifications of "
+            f"{source_uri} arrive in. If there is none yet, `cloudfiles notifications set-up` or "
+            f"CloudFilesHook.set_up_notifications makes one and prints the option."
+        )
+    leaf = import_with_extra(f"{__package__}.{module}", extra, needed_for=f"{option}={queue}")
+    return cast("MessageQueue", getattr(leaf, opener)(queue, detail, access))
+
+
+_SERVICES = {
+    "s3": ("sqs", "open_sqs", "aws", "cloudFiles.queueUrl", "the URL of the SQS queue"),
+    "abfss": (
+        "azure", "open_azure_queue", "azure", "cloudFiles.queueName",
+        "the name of the storage queue",
+    ),
+    "gs": ("pubsub", "open_pubsub", "gcp", "cloudFiles.subscription", "the Pub/Sub subscription"),
+}  # fmt: skip
+"""By the scheme of a source: the module of its queue and what opens one, the extra, the option."""
 
 
 def as_queue_error(failure: OSError) -> QueueError | QueueAccessError:
@@ -190,15 +200,10 @@ def as_queue_error(failure: OSError) -> QueueError | QueueAccessError:
     )
 
 
-def _leaf(module: str, extra: str, needed_for: str) -> Any:
-    """Import the module of a service, which imports its client."""
-    return import_with_extra(f"{__package__}.{module}", extra, needed_for=needed_for)
-
-
-def _service(source_uri: str, options: DiscoveryOptions) -> str:
+def _scheme(source_uri: str, options: DiscoveryOptions) -> str:
     """Give the kind of queue, by the scheme of its sources."""
     scheme = source_uri.partition("://")[0]
-    if scheme in {"s3", "abfss", "gs"}:
+    if scheme in _SERVICES:
         return scheme
     if options.path_rewrites:  # a mounted bucket: its events name the bucket, not the mount
         if options.queue_url:
@@ -211,11 +216,3 @@ def _service(source_uri: str, options: DiscoveryOptions) -> str:
         f"cloudFiles.subscription) and map the bucket to the mount with cloudFiles.pathRewrites."
     )
     raise UnsupportedOptionError(msg)
-
-
-def _missing(option: str, source_uri: str, what: str) -> OptionError:
-    return OptionError(
-        f"cloudFiles.useNotifications needs {option}: {what} that the notifications of "
-        f"{source_uri} arrive in. If there is none yet, `cloudfiles notifications set-up` or "
-        f"CloudFilesHook.set_up_notifications makes one and prints the option."
-    )

@@ -43,18 +43,7 @@ from google.auth.transport.requests import AuthorizedSession
 from google.cloud.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports.grpc import SubscriberGrpcTransport
 
-from airflow_cloudfiles.engine.discovery.events import (
-    FileEvent,
-    NotUnderstoodError,
-    Parsed,
-    checked_key,
-    checked_name,
-    checked_size,
-    fields_of,
-    guarded,
-    known_kind,
-    time_us,
-)
+from airflow_cloudfiles.engine.discovery import events
 from airflow_cloudfiles.engine.discovery.queues.base import Message, WaitingMessages, as_queue_error
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import GcpAccess, of_kind
@@ -165,33 +154,33 @@ class _Resource(msgspec.Struct, rename="camel"):
     time_created: str | None = None
 
 
-def parse(message: Message) -> Parsed:
+def parse(message: Message) -> events.Parsed:
     """Read a message of a Pub/Sub subscription."""
     attributes = message.attributes
 
-    def read(body: bytes) -> Parsed:
+    def read(body: bytes) -> events.Parsed:
         return _parse(attributes, body)
 
-    return guarded(read, message.body)
+    return events.guarded(read, message.body)
 
 
-def _parse(attributes: Mapping[str, str], body: bytes) -> Parsed:
+def _parse(attributes: Mapping[str, str], body: bytes) -> events.Parsed:
     kind = attributes.get("eventType")
     if kind is None:
-        raise NotUnderstoodError("no attribute eventType: not an event of Cloud Storage")
+        raise events.NotUnderstoodError("no attribute eventType: not an event of Cloud Storage")
     if kind != "OBJECT_FINALIZE":
-        return known_kind(kind, _OTHERS)
-    bucket = checked_name(attributes.get("bucketId", ""), "a bucket")
-    place = f"{bucket}/{checked_key(attributes.get('objectId', ''))}"
-    resource = fields_of(_Resource, body) if body else _Resource()
+        return events.known_kind(kind, _OTHERS)
+    bucket = events.checked_name(attributes.get("bucketId", ""), "a bucket")
+    place = f"{bucket}/{events.checked_key(attributes.get('objectId', ''))}"
+    resource = events.fields_of(_Resource, body) if body else _Resource()
     time = resource.time_created or resource.updated or attributes.get("eventTime", "")
     generation = _number(resource.generation or attributes.get("objectGeneration"))
     return [
-        FileEvent(
+        events.FileEvent(
             location=f"gs://{place}",
             spellings=(place,),
-            size=checked_size(_number(resource.size)),
-            time_us=time_us(time),
+            size=events.checked_size(_number(resource.size)),
+            time_us=events.time_us(time),
             etag="" if generation is None else str(generation),
             sequencer="" if generation is None else str(generation),
         )
@@ -203,7 +192,7 @@ def _number(value: str | int | None) -> int | None:
     if value is None or isinstance(value, int):
         return value
     if not (value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS):
-        raise NotUnderstoodError(f"not a number: {value[:50]!r}")
+        raise events.NotUnderstoodError(f"not a number: {value[:50]!r}")
     return int(value)
 
 
@@ -259,10 +248,7 @@ class PubSubQueue:
         self._connect()
         try:
             answer = self._client.pull(
-                subscription=self.name,
-                max_messages=_MOST,
-                timeout=self.wait_seconds,
-                retry=_RETRY,
+                subscription=self.name, max_messages=_MOST, timeout=self.wait_seconds, retry=_RETRY
             )
         except google.DeadlineExceeded:  # nothing came
             return []
@@ -325,7 +311,7 @@ class PubSubQueue:
             raise _as_os_error(failure, "inspect", self.name) from failure
         return bool(found.dead_letter_policy.dead_letter_topic)
 
-    def parse(self, message: Message) -> Parsed:
+    def parse(self, message: Message) -> events.Parsed:
         """Read an event of Cloud Storage."""
         return parse(message)
 

@@ -34,22 +34,7 @@ from urllib.parse import unquote_plus
 import msgspec
 from botocore.exceptions import BotoCoreError, ClientError
 
-from airflow_cloudfiles.engine.discovery.events import (
-    FileEvent,
-    Ignored,
-    NotUnderstoodError,
-    Parsed,
-    checked_key,
-    checked_name,
-    checked_sequencer,
-    checked_size,
-    fields_of,
-    folded,
-    guarded,
-    known_kind,
-    time_us,
-    unquoted,
-)
+from airflow_cloudfiles.engine.discovery import events
 from airflow_cloudfiles.engine.discovery.queues.base import Message, WaitingMessages
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import AwsAccess, of_kind
@@ -148,77 +133,78 @@ class _Body(msgspec.Struct):
     detail: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-def parse(message: Message) -> Parsed:
+def parse(message: Message) -> events.Parsed:
     """Read a message of an SQS queue."""
-    return guarded(_parse, message.body)
+    return events.guarded(_parse, message.body)
 
 
-def _parse(body: bytes, coats: int = 0) -> Parsed:
-    outer = fields_of(_Body, body)
+def _parse(body: bytes, coats: int = 0) -> events.Parsed:
+    outer = events.fields_of(_Body, body)
     if outer.records is not None:
-        return folded(outer.records, _s3_record)
+        return events.folded(outer.records, _s3_record)
     if outer.event == "s3:TestEvent":  # sent when the notification of a bucket is configured
-        return Ignored("test event")
+        return events.Ignored("test event")
     if outer.kind == "Notification" and outer.message is not None:
         if coats == _MAX_COATS:
-            raise NotUnderstoodError("a notification within a notification within another")
+            raise events.NotUnderstoodError("a notification within a notification within another")
         return _parse(outer.message.encode(), coats + 1)
     if outer.kind in {"SubscriptionConfirmation", "UnsubscribeConfirmation"}:
-        return Ignored("subscription of a topic")
+        return events.Ignored("subscription of a topic")
     if outer.detail_type == _LOGGED_CALL:
-        return folded([outer.detail], _logged_call)
+        return events.folded([outer.detail], _logged_call)
     if outer.detail_type is not None and outer.source == "aws.s3":
         return _event_bridge(outer)
-    raise NotUnderstoodError("not an event of S3, straight, through SNS or through EventBridge")
+    reason = "not an event of S3, straight, through SNS or through EventBridge"
+    raise events.NotUnderstoodError(reason)
 
 
-def _s3_record(text: msgspec.Raw) -> FileEvent | Ignored:
-    record = fields_of(_Record, text)
+def _s3_record(text: msgspec.Raw) -> events.FileEvent | events.Ignored:
+    record = events.fields_of(_Record, text)
     if record.event_source in _SERVICES:
         return _logged_call(text)
     name = record.event_name.removeprefix("s3:")
     if name == "ObjectSynced:Delete":
-        return Ignored("ObjectSynced")
+        return events.Ignored("ObjectSynced")
     if not name.startswith(_CREATED):
         kind = name.partition(":")[0]
-        return known_kind(kind if kind in _OTHERS else name, _OTHERS)
-    s3 = fields_of(_S3, record.s3)
+        return events.known_kind(kind if kind in _OTHERS else name, _OTHERS)
+    s3 = events.fields_of(_S3, record.s3)
     key = unquote_plus(s3.object.key, errors="strict")
     return _created(s3.bucket.name, key, s3.object, record.event_time)
 
 
-def _logged_call(text: msgspec.Raw) -> FileEvent | Ignored:
+def _logged_call(text: msgspec.Raw) -> events.FileEvent | events.Ignored:
     """Read a call that CloudTrail has logged: the store is asked for the size of its object."""
-    call = fields_of(_Call, text)
+    call = events.fields_of(_Call, text)
     if call.event_source not in _SERVICES:
-        raise NotUnderstoodError(f"a call of another service: {call.event_source[:50]!r}")
+        raise events.NotUnderstoodError(f"a call of another service: {call.event_source[:50]!r}")
     if call.error_code:
-        return Ignored("call that failed")
+        return events.Ignored("call that failed")
     if call.event_name not in _CREATING_CALLS:
         if _OTHER_CALL.fullmatch(call.event_name):
-            return Ignored("call that makes no object")
-        return known_kind(call.event_name, ())
-    target = fields_of(_CallTarget, call.request_parameters)
+            return events.Ignored("call that makes no object")
+        return events.known_kind(call.event_name, ())
+    target = events.fields_of(_CallTarget, call.request_parameters)
     created = _created(target.bucket_name, target.key, _Object(target.key), call.event_time)
     return replace(created, doubtful=True)
 
 
-def _event_bridge(outer: _Body) -> Parsed:
+def _event_bridge(outer: _Body) -> events.Parsed:
     if outer.detail_type != "Object Created":
-        return known_kind(outer.detail_type or "", _OTHER_DETAILS)
-    detail = fields_of(_S3, outer.detail)
+        return events.known_kind(outer.detail_type or "", _OTHER_DETAILS)
+    detail = events.fields_of(_S3, outer.detail)
     return [_created(detail.bucket.name, detail.object.key, detail.object, outer.time or "")]
 
 
-def _created(bucket: str, key: str, thing: _Object, time: str) -> FileEvent:
-    place = f"{checked_name(bucket, 'a bucket')}/{checked_key(key)}"
-    return FileEvent(
+def _created(bucket: str, key: str, thing: _Object, time: str) -> events.FileEvent:
+    place = f"{events.checked_name(bucket, 'a bucket')}/{events.checked_key(key)}"
+    return events.FileEvent(
         location=f"s3://{place}",
         spellings=(place, f"s3a://{place}"),
-        size=checked_size(thing.size),
-        time_us=time_us(time),
-        etag=unquoted(thing.e_tag or thing.etag),
-        sequencer=checked_sequencer(thing.sequencer),
+        size=events.checked_size(thing.size),
+        time_us=events.time_us(time),
+        etag=events.unquoted(thing.e_tag or thing.etag),
+        sequencer=events.checked_sequencer(thing.sequencer),
     )
 
 
@@ -318,7 +304,7 @@ class SqsQueue:
             sum(int(answer.get("Attributes", {}).get(name, 0)) for name in names)
         )
 
-    def parse(self, message: Message) -> Parsed:
+    def parse(self, message: Message) -> events.Parsed:
         """Read an event of S3."""
         return parse(message)
 

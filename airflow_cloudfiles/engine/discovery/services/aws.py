@@ -53,35 +53,27 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_OPERATIONS = {
+    "sqs": (
+        "ListQueues", "GetQueueUrl", "GetQueueAttributes", "SetQueueAttributes", "ListQueueTags",
+        "TagQueue", "CreateQueue", "DeleteQueue",
+    ),
+    "sns": (
+        "GetTopicAttributes", "SetTopicAttributes", "CreateTopic", "TagResource", "DeleteTopic",
+        "ListSubscriptionsByTopic", "Subscribe", "Unsubscribe",
+    ),
+    "events": (
+        "DescribeRule", "PutRule", "DeleteRule", "ListTargetsByRule", "PutTargets", "RemoveTargets",
+    ),
+}  # fmt: skip
 ACTIONS = {
     "HeadBucket": "s3:ListBucket",
     "GetBucketNotificationConfiguration": "s3:GetBucketNotification",
     "PutBucketNotificationConfiguration": "s3:PutBucketNotification",
-    "ListQueues": "sqs:ListQueues",
-    "GetQueueUrl": "sqs:GetQueueUrl",
-    "GetQueueAttributes": "sqs:GetQueueAttributes",
-    "SetQueueAttributes": "sqs:SetQueueAttributes",
-    "ListQueueTags": "sqs:ListQueueTags",
-    "TagQueue": "sqs:TagQueue",
-    "CreateQueue": "sqs:CreateQueue",
-    "DeleteQueue": "sqs:DeleteQueue",
-    "GetTopicAttributes": "sns:GetTopicAttributes",
-    "SetTopicAttributes": "sns:SetTopicAttributes",
-    "CreateTopic": "sns:CreateTopic",
-    "TagResource": "sns:TagResource",
-    "DeleteTopic": "sns:DeleteTopic",
     "ListTagsForResource": "sns:ListTagsForResource or events:ListTagsForResource",
-    "ListSubscriptionsByTopic": "sns:ListSubscriptionsByTopic",
-    "Subscribe": "sns:Subscribe",
-    "Unsubscribe": "sns:Unsubscribe",
-    "DescribeRule": "events:DescribeRule",
-    "PutRule": "events:PutRule",
-    "DeleteRule": "events:DeleteRule",
-    "ListTargetsByRule": "events:ListTargetsByRule",
-    "PutTargets": "events:PutTargets",
-    "RemoveTargets": "events:RemoveTargets",
+    **{name: f"{service}:{name}" for service, names in _OPERATIONS.items() for name in names},
 }
-"""The permission that each request needs."""
+"""The permission that each request needs; most have its name."""
 
 _DENIED = {"403", "AccessDenied", "AccessDeniedException", "AuthorizationError"}
 _NO_BUCKET = {"404", "NoSuchBucket", "NotFound"}
@@ -152,8 +144,7 @@ class AwsServices:
                 yield NotificationRequest(source=source, name=tags["name"])
             elif tag_value(text_of_tag(path)) != path:
                 _log.warning(
-                    "The source of %s is too long for its tags. List it by that source.",
-                    url,
+                    "The source of %s is too long for its tags. List it by that source.", url
                 )
             elif source is None or path.startswith(f"{tag_value(source)}/"):
                 yield NotificationRequest(source=text_of_tag(path), name=tags["name"])

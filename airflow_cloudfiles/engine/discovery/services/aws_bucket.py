@@ -154,11 +154,9 @@ class BucketEntry(CloudResource):
                 if self._other_user and (user := self._other_user()):
                     return Inspection("foreign", f"{user} gets its events too")
                 same = key == self._list and _normal(entry) == _normal(self._entry)
-                return (
-                    OURS
-                    if same
-                    else Inspection("incomplete", "it announced files to another destination")
-                )
+                if same:
+                    return OURS
+                return Inspection("incomplete", "it announced files to another destination")
         return MISSING
 
     def refusal(self) -> str | None:

@@ -316,11 +316,7 @@ class EventBridgeRule(CloudResource):
         detail: Json = {"bucket": {"name": [bucket]}}
         if prefix:
             detail["object"] = {"key": [{"prefix": prefix}]}
-        self._pattern = {
-            "source": ["aws.s3"],
-            "detail-type": ["Object Created"],
-            "detail": detail,
-        }
+        self._pattern = {"source": ["aws.s3"], "detail-type": ["Object Created"], "detail": detail}
 
     def inspect(self) -> Inspection:
         """Inspect its tags and what it matches."""

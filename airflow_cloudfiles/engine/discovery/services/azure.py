@@ -97,10 +97,7 @@ class AzureServices:
 
     def options(self, wanted: NotificationRequest) -> dict[str, str]:
         """Give the options for the stream."""
-        return {
-            "cloudFiles.useNotifications": "true",
-            "cloudFiles.queueName": wanted.full_name,
-        }
+        return {"cloudFiles.useNotifications": "true", "cloudFiles.queueName": wanted.full_name}
 
     def existing(self, source: str | None) -> Iterator[NotificationRequest]:
         """Find queues by their names and metadata."""
@@ -118,11 +115,7 @@ class AzureServices:
 
     def explain(self, failure: Exception) -> str | None:
         """Explain a failure of Azure's clients."""
-        from azure.core.exceptions import (
-            AzureError,
-            ClientAuthenticationError,
-            HttpResponseError,
-        )
+        from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 
         first = (str(failure).splitlines() or [type(failure).__name__])[0].rstrip(".")
         if isinstance(failure, HttpResponseError) and failure.status_code in _DENIED:
@@ -336,11 +329,9 @@ class EventSubscription(CloudResource):
         if properties.get("provisioningState") != "Succeeded":
             return Inspection("incomplete", f"its state is {properties.get('provisioningState')}")
         same = all(_holds(properties.get(key), self._properties[key]) for key in _COMPARED)
-        return (
-            OURS
-            if same
-            else Inspection("incomplete", "it announced other files, or to another queue")
-        )
+        if same:
+            return OURS
+        return Inspection("incomplete", "it announced other files, or to another queue")
 
     def make(self) -> None:
         """Make it, or restore its settings."""
@@ -357,15 +348,11 @@ _COMPARED = ("destination", "filter")
 def _holds(found: Any, wanted: Any) -> bool:
     """Whether an answer has what was wanted; Azure adds fields and changes the case of ids."""
     if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(
-            _holds(found.get(key), value) for key, value in wanted.items()
-        )
+        is_object = isinstance(found, dict)
+        return is_object and all(_holds(found.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):
-        return (
-            isinstance(found, list)
-            and len(found) == len(wanted)
-            and all(_holds(*pair) for pair in zip(found, wanted, strict=True))
-        )
+        is_as_long = isinstance(found, list) and len(found) == len(wanted)
+        return is_as_long and all(map(_holds, found, wanted))
     if isinstance(wanted, str):
         return isinstance(found, str) and found.lower() == wanted.lower()
     return bool(found == wanted)

@@ -18,7 +18,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
@@ -111,13 +111,12 @@ class NotificationServices:
 
     def to_json(self) -> dict[str, object]:
         """Give it as values that JSON has."""
-        names = Part.__slots__
         return {
             "source": self.source,
             "name": self.name,
             "is_plan": self.is_plan,
             "is_complete": self.is_complete,
-            "parts": [{name: getattr(part, name) for name in names} for part in self.parts],
+            "parts": [asdict(part) for part in self.parts],
             "options": dict(self.options),
         }
 
@@ -400,7 +399,7 @@ def _as_found(resource: CloudResource) -> Part:
 
 def _cloud_of(source: str | None, access: Access | None, scope: CloudScope) -> Cloud:
     """Open the cloud that a source is in; without one, that of the access."""
-    kinds = {AwsAccess: "s3", AzureAccess: "abfss", GcpAccess: "gs"}
+    kinds: dict[type, str] = {kind: scheme for scheme, (_, _, kind) in _CLOUDS.items()}
     scheme = source.partition(":")[0] if source else kinds.get(type(access), "")
     if scheme not in _CLOUDS:
         raise OptionError(
@@ -408,16 +407,17 @@ def _cloud_of(source: str | None, access: Access | None, scope: CloudScope) -> C
             if source
             else "The cloud is not known. Give a source, or an access of the cloud."
         )
-    module, name, extra = _CLOUDS[scheme]
-    leaf = import_with_extra(f"{__package__}.{module}", extra, needed_for=source or scheme)
+    module, name, _ = _CLOUDS[scheme]
+    leaf = import_with_extra(f"{__package__}.{module}", module, needed_for=source or scheme)
     return cast("Cloud", getattr(leaf, name)(access, scope))
 
 
-_CLOUDS = {
-    "s3": ("aws", "AwsServices", "aws"),
-    "abfss": ("azure", "AzureServices", "azure"),
-    "gs": ("gcp", "GcpServices", "gcp"),
+_CLOUDS: dict[str, tuple[str, str, type[Access]]] = {
+    "s3": ("aws", "AwsServices", AwsAccess),
+    "abfss": ("azure", "AzureServices", AzureAccess),
+    "gs": ("gcp", "GcpServices", GcpAccess),
 }
+"""By the scheme of a source: the module, which has the name of its extra; the cloud; its access."""
 
 
 @contextmanager

@@ -130,7 +130,7 @@ class GcpServices:
         """Give the parts, in the order they are made."""
         if wanted.via or wanted.same_account:
             raise OptionError("Cloud Storage has no via or same_account. Leave them out.")
-        bucket = self._bucket(wanted.bucket)
+        bucket = self.storage.lookup_bucket(wanted.bucket)
         if bucket is None and not to_remove:
             raise NotificationServicesError(
                 f"There is no bucket {wanted.bucket}, or this identity may not see it. Correct the "
@@ -213,20 +213,14 @@ class GcpServices:
     @cached_property
     def publisher(self) -> Any:
         """Client that administers topics."""
-        from google.pubsub_v1.services.publisher import (  # noqa: PLC0415 - lazy import
-            PublisherClient,
-            transports,
-        )
+        from google.pubsub_v1.services.publisher import PublisherClient, transports  # noqa: PLC0415 - lazy import
 
         return PublisherClient(**self._pubsub(transports.PublisherGrpcTransport))
 
     @cached_property
     def subscriber(self) -> Any:
         """Client that administers subscriptions."""
-        from google.pubsub_v1.services.subscriber import (  # noqa: PLC0415 - lazy import
-            SubscriberClient,
-            transports,
-        )
+        from google.pubsub_v1.services.subscriber import SubscriberClient, transports  # noqa: PLC0415 - lazy import
 
         return SubscriberClient(**self._pubsub(transports.SubscriberGrpcTransport))
 
@@ -255,9 +249,6 @@ class GcpServices:
         if access.keyfile_path:
             return auth.load_credentials_from_file(access.keyfile_path, scopes=[_SCOPE])[0]
         return None
-
-    def _bucket(self, name: str) -> Any:
-        return self.storage.lookup_bucket(name)
 
 
 class PubSubTopic(CloudResource):

@@ -9,69 +9,45 @@ from __future__ import annotations
 import re
 from http import HTTPStatus
 
-from botocore.exceptions import (  # noqa: TID253 - for modules that import the client anyway
-    BotoCoreError,
-    ClientError,
-    ConnectTimeoutError,
-    CredentialRetrievalError,
-    FlexibleChecksumError,
-    HTTPClientError,
-    IncompleteReadError,
-    MetadataRetrievalError,
-    NoCredentialsError,
-    PartialCredentialsError,
-    ProxyConnectionError,
-    ReadTimeoutError,
-    SSLError,
-    TokenRetrievalError,
-)
-from botocore.exceptions import (  # noqa: TID253 - for modules that import the client anyway
-    ConnectionError as NoConnectionError,
-)
+from botocore import exceptions as boto  # noqa: TID253 - for modules that import the client anyway
 
 from airflow_cloudfiles.engine.storage.aws.session import asks_metadata_service
-from airflow_cloudfiles.engine.storage.outage import NO_IDENTITY_NOW, archived
+from airflow_cloudfiles.engine.storage.outage import DENIED, NO_IDENTITY_NOW, archived
 
 _CREDENTIALS = (
-    NoCredentialsError,
-    PartialCredentialsError,
-    CredentialRetrievalError,
-    TokenRetrievalError,
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.CredentialRetrievalError,
+    boto.TokenRetrievalError,
 )
 _REFUSED_BY_AGENT = re.compile(r"non 200 response 4(?!08|29)\d\d")
 """An agent of a container that answers so has no identity for it."""
 _NO_ANSWER = (
-    HTTPClientError,
-    NoConnectionError,
-    IncompleteReadError,
-    FlexibleChecksumError,
-    MetadataRetrievalError,
+    boto.HTTPClientError,
+    boto.ConnectionError,
+    boto.IncompleteReadError,
+    boto.FlexibleChecksumError,
+    boto.MetadataRetrievalError,
 )
 _BAD_CREDENTIALS = {
-    "ExpiredToken",
-    "ExpiredTokenException",
-    "InvalidAccessKeyId",
-    "InvalidClientTokenId",
-    "InvalidToken",
-    "SignatureDoesNotMatch",
-    "UnrecognizedClientException",
-}
-_DENIED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+    "ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId", "InvalidClientTokenId",
+    "InvalidToken", "SignatureDoesNotMatch", "UnrecognizedClientException",
+}  # fmt: skip
 _NOT_AUTHORIZED = re.compile(r"not authorized to perform:? +([a-z0-9-]+:[A-Za-z0-9]+)")
 _OF_KEY = re.compile(r"\bkms\b|^kms", re.IGNORECASE)
 
 
-def error_code(failure: ClientError) -> str:
+def error_code(failure: boto.ClientError) -> str:
     """Give the code of an answer such as `NoSuchKey`; its number where it has no body."""
     return str(failure.response.get("Error", {}).get("Code", ""))
 
 
-def error_status(failure: ClientError) -> int:
+def error_status(failure: boto.ClientError) -> int:
     """Give the HTTP status of an answer; 0 when there is none."""
     return int(failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
-def missing_permission(failure: ClientError, needed: str) -> str:
+def missing_permission(failure: boto.ClientError, needed: str) -> str:
     """Give the permission that an identity lacks.
 
     The text of an answer names it, which may be one for another service: for the key that an object
@@ -89,12 +65,12 @@ def missing_permission(failure: ClientError, needed: str) -> str:
     return needed
 
 
-def is_about_key(failure: ClientError) -> bool:
+def is_about_key(failure: boto.ClientError) -> bool:
     """Whether an answer is about the key of KMS that something is encrypted with."""
     return bool(_OF_KEY.search(error_code(failure)))
 
 
-def readable(failure: BotoCoreError | ClientError, what: str, permission: str) -> OSError:
+def readable(failure: boto.BotoCoreError | boto.ClientError, what: str, permission: str) -> OSError:
     """Explain a failure.
 
     Args:
@@ -105,15 +81,15 @@ def readable(failure: BotoCoreError | ClientError, what: str, permission: str) -
     Returns:
         `PermissionError`, `TimeoutError`, `ConnectionError`, or a plain `OSError`.
     """
-    if isinstance(failure, ClientError):
+    if isinstance(failure, boto.ClientError):
         return _of_answer(failure, what, permission)
     if isinstance(failure, _CREDENTIALS):
         return _of_identity(failure, what)
-    if isinstance(failure, ConnectTimeoutError | ReadTimeoutError):
+    if isinstance(failure, boto.ConnectTimeoutError | boto.ReadTimeoutError):
         return TimeoutError(
             f"{what}: the server did not answer in time, in several tries. Try again."
         )
-    if isinstance(failure, SSLError | ProxyConnectionError):
+    if isinstance(failure, boto.SSLError | boto.ProxyConnectionError):
         return ConnectionError(
             f"{what}: no secure connection could be made ({failure}). Check the endpoint, the "
             f"proxy and the certificates."
@@ -123,12 +99,12 @@ def readable(failure: BotoCoreError | ClientError, what: str, permission: str) -
     return OSError(f"{what}: {failure}")
 
 
-def _of_connection(failure: BotoCoreError, what: str) -> OSError:
+def _of_connection(failure: boto.BotoCoreError, what: str) -> OSError:
     """Explain that there is no answer.
 
     What the client of HTTP raises by chance is not quoted: it may hold a header, with a secret.
     """
-    if type(failure) is not HTTPClientError:
+    if type(failure) is not boto.HTTPClientError:
         return ConnectionError(
             f"{what}: the connection failed, in several tries ({failure}). Try again."
         )
@@ -141,7 +117,7 @@ def _of_connection(failure: BotoCoreError, what: str) -> OSError:
     return ConnectionError(f"{what}: the connection failed ({type(cause).__name__}). Try again.")
 
 
-def _of_identity(failure: BotoCoreError, what: str) -> OSError:
+def _of_identity(failure: boto.BotoCoreError, what: str) -> OSError:
     """Explain that there are no credentials."""
     if _is_identity_outage(failure):
         return ConnectionError(f"{what}: no credentials for AWS ({failure}): {NO_IDENTITY_NOW}")
@@ -151,14 +127,14 @@ def _of_identity(failure: BotoCoreError, what: str) -> OSError:
     )
 
 
-def _is_identity_outage(failure: BotoCoreError) -> bool:
+def _is_identity_outage(failure: boto.BotoCoreError) -> bool:
     """Whether credentials are missing because what gives them did not answer.
 
     botocore takes a metadata service that does not answer for one that is not there.
     """
-    if isinstance(failure, CredentialRetrievalError):
+    if isinstance(failure, boto.CredentialRetrievalError):
         return not _REFUSED_BY_AGENT.search(str(failure))
-    return isinstance(failure, NoCredentialsError) and asks_metadata_service()
+    return isinstance(failure, boto.NoCredentialsError) and asks_metadata_service()
 
 
 def _is_busy(code: str, status: int) -> bool:
@@ -170,7 +146,7 @@ def _is_busy(code: str, status: int) -> bool:
     )
 
 
-def _of_answer(failure: ClientError, what: str, permission: str) -> OSError:
+def _of_answer(failure: boto.ClientError, what: str, permission: str) -> OSError:
     """Explain an answer that is an error."""
     code, status = error_code(failure), error_status(failure)
     text = failure.response.get("Error", {}).get("Message", "")
@@ -188,7 +164,7 @@ def _of_answer(failure: ClientError, what: str, permission: str) -> OSError:
         return ConnectionError(
             f"{what}: the service failed, in several tries ({code}: {text}). Try again later."
         )
-    if status in _DENIED or is_about_key(failure):
+    if status in DENIED or is_about_key(failure):
         return PermissionError(
             f"{what}: access is denied ({code}: {text}). Grant the identity the permission "
             f"{missing_permission(failure, permission)} there."

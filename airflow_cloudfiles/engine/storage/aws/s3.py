@@ -32,12 +32,7 @@ from airflow_cloudfiles.engine.storage.base import (
 )
 from airflow_cloudfiles.engine.storage.flat import UTF8, Fetch, Page
 from airflow_cloudfiles.engine.storage.flat_store import TRIES, CloudStore, PageRequest
-from airflow_cloudfiles.engine.storage.outage import (
-    OUTCOMES,
-    BrokenOffError,
-    Call,
-    broken_off,
-)
+from airflow_cloudfiles.engine.storage.outage import OUTCOMES, BrokenOffError, Call, broken_off
 from airflow_cloudfiles.engine.storage.uri import is_directory_bucket
 
 if TYPE_CHECKING:
@@ -81,10 +76,6 @@ _CHECKSUMS = (
 )
 
 
-class _PreconditionError(Exception):
-    """The condition of a conditional write does not hold."""
-
-
 class _RangeError(Exception):
     """The range begins behind the end of the object."""
 
@@ -95,7 +86,7 @@ class _ConflictError(ConnectionError):
 
 _ANSWERS: dict[HTTPStatus, type[Exception]] = {
     HTTPStatus.NOT_FOUND: ObjectNotFoundError,
-    HTTPStatus.PRECONDITION_FAILED: _PreconditionError,
+    HTTPStatus.PRECONDITION_FAILED: ObjectChangedError,
     HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE: _RangeError,
 }
 
@@ -140,10 +131,6 @@ class S3Store(CloudStore):
         """Give the first key after a text."""
         self._require_order()
         return super().key_after(after)
-
-    def put(self, key: str, content: bytes) -> None:
-        """Create or replace an object."""
-        self._put(key, content)
 
     def _listing(self, wanted: ListRequest, *, ordered: bool) -> Iterator[FileEntry]:
         if ordered:
@@ -245,8 +232,6 @@ class S3Store(CloudStore):
             return self._read(key, Range=f"bytes={start}-{start + length - 1}", **condition)
         except _RangeError:
             return b"" if etag is None else read_nothing(self, key, etag)
-        except _PreconditionError as failure:
-            raise ObjectChangedError(self.child_uri(key)) from failure
 
     def _put(self, key: str, content: bytes, **condition: str) -> None:
         with self._call("put", key) as full_key:
@@ -258,7 +243,7 @@ class S3Store(CloudStore):
         for tries_left in reversed(range(TRIES)):
             try:
                 self._put(key, content, **condition)
-            except _PreconditionError:
+            except ObjectChangedError:
                 return False
             except ObjectNotFoundError:
                 if etag is None:
@@ -282,10 +267,7 @@ class S3Store(CloudStore):
                 Bucket=self._bucket, Key=full_key, IfMatch=f'"{entry.etag}"'
             )
         except ClientError as failure:
-            status = error_status(failure)
-            if status == HTTPStatus.PRECONDITION_FAILED:
-                raise ObjectChangedError(full_key) from failure
-            if status != HTTPStatus.NOT_IMPLEMENTED:
+            if error_status(failure) != HTTPStatus.NOT_IMPLEMENTED:
                 raise
             if not is_version(self._describe(entry.path, full_key), entry):
                 raise ObjectChangedError(full_key) from failure
@@ -294,17 +276,12 @@ class S3Store(CloudStore):
     def _copy(self, source_key: str, entry: FileEntry, full_key: str) -> None:
         source = {"Bucket": self._bucket, "Key": source_key}
         condition = {"CopySourceIfMatch": f'"{entry.etag}"'}
-        try:
-            if entry.size > COPIED_AT_ONCE:
-                self._copy_parts(source, entry.size, full_key, condition)
-                return
-            self._client().copy_object(
-                Bucket=self._bucket, Key=full_key, CopySource=source, IfNoneMatch="*", **condition
-            )
-        except ClientError as failure:
-            if error_status(failure) == HTTPStatus.PRECONDITION_FAILED:
-                raise ObjectChangedError(full_key) from failure
-            raise
+        if entry.size > COPIED_AT_ONCE:
+            self._copy_parts(source, entry.size, full_key, condition)
+            return
+        self._client().copy_object(
+            Bucket=self._bucket, Key=full_key, CopySource=source, IfNoneMatch="*", **condition
+        )
 
     def _copy_parts(
         self, source: dict[str, str], size: int, full_key: str, condition: dict[str, str]

@@ -35,10 +35,7 @@ _clients: dict[tuple[str, ...], Any] = {}
 _fingerprints: dict[int, tuple[AwsAccess, str]] = {}
 """By identity of an access, which is kept so that no other one gets the same."""
 _lock = threading.Lock()
-_FILES = {
-    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
-    "AWS_CONFIG_FILE": "~/.aws/config",
-}
+_FILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
 """Files of keys and profiles: the variable that names one, and where it is without."""
 
 

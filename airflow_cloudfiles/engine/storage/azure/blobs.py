@@ -48,11 +48,7 @@ from airflow_cloudfiles.engine.storage.flat import (
     first_key,
     list_flat,
 )
-from airflow_cloudfiles.engine.storage.flat_store import (
-    ClientPerProcess,
-    CloudStore,
-    PageRequest,
-)
+from airflow_cloudfiles.engine.storage.flat_store import ClientPerProcess, CloudStore, PageRequest
 from airflow_cloudfiles.engine.storage.outage import BrokenOffError, Call
 
 if TYPE_CHECKING:
@@ -71,14 +67,6 @@ FLAT = Order(lambda key: key.encode("utf-16-be", "surrogatepass"), last=_LAST)
 TREE = Order(lambda key: FLAT.of(key.replace("/", "\0")), last=_LAST)
 """With one: the same, but what is in a folder comes right behind the folder."""
 
-_REFUSALS = {"BlobAlreadyExists", "ConditionNotMet"}
-"""What Azure answers when the condition of a write does not hold."""
-
-_COPY_REFUSALS = _REFUSALS | {
-    "CannotVerifyCopySource",
-    "SourceConditionNotMet",
-    "TargetConditionNotMet",
-}
 _COPY_POLL_SECONDS = 0.5
 _COPY_SECONDS = 600.0
 """A copy that takes longer is left to Azure, which promises no time; who tries again finds it."""
@@ -105,12 +93,7 @@ class AzureStore(CloudStore):
     )
 
     def __init__(
-        self,
-        uri: str,
-        access: Access | None = None,
-        *,
-        page_size: int = 5000,
-        retries: int = 4,
+        self, uri: str, access: Access | None = None, *, page_size: int = 5000, retries: int = 4
     ) -> None:
         super().__init__(uri, page_size=page_size, retries=retries)
         self._container, _, host = self._bucket.partition("@")
@@ -136,13 +119,10 @@ class AzureStore(CloudStore):
         keys = (entry.path for entry in found)
         return min(keys, key=FLAT.of, default=None)
 
-    def put(self, key: str, content: bytes) -> None:
-        """Create or replace an object."""
-        with self._call("put", key) as full_key:
-            self._blob(full_key).upload_blob(content, overwrite=True)
-
     def _describe(self, key: str, full_key: str) -> FileEntry:
-        found = self._blob(full_key).get_blob_properties()
+        return self._entry_of(key, self._blob(full_key).get_blob_properties())
+
+    def _entry_of(self, key: str, found: Any) -> FileEntry:
         if _is_folder(found):
             raise ObjectNotFoundError(self.child_uri(key))
         return self._entry(key, found.size, _microseconds(found.last_modified), _etag(found))
@@ -157,18 +137,16 @@ class AzureStore(CloudStore):
         next(pages.by_page(), None)
         return dates[-1] if dates else None
 
+    def _put(self, key: str, content: bytes, *, overwrite: bool = True, **condition: Any) -> None:
+        with self._call("put", key) as full_key:
+            self._blob(full_key).upload_blob(content, overwrite=overwrite, **condition)
+
     def _put_if(self, key: str, content: bytes, etag: str | None) -> bool:
         condition = {} if etag is None else _if_match(etag)
         try:
-            with self._call("put", key) as full_key:
-                self._blob(full_key).upload_blob(content, overwrite=bool(condition), **condition)
-        except ObjectNotFoundError:
+            self._put(key, content, overwrite=bool(condition), **condition)
+        except (ObjectChangedError, ObjectNotFoundError):
             return False
-        except OSError as failure:
-            cause = failure.__cause__
-            if isinstance(cause, HttpResponseError) and error_code(cause) in _REFUSALS:
-                return False
-            raise
         return True
 
     def _read(self, key: str, **part: Any) -> bytes:
@@ -180,8 +158,6 @@ class AzureStore(CloudStore):
             except HttpResponseError as failure:
                 if error_code(failure) == "InvalidRange":
                     return b""
-                if error_code(failure) == "ConditionNotMet":
-                    raise ObjectChangedError(self.child_uri(key)) from failure
                 raise
         if _is_folder(stream.properties):
             raise ObjectNotFoundError(self.child_uri(key))
@@ -199,27 +175,17 @@ class AzureStore(CloudStore):
         self._blob(full_key).delete_blob(delete_snapshots="include")
 
     def _remove_version(self, full_key: str, entry: FileEntry) -> None:
-        try:
-            self._blob(full_key).delete_blob(delete_snapshots="include", **_if_match(entry.etag))
-        except HttpResponseError as failure:
-            if error_code(failure) in _REFUSALS:
-                raise ObjectChangedError(full_key) from failure
-            raise
+        self._blob(full_key).delete_blob(delete_snapshots="include", **_if_match(entry.etag))
 
     def _copy(self, source_key: str, entry: FileEntry, full_key: str) -> None:
         """Copy within the account; Azure may go on with it after its answer."""
         blob = self._blob(full_key)
-        try:
-            copy = blob.start_copy_from_url(
-                self._blob(source_key).url,
-                source_etag=f'"{entry.etag}"',
-                source_match_condition=MatchConditions.IfNotModified,
-                match_condition=MatchConditions.IfMissing,
-            )
-        except HttpResponseError as failure:
-            if error_code(failure) in _COPY_REFUSALS:
-                raise ObjectChangedError(full_key) from failure
-            raise
+        copy = blob.start_copy_from_url(
+            self._blob(source_key).url,
+            source_etag=f'"{entry.etag}"',
+            source_match_condition=MatchConditions.IfNotModified,
+            match_condition=MatchConditions.IfMissing,
+        )
         status, deadline = copy["copy_status"], time.monotonic() + _COPY_SECONDS
         while status == "pending" and time.monotonic() < deadline:
             time.sleep(_COPY_POLL_SECONDS)
@@ -229,13 +195,11 @@ class AzureStore(CloudStore):
 
     def _describe_content(self, key: str, full_key: str) -> Fingerprint:
         found = self._blob(full_key).get_blob_properties()
-        if _is_folder(found):
-            raise ObjectNotFoundError(self.child_uri(key))
+        entry = self._entry_of(key, found)
         if found.copy.status not in {None, "success"}:
             raise ConnectionError(
                 f"{self._where(full_key)} is not whole: its copy is {found.copy.status}."
             )
-        entry = self._entry(key, found.size, _microseconds(found.last_modified), _etag(found))
         md5 = found.content_settings.content_md5
         return Fingerprint(entry, frozenset({("md5", bytes(md5).hex())} if md5 else ()))
 

@@ -35,17 +35,10 @@ Service = Literal["blob", "queue"]
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 """Environment variable that Azure's own tools read."""
 
-DOMAINS = frozenset(
-    {
-        "core.windows.net",
-        "core.chinacloudapi.cn",
-        "core.usgovcloudapi.net",
-        "core.microsoft.scloud",
-        "core.eaglex.ic.gov",
-        "storage.azure.net",
-        "fabric.microsoft.com",
-    }
-)
+DOMAINS = frozenset({
+    "core.windows.net", "core.chinacloudapi.cn", "core.usgovcloudapi.net",
+    "core.microsoft.scloud", "core.eaglex.ic.gov", "storage.azure.net", "fabric.microsoft.com",
+})  # fmt: skip
 """What follows `account.blob.` in Azure's own clouds, with a DNS zone, and in OneLake."""
 
 CONNECT_SECONDS = 10

@@ -9,16 +9,9 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from azure.core.exceptions import (  # noqa: TID253 - for modules that import the client anyway
-    AzureError,
-    ClientAuthenticationError,
-    DecodeError,
-    HttpResponseError,
-    ServiceRequestTimeoutError,
-    ServiceResponseTimeoutError,
-)
+from azure.core import exceptions as azure  # noqa: TID253 - for modules that import the client anyway
 
-from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.base import ObjectChangedError, ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import (
     NO_ANSWER_IN_TIME,
     NO_IDENTITY_NOW,
@@ -45,21 +38,30 @@ _SERVICE = Service(
     grant="the role",
     correct="Check its name and that of the account.",
 )
+_REFUSALS = {
+    "BlobAlreadyExists",
+    "ConditionNotMet",
+    # Of a copy:
+    "CannotVerifyCopySource",
+    "SourceConditionNotMet",
+    "TargetConditionNotMet",
+}
+"""What Azure answers when the condition of a request does not hold."""
 _NO_CONTAINER = {"ContainerNotFound", "ContainerBeingDeleted", "FilesystemNotFound"}
 _ARCHIVED = {"BlobArchived", "BlobBeingRehydrated"}
-_NO_ANSWER = (ServiceRequestTimeoutError, ServiceResponseTimeoutError)
+_NO_ANSWER = (azure.ServiceRequestTimeoutError, azure.ServiceResponseTimeoutError)
 
 
 _REFUSED_TOKEN = ("AADSTS", "has not been assigned", "invalid_client", "unauthorized_client")
 """What the text of a failure has where Entra, or the metadata service, refused an identity."""
 
 
-def is_identity_outage(failure: AzureError) -> bool:
+def is_identity_outage(failure: azure.AzureError) -> bool:
     """Whether there is no token because nothing that gives one has answered.
 
     A chain of credentials takes a metadata service that does not answer for one that is not there.
     """
-    if not isinstance(failure, ClientAuthenticationError) or failure.response is not None:
+    if not isinstance(failure, azure.ClientAuthenticationError) or failure.response is not None:
         return False
     return not any(mark in str(failure) for mark in _REFUSED_TOKEN)
 
@@ -73,17 +75,17 @@ def token_of(credential: Any, scope: str) -> str:
     """
     try:
         return str(credential.get_token(scope).token)
-    except AzureError as failure:
+    except azure.AzureError as failure:
         error, reason = _reason(failure, error_code(failure), _WRITER)
         raise error(f"No token for Azure Storage: {reason}") from failure
 
 
-def status_of(failure: AzureError) -> int | None:
+def status_of(failure: azure.AzureError) -> int | None:
     """HTTP status of an error; `None` when no answer came."""
-    return failure.status_code if isinstance(failure, HttpResponseError) else None
+    return failure.status_code if isinstance(failure, azure.HttpResponseError) else None
 
 
-def translated(failure: AzureError, kind: Call, where: str) -> Exception:
+def translated(failure: azure.AzureError, kind: Call, where: str) -> Exception:
     """Give the error of a store for an error of the client.
 
     Args:
@@ -92,19 +94,21 @@ def translated(failure: AzureError, kind: Call, where: str) -> Exception:
         where: URI of what it was about.
 
     Returns:
-        `ObjectNotFoundError`, or an `OSError` of the class that fits.
+        `ObjectNotFoundError`, `ObjectChangedError`, or an `OSError` of the class that fits.
     """
     code = error_code(failure)
     is_gone = status_of(failure) == HTTPStatus.NOT_FOUND and code not in _NO_CONTAINER
     if is_gone and kind != "list":
         return ObjectNotFoundError(where)
+    if code in _REFUSALS:
+        return ObjectChangedError(where)
     if code in _ARCHIVED:
         return archived(f"{where} {OUTCOMES[kind]}", "Archive")
     error, reason = _reason(failure, code, _ROLES[kind])
     return error(f"{where} {OUTCOMES[kind]}: {reason}")
 
 
-def error_code(failure: AzureError) -> str:
+def error_code(failure: azure.AzureError) -> str:
     """Give Azure's code of an error, else the status, else the kind of failure."""
     code = getattr(failure, "error_code", None)
     if code is not None:
@@ -116,17 +120,17 @@ def error_code(failure: AzureError) -> str:
     return type(failure if cause is None else cause).__name__
 
 
-def _reason(failure: AzureError, code: str, role: str) -> Reason:
+def _reason(failure: azure.AzureError, code: str, role: str) -> Reason:
     """Why a request failed and what to do, with the class that programs react to."""
     status = status_of(failure)
     if code in _NO_CONTAINER:
         return _SERVICE.no_container()
-    if isinstance(failure, ClientAuthenticationError):
+    if isinstance(failure, azure.ClientAuthenticationError):
         is_outage = is_identity_outage(failure)
         return (ConnectionError, NO_IDENTITY_NOW) if is_outage else _SERVICE.denied(code, role)
     if isinstance(failure, _NO_ANSWER):
         return NO_ANSWER_IN_TIME
-    if isinstance(failure, DecodeError):
+    if isinstance(failure, azure.DecodeError):
         return ConnectionError, "the answer broke off. Try again."
     if status is None:
         return ConnectionError, (

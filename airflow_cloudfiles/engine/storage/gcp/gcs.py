@@ -14,14 +14,7 @@ from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
-from google.api_core.exceptions import (
-    GoogleAPICallError,
-    GoogleAPIError,
-    NotFound,
-    PreconditionFailed,
-    RequestRangeNotSatisfiable,
-    RetryError,
-)
+from google.api_core import exceptions as google
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 from google.cloud.storage import Client
 from google.cloud.storage.exceptions import DataCorruption
@@ -36,11 +29,7 @@ from airflow_cloudfiles.engine.storage.base import (
     refuse_version,
 )
 from airflow_cloudfiles.engine.storage.flat import Listed, Page
-from airflow_cloudfiles.engine.storage.flat_store import (
-    ClientPerProcess,
-    CloudStore,
-    PageRequest,
-)
+from airflow_cloudfiles.engine.storage.flat_store import ClientPerProcess, CloudStore, PageRequest
 from airflow_cloudfiles.engine.storage.gcp.client import (
     google_credentials,
     is_identity_outage,
@@ -79,14 +68,16 @@ def translated(failure: Exception, kind: Call, where: str) -> Exception:
         where: URI of what it was about.
 
     Returns:
-        `ObjectNotFoundError`, or an `OSError` of the class that fits.
+        `ObjectNotFoundError`, `ObjectChangedError`, or an `OSError` of the class that fits.
     """
     cause: BaseException = failure
-    while isinstance(cause, RetryError) and cause.cause is not None:
+    while isinstance(cause, google.RetryError) and cause.cause is not None:
         cause = cause.cause
-    status = cause.code if isinstance(cause, GoogleAPICallError) else None
+    status = cause.code if isinstance(cause, google.GoogleAPICallError) else None
     if status == HTTPStatus.NOT_FOUND and kind not in {"list", "put"}:
         return ObjectNotFoundError(where)
+    if status == HTTPStatus.PRECONDITION_FAILED:
+        return ObjectChangedError(where)
     error, reason = _reason(cause, status, _PERMISSIONS[kind])
     return error(f"{where} {OUTCOMES[kind]}: {reason}")
 
@@ -142,7 +133,7 @@ class GcsStore(CloudStore):
         retry_seconds: How long the client repeats a request that fails for a while.
     """
 
-    _failures = (GoogleAPIError, GoogleAuthError, DataCorruption, OSError)
+    _failures = (google.GoogleAPIError, GoogleAuthError, DataCorruption, OSError)
     _key_rule = "In Cloud Storage a name is text in UTF-8."
 
     def __init__(
@@ -160,10 +151,6 @@ class GcsStore(CloudStore):
             "timeout": _TIMEOUTS,
         }
         self._clients = ClientPerProcess(self._open_client, lambda: key_file(self._access))
-
-    def put(self, key: str, content: bytes) -> None:
-        """Create or replace an object."""
-        self._put(key, content)
 
     def _describe(self, key: str, full_key: str) -> FileEntry:
         blob = self._blob(full_key)
@@ -200,10 +187,8 @@ class GcsStore(CloudStore):
         """Put if the generation is that of the etag; 0 is the one of no object."""
         try:
             self._put(key, content, if_generation_match=int(etag or 0))
-        except OSError as failure:
-            if isinstance(failure.__cause__, PreconditionFailed):
-                return False
-            raise
+        except ObjectChangedError:
+            return False
         return True
 
     def _read(self, key: str, generation: int | None = None, **part: int) -> bytes:
@@ -212,7 +197,7 @@ class GcsStore(CloudStore):
                 content: bytes = self._blob(full_key, generation).download_as_bytes(
                     raw_download=True, **part, **self._patience
                 )
-            except RequestRangeNotSatisfiable:
+            except google.RequestRangeNotSatisfiable:
                 return b""
         return content
 
@@ -229,10 +214,7 @@ class GcsStore(CloudStore):
         self._blob(full_key).delete(**self._patience)
 
     def _remove_version(self, full_key: str, entry: FileEntry) -> None:
-        try:
-            self._blob(full_key).delete(if_generation_match=int(entry.etag), **self._patience)
-        except PreconditionFailed as failure:
-            raise ObjectChangedError(full_key) from failure
+        self._blob(full_key).delete(if_generation_match=int(entry.etag), **self._patience)
 
     def _copy(self, source_key: str, entry: FileEntry, full_key: str) -> None:
         """Copy, with as many requests as the service takes for it."""
@@ -250,7 +232,7 @@ class GcsStore(CloudStore):
                 )
                 if token is None:
                     return
-        except (NotFound, PreconditionFailed) as failure:
+        except google.NotFound as failure:
             raise ObjectChangedError(full_key) from failure
 
     def _describe_content(self, key: str, full_key: str) -> Fingerprint:

@@ -22,13 +22,11 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 import asyncssh
-from asyncssh.public_key import (
-    get_default_certificate_algs,
-    get_default_public_key_algs,
-)
+from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.sftp.login import BROKEN_OFF, Login, ServerNotKnownError
@@ -341,12 +339,7 @@ class _Loop:
         self._thread = threading.Thread(target=self._serve, name="cloudfiles-sftp", daemon=True)
         self._thread.start()
 
-    def run(self, login: Login, operation: Operation[_Answer], *, once: bool) -> _Answer:
-        """Do something in the loop, and wait for it."""
-        answer: _Answer = self.submit(login, operation, once=once).result()
-        return answer
-
-    def submit(self, login: Login, operation: Operation[_Answer], *, once: bool) -> Any:
+    def submit(self, login: Login, operation: Operation[_Answer], *, once: bool) -> Future[_Answer]:
         """Begin something in the loop; gives its future."""
 
         async def begin() -> _Answer:
@@ -421,14 +414,14 @@ atexit.register(close_all)
 
 def ask(login: Login, operation: Operation[_Answer]) -> _Answer:
     """Do what changes nothing; it is repeated when its connection breaks off."""
-    return _own_loop().run(login, operation, once=False)
+    return _own_loop().submit(login, operation, once=False).result()
 
 
-def begin_to_ask(login: Login, operation: Operation[Any]) -> Any:
-    """Begin what changes nothing; gives a future (`concurrent.futures`)."""
+def begin_to_ask(login: Login, operation: Operation[_Answer]) -> Future[_Answer]:
+    """Begin what changes nothing."""
     return _own_loop().submit(login, operation, once=False)
 
 
 def change(login: Login, operation: Operation[_Answer]) -> _Answer:
     """Do what changes something, once: an answer that is lost may mean that it is done."""
-    return _own_loop().run(login, operation, once=True)
+    return _own_loop().submit(login, operation, once=True).result()

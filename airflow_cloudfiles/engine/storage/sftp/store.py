@@ -14,32 +14,14 @@ back. Killed in between, the next call for this file puts it back.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import stat
-from collections import Counter
 from concurrent.futures import Future
 from io import UnsupportedOperation
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
-from airflow_cloudfiles.engine.storage.base import (
-    SKEW_SECONDS,
-    Fingerprint,
-    LinkedObjectError,
-    ListRequest,
-    ObjectChangedError,
-    ObjectNotFoundError,
-    ObjectStore,
-    RequestCounter,
-    SkipRule,
-    check_key,
-    check_range,
-    is_version,
-    key_bytes,
-    key_text,
-    now_us,
-)
+from airflow_cloudfiles.engine.storage import base
 from airflow_cloudfiles.engine.storage.flat import key_below
 from airflow_cloudfiles.engine.storage.outage import OUTCOMES, Call
 from airflow_cloudfiles.engine.storage.sftp import session
@@ -53,12 +35,8 @@ from airflow_cloudfiles.engine.storage.sftp.files import (
     names_in,
 )
 from airflow_cloudfiles.engine.storage.sftp.login import FAILURES, GONE, Login, login_of, readable
-from airflow_cloudfiles.engine.storage.uri import (
-    bucket_and_path,
-    normalize_uri,
-    refuse_source_only,
-)
-from airflow_cloudfiles.engine.storage.walk import TEMPORARY
+from airflow_cloudfiles.engine.storage.uri import bucket_and_path, refuse_source_only
+from airflow_cloudfiles.engine.storage.walk import TreeStore, hidden_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +48,7 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 
 
-class SftpStore:
+class SftpStore(TreeStore):
     """An `ObjectStore` on an SFTP server, to read, list and clean.
 
     A pickle holds no credentials: where it is opened, the environment there decides.
@@ -83,26 +61,17 @@ class SftpStore:
         OptionError: The credentials are for another server.
     """
 
-    is_tree = True
-    """A folder that is not there does not look like an empty one."""
-
     tells_time = False
     """SFTP has no request for the time of the server."""
 
     def __init__(self, uri: str, access: Access | None = None) -> None:
-        self.uri = normalize_uri(uri)
+        super().__init__(uri)
         self._server, path = bucket_and_path(self.uri)
-        self._root = b"/" + key_bytes(path)
+        self._root = b"/" + base.key_bytes(path)
         self._login: Login = login_of(self.uri, access)
-        self._requests = RequestCounter()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SftpStore, (self.uri,)
-
-    @property
-    def requests(self) -> Counter[str]:
-        """How many requests were made so far; a folder that was read is one `list`."""
-        return self._requests.so_far()
 
     def is_folder(self) -> bool:
         """Whether the root is a folder; it may be a symbolic link to one."""
@@ -116,25 +85,9 @@ class SftpStore:
         except FileNotFoundError:
             return False
 
-    def list(
-        self,
-        prefix: str = "",
-        *,
-        start_after: str = "",
-        end_before: str = "",
-        skip: SkipRule | None = None,
-        ordered: bool = True,  # noqa: ARG002 - a tree is always read in order
-    ) -> Iterator[FileEntry]:
-        """List the files, in byte order of their keys; links are not followed."""
-        wanted = ListRequest(prefix, start_after, end_before, skip)
-        name = printable_path(self.uri)
-        return SftpWalk(self._begin_to_list, name, wanted, self._requests).files()
-
-    def key_after(self, after: str) -> str | None:
-        """Give the first key after a text; reads the folders on the way to it."""
-        with contextlib.closing(self.list(start_after=after)) as listing:  # type: ignore[type-var]
-            found = next(listing, None)
-        return None if found is None else found.path
+    def _walk(self, wanted: base.ListRequest) -> SftpWalk:
+        """Begin to list; links are not followed."""
+        return SftpWalk(self._begin_to_list, printable_path(self.uri), wanted, self._requests)
 
     def head(self, key: str) -> FileEntry | None:
         """Inspect a file; `None` when there is none, also where there is a link."""
@@ -145,7 +98,7 @@ class SftpStore:
 
     def clock_us(self) -> int:
         """Give a time that the clock of the server has passed, as far as this machine knows."""
-        return (now_us() // 1_000_000 - SKEW_SECONDS) * 1_000_000
+        return (base.now_us() // 1_000_000 - base.SKEW_SECONDS) * 1_000_000
 
     def arrived_us(self, entry: FileEntry) -> int:
         """Give the modification time: a server tells no other, and writers may set this one."""
@@ -157,7 +110,7 @@ class SftpStore:
 
     def get_range(self, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
         """Read part of a file."""
-        check_range(start, length)
+        base.check_range(start, length)
         return self._read(key, start, length, etag)
 
     def put(self, key: str, content: bytes) -> None:  # noqa: ARG002 - the protocol
@@ -188,7 +141,7 @@ class SftpStore:
             self._put_back(hidden, path, entry.path)
             raise
 
-    def move_version(self, entry: FileEntry, to: ObjectStore, key: str) -> bool:
+    def move_version(self, entry: FileEntry, to: base.ObjectStore, key: str) -> bool:
         """Move a version of a file within the server, unless there is a file already.
 
         Args:
@@ -228,7 +181,7 @@ class SftpStore:
     def copy_version(
         self,
         entry: FileEntry,  # noqa: ARG002 - the protocol
-        to: ObjectStore,  # noqa: ARG002 - as above
+        to: base.ObjectStore,  # noqa: ARG002 - as above
         key: str,  # noqa: ARG002 - as above
     ) -> bool:
         """Refuse: files are moved on a server (`move_version`), which copies nothing by itself."""
@@ -236,12 +189,12 @@ class SftpStore:
             f"{printable_path(self.uri)} is on an SFTP server, which copies no files."
         )
 
-    def fingerprint(self, key: str) -> Fingerprint | None:
+    def fingerprint(self, key: str) -> base.Fingerprint | None:
         """Inspect a file; one that a killed process had renamed is put back before."""
         path = self._path(key)
-        self._put_back(_hidden(path), path, key)
+        self._put_back(hidden_name(path), path, key)
         found = self.head(key)
-        return None if found is None else Fingerprint(found)
+        return None if found is None else base.Fingerprint(found)
 
     def child_uri(self, key: str) -> str:
         """Give the URI of a file."""
@@ -264,7 +217,7 @@ class SftpStore:
                     raise
                 return None
 
-        where = self.uri if not folder else self.child_uri(key_text(folder.rstrip(b"/")))
+        where = self.uri if not folder else self.child_uri(base.key_text(folder.rstrip(b"/")))
         return _Reading(session.begin_to_ask(self._login, read), self, where)
 
     def _read(self, key: str, start: int, length: int | None, etag: str | None) -> bytes:
@@ -278,9 +231,9 @@ class SftpStore:
         try:
             found = self._ask("get", self.child_uri(key), read)
         except FileNotFoundError as failure:
-            raise ObjectNotFoundError(self.child_uri(key)) from failure
+            raise base.ObjectNotFoundError(self.child_uri(key)) from failure
         if found is None:
-            raise ObjectChangedError(self.child_uri(key))
+            raise base.ObjectChangedError(self.child_uri(key))
         return found
 
     def _look(self, path: bytes, key: str) -> Attributes | None:
@@ -324,13 +277,13 @@ class SftpStore:
     def _taken(self, entry: FileEntry) -> bytes:
         """Rename a version to its hidden name, where nobody writes it anew; gives the name."""
         path = self._path(entry.path)
-        hidden = _hidden(path)
+        hidden = hidden_name(path)
         self._put_back(hidden, path, entry.path)
         self._require_version(path, entry)
         try:
             self._rename(path, hidden, entry.path)
         except FileNotFoundError as failure:
-            raise ObjectNotFoundError(self.child_uri(entry.path)) from failure
+            raise base.ObjectNotFoundError(self.child_uri(entry.path)) from failure
         crash_point("after-clean-rename")
         try:
             self._require_version(hidden, entry)
@@ -343,11 +296,11 @@ class SftpStore:
         """Refuse what is not a version: nothing, another one, a link to one."""
         uri, found = self.child_uri(entry.path), self._look(path, entry.path)
         if found is None:
-            raise ObjectNotFoundError(uri)
+            raise base.ObjectNotFoundError(uri)
         if stat.S_ISLNK(found[0]):
-            raise LinkedObjectError(uri)
-        if not stat.S_ISREG(found[0]) or not is_version(file_entry("", found), entry):
-            raise ObjectChangedError(uri)
+            raise base.LinkedObjectError(uri)
+        if not stat.S_ISREG(found[0]) or not base.is_version(file_entry("", found), entry):
+            raise base.ObjectChangedError(uri)
 
     def _put_back(self, hidden: bytes, path: bytes, key: str) -> None:
         """Give a file its name back that was taken, unless a newer one has it."""
@@ -388,7 +341,7 @@ class SftpStore:
         return self._root.rstrip(b"/") + b"/" + key
 
     def _path(self, key: str) -> bytes:
-        return self._below(key_bytes(check_key(key)))
+        return self._below(base.key_bytes(base.check_key(key)))
 
 
 class _Reading:
@@ -416,9 +369,3 @@ class _Reading:
         except FAILURES as failure:
             raise self._store.explained(failure, "list", self._where) from failure
         return found
-
-
-def _hidden(path: bytes) -> bytes:
-    """The name under which a file is inspected for the last time; no listing shows it."""
-    folder, _, name = path.rpartition(b"/")
-    return folder + b"/" + TEMPORARY + b"clean-" + hashlib.sha256(name).hexdigest().encode()
