@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -92,9 +93,11 @@ def _prices(given: list[tuple[str, str]]) -> dict[str, float]:
         try:
             found[kind] = float(text)
         except ValueError:
+            found[kind] = math.nan
+        if not 0 <= found[kind] < math.inf:
             raise OptionError(
-                f"--price {name}={text}: {text!r} is no number. Give what a thousand requests cost."
-            ) from None
+                f"--price {name}={text}: {text!r} is no price. Give what a thousand requests cost."
+            )
     return found
 
 

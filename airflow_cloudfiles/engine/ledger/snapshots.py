@@ -402,7 +402,7 @@ def _decode(folder: str, content: bytes, index_format: int | None = None) -> Ind
         ValueError: It is none, or of another version.
     """
     value = unseal(content)
-    version, index_version = value["version"], value["index_version"]
+    version, index_version = value.get("version"), value.get("index_version")
     if version != FORMAT_VERSION or index_format not in {None, index_version}:
         understood = f"{FORMAT_VERSION}.{index_format}"
         msg = f"it has version {version}.{index_version}, not {understood}"

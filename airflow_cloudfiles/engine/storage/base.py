@@ -14,11 +14,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, NoReturn, Protocol, Self
+
+from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
@@ -290,6 +293,39 @@ class RequestCounter:
         """Give the counts; they do not change any more."""
         with self._lock:
             return self._counts.copy()
+
+
+class ListedStore(ABC):
+    """What the stores of this package have in common.
+
+    Args:
+        uri: Of the root.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = normalize_uri(uri)
+        self._requests = RequestCounter()
+
+    @property
+    def requests(self) -> Counter[str]:
+        """How many requests were made so far; see `ObjectStore`."""
+        return self._requests.so_far()
+
+    def list(
+        self,
+        prefix: str = "",
+        *,
+        start_after: str = "",
+        end_before: str = "",
+        skip: SkipRule | None = None,
+        ordered: bool = True,
+    ) -> Iterator[FileEntry]:
+        """List the objects below the root; see `ObjectStore`."""
+        return self._listing(ListRequest(prefix, start_after, end_before, skip), ordered=ordered)
+
+    @abstractmethod
+    def _listing(self, wanted: ListRequest, *, ordered: bool) -> Iterator[FileEntry]:
+        """Begin to list; nothing is read before the first object is asked for."""
 
 
 def is_tree(store: ObjectStore) -> bool:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from abc import ABC, abstractmethod
-from collections import Counter
+from abc import abstractmethod
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -20,12 +19,11 @@ from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.access import version_of_file
 from airflow_cloudfiles.engine.storage.base import (
     Fingerprint,
+    ListedStore,
     ListRequest,
     ObjectChangedError,
     ObjectNotFoundError,
     ObjectStore,
-    RequestCounter,
-    SkipRule,
     check_range,
     http_now_us,
     read_nothing,
@@ -49,7 +47,7 @@ from airflow_cloudfiles.engine.storage.outage import (
     IncompleteError,
     broken_off,
 )
-from airflow_cloudfiles.engine.storage.uri import bucket_and_path, normalize_uri
+from airflow_cloudfiles.engine.storage.uri import bucket_and_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +56,7 @@ TRIES = 5
 """How often a request is made whose answer breaks off, which clients do not repeat themselves."""
 
 
-class FlatStore(ABC):
+class FlatStore(ListedStore):
     """An `ObjectStore` over keys and pages.
 
     Args:
@@ -74,28 +72,10 @@ class FlatStore(ABC):
     """In which order the store lists."""
 
     def __init__(self, uri: str, *, page_size: int) -> None:
-        self.uri = normalize_uri(uri)
+        super().__init__(uri)
         self._bucket, path = bucket_and_path(self.uri)
         self._root = path + "/" if path else ""
         self.page_size = page_size
-        self._requests = RequestCounter()
-
-    @property
-    def requests(self) -> Counter[str]:
-        """How many requests were made so far; what the client repeated by itself counts once."""
-        return self._requests.so_far()
-
-    def list(
-        self,
-        prefix: str = "",
-        *,
-        start_after: str = "",
-        end_before: str = "",
-        skip: SkipRule | None = None,
-        ordered: bool = True,
-    ) -> Iterator[FileEntry]:
-        """List the objects in the order of the store, a page a request."""
-        return self._listing(ListRequest(prefix, start_after, end_before, skip), ordered=ordered)
 
     def key_after(self, after: str) -> str | None:
         """Give the first key after a text."""

@@ -13,18 +13,16 @@ import hashlib
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.base import (
+    ListedStore,
     ListRequest,
     RequestCounter,
-    SkipRule,
     key_bytes,
     key_text,
 )
-from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,38 +44,22 @@ def file_entry(key: str, found: os.stat_result) -> FileEntry:
     return FileEntry(key, found.st_size, found.st_mtime_ns // 1000)
 
 
-class TreeStore(ABC):
+class TreeStore(ListedStore):
     """What stores have in common that are a tree of folders."""
 
     is_tree = True
     """A folder that is not there does not look like an empty one."""
-
-    def __init__(self, uri: str) -> None:
-        self.uri = normalize_uri(uri)
-        self._requests = RequestCounter()
-
-    @property
-    def requests(self) -> Counter[str]:
-        """How many requests were made so far; a folder that was read is one `list`."""
-        return self._requests.so_far()
-
-    def list(
-        self,
-        prefix: str = "",
-        *,
-        start_after: str = "",
-        end_before: str = "",
-        skip: SkipRule | None = None,
-        ordered: bool = True,  # noqa: ARG002 - a tree is always read in order
-    ) -> Iterator[FileEntry]:
-        """List the files, in byte order of their keys; the names of one folder at a time."""
-        return self._walk(ListRequest(prefix, start_after, end_before, skip)).files()
 
     def key_after(self, after: str) -> str | None:
         """Give the first key after a text; reads the folders on the way to it."""
         with contextlib.closing(self.list(start_after=after)) as listing:  # type: ignore[type-var]
             found = next(listing, None)
         return None if found is None else found.path
+
+    def _listing(self, wanted: ListRequest, *, ordered: bool) -> Iterator[FileEntry]:
+        """The files, in byte order of their keys in any case; the names of one folder at a time."""
+        del ordered
+        return self._walk(wanted).files()
 
     @abstractmethod
     def _walk(self, wanted: ListRequest) -> TreeWalk:

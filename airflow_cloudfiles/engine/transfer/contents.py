@@ -131,8 +131,8 @@ def claim(store: ObjectStore, content: bytes, what: str) -> bytes:
     """Put a claim into a location that has nothing; gives what is in its place then.
 
     Raises:
-        StateError: There is something, and nothing in the place of the claim; or the store keeps
-            two writers of one object not apart.
+        StateError: There is something, and nothing in the place of the claim; or the store has no
+            conditional writes.
     """
     try:
         return store.get(metadata.KEY)

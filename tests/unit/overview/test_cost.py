@@ -105,7 +105,10 @@ def test_the_page_shows_what_the_command_prints(capsys, repository):
 
 @pytest.mark.parametrize(
     ("price", "said"),
-    [("LISTS=1", "Did you mean LIST?"), ("LIST=cheap", "'cheap' is no number")],
+    [
+        ("LISTS=1", "Did you mean LIST?"),
+        *((f"LIST={text}", f"{text!r} is no price") for text in ("cheap", "-1", "nan", "inf")),
+    ],
 )
 def test_a_wrong_price_is_named(capsys, price, said):
     assert cli.main(["cost", "--source", "s3://lake/in", "--price", price]) == 2

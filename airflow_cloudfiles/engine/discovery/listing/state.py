@@ -321,7 +321,7 @@ def load_state(state: ObjectStore) -> ListingState:
         return ListingState()
     try:
         return _decode(unseal(content))
-    except (ValueError, KeyError) as failure:
+    except ValueError as failure:
         name = printable_path(state.child_uri(KEY))
         _log.warning("%s cannot be read (%s). The source is listed in full.", name, failure)
         return ListingState()
@@ -421,7 +421,7 @@ def _encode(remembered: ListingState) -> bytes:
 
 def _decode(value: dict[str, Any]) -> ListingState:
     """Read what `_encode` wrote."""
-    if value["version"] != _VERSION:
+    if value.get("version") != _VERSION:
         msg = "it is of another version"
         raise ValueError(msg)
     return as_record(value, ListingState)

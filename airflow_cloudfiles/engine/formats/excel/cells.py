@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.base import Bytes, Positions
     from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 
-"""No sheet is larger; a file that says so is damaged."""
 BLOCK_CELLS: Final = 2**16
 """About so many cells are held at a time."""
 _EXACT: Final = 2**53

@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.options.values import Kind, Refused, choice, reco
 
 MAX_ROWS: Final = 2**20
 MAX_COLUMNS: Final = 2**14
-"""No sheet is larger."""
+"""No sheet is larger; a file that says so is damaged."""
 _CORNER: Final = r"\$?([A-Za-z]{1,3})?\$?([1-9][0-9]{0,6})?"
 _RANGE: Final = re.compile(f"{_CORNER}:{_CORNER}")
 _CELL: Final = re.compile(r"\$?([A-Za-z]{1,3})\$?([1-9][0-9]{0,6})")
