@@ -220,8 +220,11 @@ class FileReader(Protocol):
 class Inference(Protocol):
     """Learns the schema of files."""
 
-    def add_file(self, file: OpenedFile) -> None:
-        """Learn from one file.
+    def add_file(self, file: OpenedFile) -> Iterator[int]:
+        """Learn from one file, part by part; whoever iterates may stop after any.
+
+        Yields:
+            About how many bytes the part had; 0 for a header or a footer that tells all.
 
         Raises:
             FileUnreadableError: The file is not of this format, or damaged.

@@ -98,7 +98,6 @@ class CloudFilesDataSource(DataSource):
             SchemaInferenceError: There is nothing to infer from (B4).
         """
         from airflow_cloudfiles.engine.cleaning.destination import check_cleaning  # noqa: PLC0415
-        from airflow_cloudfiles.engine.inference.workers import local_workers  # noqa: PLC0415
         from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
         log_to_stderr()
@@ -106,10 +105,9 @@ class CloudFilesDataSource(DataSource):
         options = CloudFilesOptions.parse(self.options)
         # Spark does not say which it is; only a stream that `register` knows is sure to be one.
         is_stream = bool(options.token or options.client_version) and not options.is_batch
-        workers = None if is_stream else local_workers()
         if not options.is_batch:
             check_cleaning(options)
-        self._resolved = definition.resolve_schema(options, workers=workers, writes=is_stream)
+        self._resolved = definition.resolve_schema(options, writes=is_stream)
         definition.check_readable(self._resolved, options)
         if options.require_approval and is_stream:
             from airflow_cloudfiles.engine.stream import approval  # noqa: PLC0415
