@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from pyspark.sql.types import StructType
 
@@ -220,7 +220,7 @@ class FileReader(Protocol):
 class Inference(Protocol):
     """Learns the schema of files."""
 
-    def add_file(self, file: OpenedFile) -> Iterator[int]:
+    def add_file(self, file: OpenedFile) -> Generator[int]:
         """Learn from one file, part by part; whoever iterates may stop after any.
 
         Yields:

@@ -63,7 +63,7 @@ from airflow_cloudfiles.engine.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from airflow_cloudfiles.engine.names import NameMatcher
 
@@ -329,7 +329,7 @@ class ColumnarInference(ABC):
     def open(self, content: IO[bytes]) -> ColumnarFile:
         """Read the footer of a file."""
 
-    def add_file(self, file: OpenedFile) -> Iterator[int]:
+    def add_file(self, file: OpenedFile) -> Generator[int]:
         """Learn from the footer of one file.
 
         Raises:

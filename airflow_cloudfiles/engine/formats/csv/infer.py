@@ -16,7 +16,7 @@ merged, so that it does not.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, cast
 
@@ -84,7 +84,7 @@ class CsvInference(TableInference[pa.StringArray]):
         super().__init__(options, known, finder)
         self._plain, self._tokens = PlainReader(self._own), Tokenizer(self._own)
 
-    def add_file(self, file: OpenedFile) -> Iterator[int]:
+    def add_file(self, file: OpenedFile) -> Generator[int]:
         """Learn from one file, block by block.
 
         Raises:

@@ -40,7 +40,7 @@ from airflow_cloudfiles.engine.formats.tables import STRING, TableInference
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from pyspark.sql.types import StructType
 
@@ -67,7 +67,7 @@ class ExcelInference(TableInference["SheetRows"]):
         finder = CellTypeFinder(self._own) if options.infer_column_types else None
         super().__init__(options, known, finder)
 
-    def add_file(self, file: OpenedFile) -> Iterator[int]:
+    def add_file(self, file: OpenedFile) -> Generator[int]:
         """Learn from one file, some rows after the other.
 
         Raises:
@@ -79,7 +79,7 @@ class ExcelInference(TableInference["SheetRows"]):
             else:
                 yield from self._learn_positions(table)
 
-    def _learn_header(self, table: Table) -> Iterator[int]:
+    def _learn_header(self, table: Table) -> Generator[int]:
         names: tuple[str, ...] = ()
         for rows in table.rows():
             if not names:
@@ -96,7 +96,7 @@ class ExcelInference(TableInference["SheetRows"]):
                 yield rows.texts.nbytes
         self._learn_names(names_of(table, self._matcher))
 
-    def _learn_positions(self, table: Table) -> Iterator[int]:
+    def _learn_positions(self, table: Table) -> Generator[int]:
         address = self._own.data_address
         if address.left is not None and address.right is not None:
             self._learn_names(f"_c{each + 1}" for each in range(address.right - address.left + 1))

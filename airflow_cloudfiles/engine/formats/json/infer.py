@@ -62,7 +62,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.types import is_column_name, seen_part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 
@@ -117,7 +117,7 @@ class JsonInference:
         self._is_outdated = True
         self._walked = 0
 
-    def add_file(self, file: OpenedFile) -> Iterator[int]:
+    def add_file(self, file: OpenedFile) -> Generator[int]:
         """Learn from the records of one file, block by block."""
         for block in line_blocks(file, self._own):
             self.add(block)

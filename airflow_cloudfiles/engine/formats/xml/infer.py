@@ -53,7 +53,7 @@ from airflow_cloudfiles.engine.formats.xml.tree import (
 from airflow_cloudfiles.engine.types import merge_types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -125,7 +125,7 @@ class XmlInference:
         self._types: dict[str, DataType] = {}
         self._rows = 0
 
-    def add_file(self, file: OpenedFile) -> Iterator[int]:
+    def add_file(self, file: OpenedFile) -> Generator[int]:
         """Learn from the rows of one file, or as many as `samplingRatio` says, block by block.
 
         Raises:
