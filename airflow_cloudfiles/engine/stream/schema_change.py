@@ -41,7 +41,7 @@ from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.opening import own_locations
 from airflow_cloudfiles.engine.messages import few_members, more
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES, CloudFilesOptions
-from airflow_cloudfiles.engine.reading.split_reader import SplitCounts, SplitReader
+from airflow_cloudfiles.engine.reading.split_reader import SplitReader
 from airflow_cloudfiles.engine.reading.splits import BatchContext
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.schema.log_entry import author
@@ -62,12 +62,7 @@ from airflow_cloudfiles.engine.stream.approval import (
 from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, batch_context
 
 if TYPE_CHECKING:
-    from collections import Counter
-
     import pyarrow as pa
-
-    from airflow_cloudfiles.engine.reading.file_columns import FileCounts
-    from airflow_cloudfiles.engine.reading.splits import Split
 
 
 WIDER_TYPES_CLASS = "UNKNOWN_FIELD_EXCEPTION.WIDER_TYPES_IN_RECORD_WITH_FILE_PATH"
@@ -290,42 +285,8 @@ def _widened_error(findings: NewFields, file_uri: str) -> UnknownFieldException:
     )
 
 
-class TaskReader:
-    """Reads one split of a stream; use once.
-
-    Args:
-        split: What to read.
-        by_file: Whether to count by file, too.
-    """
-
-    def __init__(self, split: Split, *, by_file: bool = False) -> None:
-        self._context = split.context
-        self._reader = SplitReader(split, by_file=by_file)
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        """Of the batches."""
-        return self._reader.arrow_schema
-
-    @property
-    def counts(self) -> SplitCounts:
-        """What was read; complete when `read` has ended."""
-        return self._reader.counts
-
-    @property
-    def corrupt_by_file(self) -> Counter[str]:
-        """How many corrupt records the files have that have any, by URI; complete as `counts`."""
-        return self._reader.corrupt_by_file
-
-    @property
-    def missing(self) -> list[str]:
-        """URIs of files that were gone and skipped, of some at most; complete as `counts`."""
-        return self._reader.missing
-
-    @property
-    def by_file(self) -> dict[str, FileCounts]:
-        """What was read of each file, by its path, where that is counted; complete as `counts`."""
-        return self._reader.by_file
+class TaskReader(SplitReader):
+    """Reads one split of a stream, and lets its schema evolve; use once."""
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the split.
@@ -337,19 +298,19 @@ class TaskReader:
             ReadError: A file cannot be read, or a record is not valid (`FAILFAST`).
         """
         try:
-            for batch in self._reader.read():
+            for batch in super().read():
                 self._check_types(batch)
                 yield batch
         except UnknownFields as found:
-            raise react(self._context, found.fields, found.file_uri) from None
+            raise react(self._split.context, found.fields, found.file_uri) from None
 
     def _check_types(self, batch: pa.RecordBatch) -> None:
         """Fail when rescued values ask for wider types and the schema log has them now."""
-        options = self._context.options
-        if not widens(options):
+        context = self._split.context
+        if not widens(context.options):
             return
-        rescued = batch.column(options.rescued_data_column).drop_null()
-        error = widened(self._context, rescued.to_pylist())
+        rescued = batch.column(context.options.rescued_data_column).drop_null()
+        error = widened(context, rescued.to_pylist())
         if error is not None:
             raise error
 
