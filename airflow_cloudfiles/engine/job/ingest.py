@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.inference.workers import local_workers
 from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.intake.opening import Opened, locate, opened_under, own_locations
+from airflow_cloudfiles.engine.intake.opening import Opened, locate, opened_under
 from airflow_cloudfiles.engine.job.cleaning import clean_after_run
 from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.coming_back import Leaving, come_back, has_to_wait
@@ -161,7 +161,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
         # Spark starts while the schema is inferred, for the files that it is inferred from.
         begin = spark.begin if options.discovery.include_existing_files else None
         resolved = definition.resolve_schema(options, workers=workers, on_found=begin)
-    with closing(_opened(spec, options)) as intake:
+    with closing(definition.intake_of(options, spec.checkpoint_location, spec.target)) as intake:
         intake.begin_at(begun)
         intake.check()
         before = record_committed(spec, intake.plans, begun)
@@ -270,17 +270,6 @@ class _Found:
     last_entry: int
     has_work: bool
     discovered: dict[str, Any] | None = None
-
-
-def _opened(spec: JobSpec, options: CloudFilesOptions) -> Intake:
-    locations = (spec.checkpoint_location, spec.target)
-    return Intake.open(
-        source=spec.source,
-        format=spec.format,
-        checkpoint_location=spec.checkpoint_location,
-        exclude=own_locations(options, *locations),
-        discovery=options.discovery,
-    )
 
 
 def _look(intake: Intake, options: CloudFilesOptions, spark: SparkStart, before: int) -> _Found:

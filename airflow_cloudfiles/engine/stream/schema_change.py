@@ -38,7 +38,6 @@ from airflow_cloudfiles.engine.formats.base import UnknownFields
 from airflow_cloudfiles.engine.inference.tasks import Workers
 from airflow_cloudfiles.engine.inference.workers import local_workers
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.intake.opening import own_locations
 from airflow_cloudfiles.engine.messages import few_members, more
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.reading.split_reader import SplitReader
@@ -59,7 +58,7 @@ from airflow_cloudfiles.engine.stream.approval import (
     detect_new_fields,
     types_of,
 )
-from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, batch_context
+from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, batch_context, intake_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,7 +90,7 @@ def react(context: BatchContext, fields: dict[str, object], file_uri: str) -> Cl
             return _refused(context, fields, file_uri, _NO_COLUMN)
         if context.options.require_approval:
             return approval.ask(context, findings, _asked(context, file_uri), file_uri)
-        latest = _append(context, findings, file_uri)
+        latest = _append(context, findings, file=file_uri)
         _log.warning("Schema version %s has the new fields %s", latest.version, sorted(fields))
     return UnknownFieldException.of(fields, file=file_uri, retry=True)
 
@@ -142,7 +141,7 @@ def _widen(context: BatchContext, asking: str) -> CloudFilesError | None:
         return None
     if context.options.require_approval:
         return approval.ask(context, wider, _asked(context, asking), asking)
-    latest = _append(context, wider, asking)
+    latest = _append(context, wider, file=asking)
     _log.warning("Schema version %s has wider types: %s", latest.version, described(wider))
     return _widened_error(wider, asking)
 
@@ -228,13 +227,13 @@ def _named(context: BatchContext, file_uri: str) -> list[FileEntry]:
     return [] if there is None else [there]
 
 
-def _append(context: BatchContext, findings: NewFields, file_uri: str) -> SchemaVersion:
+def _append(context: BatchContext, findings: NewFields, **reason: object) -> SchemaVersion:
     crash_point("before-schema-append")
     latest = _log_of(context).append(
         context.schema_version + 1,
         data_schema=findings.after,
         partition_schema=StructType.fromJson(json.loads(context.partition_schema)),
-        reason={**findings.reason(), "file": file_uri, "by": author()},
+        reason={**findings.reason(), **reason, "by": author()},
     )
     crash_point("after-schema-append")
     return latest
@@ -350,21 +349,14 @@ def evolve_ahead(
     _log.info(
         "Detecting new fields in the files of this run, beyond schema version %s", resolved.version
     )
-    context = _context(options, intake, resolved)
+    # What belongs to a micro-batch is not asked for.
+    context = batch_context(options, resolved, intake, START, START)
     findings = detect_new_fields(context, intake.files.slice(start, end), workers)
     if not findings:
         return None
     if options.require_approval:
         raise approval.ask(context, findings, intake.files.slice(start, end), ahead=True)
-    crash_point("before-schema-append")
-    log = SchemaLog(open_store(resolved.schema_uri), intake.name, options.matcher)
-    written = log.append(
-        resolved.version + 1,
-        data_schema=findings.after,
-        partition_schema=resolved.partition_schema,
-        reason={**findings.reason(), "ahead": True, "by": author()},
-    )
-    crash_point("after-schema-append")
+    written = _append(context, findings, ahead=True)
     _log.warning("Schema version %s: evolved ahead of the run", written.version)
     return replace(
         resolved,
@@ -389,33 +381,12 @@ def before_definition(options: CloudFilesOptions, resolved: ResolvedSchema) -> R
             "its location. Give readStream the option checkpointLocation too."
         )
         return resolved
-    with closing(_opened(options, checkpoint)) as intake:
+    with closing(intake_of(options, checkpoint)) as intake:
         if options.up_to_entry is None:
             intake.discover()
         return evolve_ahead(options, intake, resolved, local_workers()) or resolved
 
 
-def _opened(options: CloudFilesOptions, checkpoint: str) -> Intake:
-    return Intake.open(
-        source=options.path,
-        format=options.format,
-        checkpoint_location=checkpoint,
-        exclude=own_locations(options, checkpoint),
-        discovery=options.discovery,
-    )
-
-
 def _end(options: CloudFilesOptions, intake: Intake) -> Offset:
     """Where the files of the run end."""
     return intake.head() if options.up_to_entry is None else Offset(options.up_to_entry + 1, 0)
-
-
-def _context(options: CloudFilesOptions, intake: Intake, resolved: ResolvedSchema) -> BatchContext:
-    """The schema to sample with; what belongs to a micro-batch is not asked for."""
-    return batch_context(
-        options,
-        resolved,
-        intake,
-        start=START,
-        end=START,
-    )
