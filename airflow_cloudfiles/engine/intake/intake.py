@@ -239,9 +239,9 @@ class Intake(StreamLogs):
         """Whether there is something to ingest (`arrivals`)."""
         return bool(self.arrivals())
 
-    def metrics(self, after: Offset, head: Offset, *, with_queue: bool) -> SourceMetrics:
+    def metrics(self, after: Offset, head: Offset) -> SourceMetrics:
         """Give Auto Loader's metrics of the source: what is recorded between two positions."""
-        announced = self._announced() if with_queue else None
+        announced = self._announced()
         queue = None if announced is None else announced.queue
         return source_metrics(self.files, after, head, queue)
 

@@ -224,7 +224,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         intake = self._opened()
         after = intake.committed() if self._end is None else self._end
         head = intake.head()
-        return {**head.to_json(), **intake.metrics(after, head, with_queue=True).to_json()}
+        return {**head.to_json(), **intake.metrics(after, head).to_json()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Cut the planned files into splits."""

@@ -100,9 +100,7 @@ def widens(options: CloudFilesOptions) -> bool:
     return options.schema_evolution_mode == WIDENING_MODE and bool(options.rescued_data_column)
 
 
-def widened(
-    context: BatchContext, rescued: Iterable[str | None], file_uri: str | None = None
-) -> CloudFilesError | None:
+def widened(context: BatchContext, rescued: Iterable[str | None]) -> CloudFilesError | None:
     """Check whether rescued values ask for wider types, and widen the schema if they do.
 
     Cheap as long as they do not: text of numbers is checked for formats of strings, and each file
@@ -111,7 +109,6 @@ def widened(
     Args:
         context: The micro-batch.
         rescued: The rescued data column of rows that were read.
-        file_uri: The file they came from, where they do not say it themselves.
 
     Returns:
         The error to fail with, when the schema log has the wider types; `None` when the values stay
@@ -123,7 +120,7 @@ def widened(
     schema = StructType.fromJson(json.loads(context.data_schema))
     if not can_widen(schema, options):
         return None
-    asking = _asking_files(context, schema, rescued, file_uri)
+    asking = _asking_files(context, schema, rescued)
     if asking is None:
         return None
     latest = _newer(context)
@@ -147,14 +144,14 @@ def _widen(context: BatchContext, asking: str) -> CloudFilesError | None:
 
 
 def _asking_files(
-    context: BatchContext, schema: StructType, rescued: Iterable[str | None], uri: str | None
+    context: BatchContext, schema: StructType, rescued: Iterable[str | None]
 ) -> str | None:
     """The first file with values that ask for a wider type."""
     if context.options.format not in TYPED:
         wider = WiderTypes(schema, context.options)
         wider.add(rescued)
         return next(iter(wider.files.values()), None)
-    met = dict.fromkeys(_file_of(text) or uri for text in rescued if text is not None)
+    met = dict.fromkeys(_file_of(text) for text in rescued if text is not None)
     return next((each for each in met if each and _is_wider(context, each)), None)
 
 
