@@ -118,10 +118,6 @@ class BatchReader:
         self.name = place.name
         self.source = open_store(place.root)
 
-    def plan_id(self, batch: int) -> str:
-        """The id of a batch's plan."""
-        return self._plans.id_of(batch)
-
     def files(self, batch: int) -> list[FileEntry]:
         """The files of a batch."""
         plan = self._plans.at(batch)
@@ -455,7 +451,7 @@ class _Replay:
             name = BatchId(
                 self.app_id,
                 batch,
-                reader.plan_id(batch),
+                self.plans.id_of(batch),
                 replay=decision.number,
                 origin=sink_state.identity(self.state)[1],
             )
