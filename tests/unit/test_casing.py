@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, CASE_SENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_columns, parse_schema
@@ -50,7 +49,6 @@ def test_the_options_of_a_stream_say_how_names_are_compared(given, sensitive):  
         keys["cloudFiles.internal.caseSensitive"] = given
     matcher = CloudFilesOptions.parse(keys, path="/landing").matcher
     assert matcher == NameMatcher(sensitive)
-    assert worker_messages.decode(worker_messages.encode(matcher)) == matcher
 
 
 def test_a_case_sensitive_session_has_both_columns_everywhere():  # B16

@@ -26,8 +26,6 @@ _FUNCTION = "the function that whoever starts a run gives it; never from a state
 ALLOWED = {
     ("engine/batches/connect_tasks.py", "imports pickle"): _TASKS,
     ("engine/batches/run.py", "imports pickle"): _TASKS,
-    ("engine/worker_messages.py", "imports pickle"): "own workers only, own classes only",
-    ("engine/worker_messages.py", "imports by name"): "own classes and Spark's types only",
     ("__init__.py", "imports by name"): _OURS,
     ("cli.py", "imports by name"): _OURS,
     ("engine/formats/registry.py", "imports by name"): _OURS,

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from pyspark.sql.types import StructType
 
@@ -220,8 +220,11 @@ class FileReader(Protocol):
 class Inference(Protocol):
     """Learns the schema of files."""
 
-    def add_file(self, file: OpenedFile) -> None:
-        """Learn from one file.
+    def add_file(self, file: OpenedFile) -> Generator[int]:
+        """Learn from one file, part by part; whoever iterates may stop after any.
+
+        Yields:
+            About how many bytes the part had; 0 for a header or a footer that tells all.
 
         Raises:
             FileUnreadableError: The file is not of this format, or damaged.

@@ -31,7 +31,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import DataType, NullType, StringType, StructField, StructType
 
-from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.base import path_end, quote
 from airflow_cloudfiles.engine.formats.record_policy import (
     RecordOutcomes,
@@ -87,18 +86,6 @@ class TableInference(Generic[Values_contra]):
         """What is known: `NullType` where no value has shown the type."""
         new = [StructField(name, self._types[key]) for key, name in self._names.items()]
         return StructType([*self._known.fields, *new])
-
-    def evidence(self) -> bytes:
-        """All that is known, for `absorb`."""
-        return worker_messages.encode((self._names, self._types))
-
-    def absorb(self, evidence: bytes) -> None:
-        """Learn what another process learned from the files after those of this one."""
-        names, types = worker_messages.decode(evidence)
-        self._learn_names(names.values())
-        if self._finder is not None:
-            for key, kind in types.items():
-                self._types[key] = self._finder.merge(self._types[key], kind)
 
     def _learn_names(self, names: Iterable[str]) -> None:
         for name in names:

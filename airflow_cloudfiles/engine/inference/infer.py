@@ -39,7 +39,7 @@ from airflow_cloudfiles.engine.formats.recognize import (
     looks_like,
 )
 from airflow_cloudfiles.engine.formats.registry import fixed_schema
-from airflow_cloudfiles.engine.inference.tasks import Sample, Workers, learn_sample
+from airflow_cloudfiles.engine.inference.sample import Sample, learn_sample
 from airflow_cloudfiles.engine.intake.opening import SourcePath
 from airflow_cloudfiles.engine.messages import counted, cut, few, sentence
 from airflow_cloudfiles.engine.names import NameMatcher, dotted
@@ -307,12 +307,10 @@ class Inferred:
         return cls(**found)
 
 
-def infer_files(  # noqa: PLR0913 - it connects the packages
+def infer_files(
     store: ObjectStore,
     files: Iterable[FileEntry],
     options: CloudFilesOptions,
-    known: StructType | None = None,
-    workers: Workers | None = None,
     *,
     left_out: Callable[[], WaitingReport | None] = lambda: None,
 ) -> Inferred:
@@ -324,10 +322,6 @@ def infer_files(  # noqa: PLR0913 - it connects the packages
         store: The source.
         files: Files to choose the sample from.
         options: The options of the source.
-        known: The schema there is already: a value that does not fit it is a mismatch, and does
-            not hide what else is new in the record.
-        workers: Workers that may share a large sample; `None` for none. The schema
-            is the same.
         left_out: Says which files are not among them because they are not whole; asked when all
             of them are known.
 
@@ -347,9 +341,7 @@ def infer_files(  # noqa: PLR0913 - it connects the packages
     counts = FetchCounts()
     began = time.monotonic()
     provenance = Provenance()
-    observed = fixed or learn_sample(
-        Sample(store, sample, options, known, provenance), counts, workers
-    )
+    observed = fixed or learn_sample(Sample(store, sample, options, provenance=provenance), counts)
     if sample and counts.missing_files == len(sample):
         raise SampleGoneError(
             f"All {len(sample)} sampled files of {store.uri} are gone. Give a schema with "
@@ -427,7 +419,6 @@ def infer_source(
     options: CloudFilesOptions,
     place: SourcePath,
     own: Sequence[str],
-    workers: Workers | None = None,
     on_found: Callable[[], None] | None = None,
 ) -> Inferred:
     """Infer the schema of a source from the newest of its files.
@@ -436,7 +427,6 @@ def infer_source(
         options: The options of the source; with its checkpoint location, where that is known.
         place: Where the files land.
         own: Locations below the source that are not input.
-        workers: Workers that may share a large sample.
         on_found: Called when the first file is known, before any is read.
 
     Raises:
@@ -451,7 +441,7 @@ def infer_source(
         _log.info("Inferring the schema from the recorded files of %s", store.uri)
         files = _noticed(chain((first,), recorded), on_found)
         try:
-            return infer_files(store, files, options, workers=workers)
+            return infer_files(store, files, options)
         except SampleGoneError as gone:
             _log.warning("%s Listing the source instead", gone)
     _log.info("Listing %s to infer its schema", store.uri)
@@ -459,14 +449,14 @@ def infer_source(
     wanted = FileFilter(store.uri, place.pattern, options.discovery, keys)
     if not options.discovery.waits:
         files = _noticed(DirectoryListing(store, wanted).discover(), on_found)
-        return infer_files(store, files, options, workers=workers)
+        return infer_files(store, files, options)
     from airflow_cloudfiles.engine.discovery.settling import (  # noqa: PLC0415 - few wait
         WholeFiles,
     )
 
     whole = WholeFiles(store, wanted, options.discovery)
     files = _noticed(whole.discover(), on_found)
-    return infer_files(store, files, options, workers=workers, left_out=whole.left_out)
+    return infer_files(store, files, options, left_out=whole.left_out)
 
 
 def _noticed(

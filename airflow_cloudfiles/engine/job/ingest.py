@@ -22,7 +22,6 @@ from airflow_cloudfiles.engine.batches.expectations import check_source
 from airflow_cloudfiles.engine.batches.file_source import LOCK_PATIENCE_SECONDS
 from airflow_cloudfiles.engine.cleaning.destination import check_cleaning
 from airflow_cloudfiles.engine.files import START, Offset
-from airflow_cloudfiles.engine.inference.workers import local_workers
 from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.opening import Opened, locate, opened_under
@@ -53,7 +52,6 @@ from airflow_cloudfiles.engine.stream import approval, definition, schema_change
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.inference.tasks import Workers
     from airflow_cloudfiles.engine.job.connect.session import ConnectStart
     from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
@@ -66,7 +64,6 @@ def ingest(
     spark: SparkStart,
     report: dict[str, Any],
     durations: dict[str, float],
-    workers: Workers | None,
 ) -> bool:
     """Ingest everything that was there when the run began.
 
@@ -77,7 +74,6 @@ def ingest(
         spark: Its Spark, not begun yet.
         report: Gets what the run did.
         durations: Gets how long its parts took, in seconds.
-        workers: Who may help to read a large sample.
 
     Returns:
         Whether the logs of the state are to be compacted (`upkeep.is_due`).
@@ -107,7 +103,6 @@ def ingest(
                     opened,
                     report=report,
                     durations=durations,
-                    workers=workers,
                     earlier=earlier,
                 )
                 return is_due
@@ -132,7 +127,6 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     *,
     report: dict[str, Any],
     durations: dict[str, float],
-    workers: Workers | None,
     earlier: LeftRun | None,
 ) -> None:
     """Ingest, under the lock of jobs; what remains of an earlier part of the same run."""
@@ -148,20 +142,20 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
         # A source that does not exist, or has nothing to infer from, binds no state.
         # Spark starts while the schema is inferred, for the files that it is inferred from.
         begin = spark.begin if options.discovery.include_existing_files else None
-        resolved = definition.resolve_schema(options, workers=workers, on_found=begin)
+        resolved = definition.resolve_schema(options, on_found=begin)
     with closing(definition.intake_of(options, spec.checkpoint_location, spec.target)) as intake:
         intake.begin_at(begun)
         intake.check()
         before = record_committed(spec, intake.plans, begun)
         intake.begin_at(before)
         if options.require_approval:
-            resolved = resolved or definition.resolve_schema(options, workers=workers)
+            resolved = resolved or definition.resolve_schema(options)
             _refuse_undecided(intake, options, resolved)
         found = _look(intake, options, spark, before.batch)
-        resolved = resolved or definition.resolve_schema(options, workers=workers)
+        resolved = resolved or definition.resolve_schema(options)
         evolved = None
         if found.has_work:
-            evolved = schema_change.evolve_ahead(options, intake, resolved, local_workers())
+            evolved = schema_change.evolve_ahead(options, intake, resolved)
     # A run that comes back may have evolved the schema before it left its query.
     has_evolved = evolved or (earlier is not None and earlier.report.get("evolved_ahead"))
     resolved = evolved or resolved

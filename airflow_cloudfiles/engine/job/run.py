@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import time
 from concurrent.futures import BrokenExecutor
 from contextlib import closing
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.delta.opening import opened_once
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
-from airflow_cloudfiles.engine.inference.workers import SparkWorkers, local_workers
 from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.job.connect.server import CONNECT
 from airflow_cloudfiles.engine.job.ingest import ingest
@@ -40,7 +38,6 @@ from airflow_cloudfiles.engine.types import schema_tree, simple_ddl
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_cloudfiles.engine.inference.tasks import Workers
     from airflow_cloudfiles.engine.spark.python_processes.forked_python import ForkedDaemon
 
 ASSUMED_WORKERS = 8
@@ -141,7 +138,7 @@ def _carry_out(
     """
     # Each kind imports what no other needs: starting is most of a small run.
     if spec.kind == "infer":
-        report |= _infer(spec, spark)
+        report |= _infer(spec)
     elif spec.kind == "promote":
         report |= _promote(spec)
     elif spec.kind == "replay":
@@ -158,7 +155,7 @@ def _carry_out(
         ingest_table(spec, spark, report, durations)
         return bool(report.get("batches")) and _is_due_of_table(spec)
     else:
-        return ingest(spec, spark, report, durations, _workers(spec, spark))
+        return ingest(spec, spark, report, durations)
     return False
 
 
@@ -214,15 +211,10 @@ def _put_aside(spec: JobSpec, failure: CloudFilesError) -> CloudFilesError:
     return put_aside(spec, failure)
 
 
-def _infer(spec: JobSpec, spark: SparkStart) -> dict[str, Any]:
+def _infer(spec: JobSpec) -> dict[str, Any]:
     """Write the first schema version, unless there is one; or a new one when asked to."""
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
-    workers = _workers(spec, spark)
-    try:
-        resolved = definition.resolve_schema(options, workers=workers, again=spec.infer_again)
-    finally:
-        if isinstance(workers, SparkWorkers):
-            workers.stop()
+    resolved = definition.resolve_schema(options, again=spec.infer_again)
     schema = resolved.full_schema(options)
     _log.info("Schema version %s:\n%s", resolved.version, schema_tree(schema))
     for line in (*resolved.hints, *resolved.changes):
@@ -253,12 +245,3 @@ def _promote(spec: JobSpec) -> dict[str, Any]:
         options=spec.options,
     )
     return promote(asked).to_json()
-
-
-def _workers(spec: JobSpec, spark: SparkStart) -> Workers | None:
-    """Who may help to read a large sample: the cluster if there is one, else this machine."""
-    if os.environ.get(LAUNCHED) == "submit":
-        return SparkWorkers(spark.session, count=ASSUMED_WORKERS, start_seconds=15.0)
-    given = f"{spec.spark_conf.get('spark.master')} {os.environ.get('PYSPARK_SUBMIT_ARGS')}"
-    limit = re.search(r"local\[(\d+)", given)
-    return local_workers(int(limit[1]) if limit else None)

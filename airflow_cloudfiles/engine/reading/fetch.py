@@ -382,7 +382,7 @@ def fetched_ahead(
     if not any(map(_is_worth_it, parts)):
         yield from ((part, None) for part in parts)
         return
-    waiting: deque[tuple[FileRange, Future[bytes] | None]] = deque()
+    waiting: deque[tuple[FileRange, Future[bytes] | None, int]] = deque()
     coming = iter(parts)
     held = 0
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cloudfiles-fetch")
@@ -394,13 +394,14 @@ def fetched_ahead(
                     if _is_worth_it(part)
                     else None
                 )
-                waiting.append((part, future))
-                held += _cost(part, range_of)
+                cost = range_of(part.file.size)[1] + 2**12
+                waiting.append((part, future, cost))
+                held += cost
             if not waiting:
                 return
-            part, future = waiting.popleft()
+            part, future, cost = waiting.popleft()
             yield part, None if future is None else future.result
-            held -= _cost(part, range_of)
+            held -= cost
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -408,7 +409,3 @@ def fetched_ahead(
 def _is_worth_it(part: FileRange) -> bool:
     """Only whole files of stores with etags: those are far away, and opened with one request."""
     return bool(part.file.etag) and part.is_whole
-
-
-def _cost(part: FileRange, range_of: FirstRange) -> int:
-    return range_of(part.file.size)[1] + 2**12

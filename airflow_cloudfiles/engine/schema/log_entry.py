@@ -214,22 +214,27 @@ class Provenance:
         self._known: StructType | None = None
         self._seconds = 0.0
 
-    def note(self, result: Callable[[], StructType], file_uri: str) -> None:
+    def note(self, result: Callable[[], StructType], file_uri: str) -> bool:
         """Note what is new since the last call.
 
         Args:
             result: Gives the schema of all files so far.
             file_uri: The file that was read last.
+
+        Returns:
+            Whether the schema is another one, or may be: past `MOST_SECONDS` it is not looked at.
         """
         if self._seconds > MOST_SECONDS:
-            return
+            return True
         began = time.monotonic()
         schema = result()
-        if schema != self._known:
+        is_new = schema != self._known
+        if is_new:
             for path in paths_of(schema.jsonValue()):
                 self.files.setdefault(path, file_uri)
             self._known = schema
         self._seconds += time.monotonic() - began
+        return is_new
 
     def by_file(self, after: StructType, before: StructType | None = None) -> dict[str, list[str]]:
         """For each file the paths it had first, of those that a schema has and another lacks."""

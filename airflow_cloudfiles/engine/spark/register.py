@@ -297,22 +297,18 @@ def _defined(
 
 
 def _infer_first(reader: Any, given: dict[str, Any], path: str, *, has_log: bool) -> None:
-    """Infer the schema here, where Spark can help to read a large sample.
+    """Infer the schema here, where an error needs no way through the JVM.
 
     The source, which runs in a process of its own without a session, then finds it in the schema
     log; where there is none yet, in an option, as the query does that writes the log.
     """
-    from airflow_cloudfiles.engine.inference.workers import spark_workers  # noqa: PLC0415
     from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
     options = CloudFilesOptions.parse(options_of(reader, given), path=path)
-    workers = spark_workers(reader._spark)  # noqa: SLF001
     if has_log:
-        definition.resolve_schema(options, workers=workers)
+        definition.resolve_schema(options)
     else:
-        reader.option(
-            _INFERRED, definition.infer(replace(options, inferred=None), workers).to_json()
-        )
+        reader.option(_INFERRED, definition.infer(replace(options, inferred=None)).to_json())
 
 
 def _start(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:

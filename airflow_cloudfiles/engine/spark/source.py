@@ -36,7 +36,6 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
 )
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
-from airflow_cloudfiles.engine.inference.workers import local_workers
 from airflow_cloudfiles.engine.intake.opening import opened_at_once
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -107,10 +106,9 @@ class CloudFilesDataSource(DataSource):
         options = CloudFilesOptions.parse(self.options)
         # Spark does not say which it is; only a stream that `register` knows is sure to be one.
         is_stream = bool(options.token or options.client_version) and not options.is_batch
-        workers = None if is_stream else local_workers()
         if not options.is_batch:
             check_cleaning(options)
-        self._resolved = definition.resolve_schema(options, workers=workers, writes=is_stream)
+        self._resolved = definition.resolve_schema(options, writes=is_stream)
         definition.check_readable(self._resolved, options)
         if is_stream and (waits := approval.undecided(options, self._resolved)):
             raise waits

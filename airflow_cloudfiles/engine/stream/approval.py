@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import ReadError
-from airflow_cloudfiles.engine.formats.base import OpenedFile
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_inference
-from airflow_cloudfiles.engine.inference.tasks import Sample, Workers, learn_sample
+from airflow_cloudfiles.engine.inference.sample import Sample, learn_sample
 from airflow_cloudfiles.engine.names import column_of, parts_of
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch
@@ -94,14 +93,14 @@ class NewFields:
 
 
 def detect_new_fields(
-    context: BatchContext, files: Iterable[FileEntry], workers: Workers | None = None
+    context: BatchContext, files: Iterable[FileEntry], *, is_read_whole: bool = True
 ) -> NewFields:
     """Detect new fields in the newest of some files, within the sample limits.
 
     Args:
         context: The schema and the options; what it says of a micro-batch does not matter.
         files: Where to choose from.
-        workers: Who may help when there is much to read; `None` for nobody.
+        is_read_whole: As of `Sample`.
 
     Returns:
         The schema with the new fields that they have and, in the widening mode, the wider types.
@@ -115,7 +114,9 @@ def detect_new_fields(
     if not sample or fixed_schema(options) is not None:
         return NewFields(current, current)
     noted = Provenance()
-    learned = learn_sample(Sample(store, sample, options, current, noted), FetchCounts(), workers)
+    learned = learn_sample(
+        Sample(store, sample, options, current, noted, is_read_whole=is_read_whole), FetchCounts()
+    )
     matcher = options.matcher
     in_paths = matcher.keys(StructType.fromJson(json.loads(context.partition_schema)).names)
     learned = StructType([each for each in learned if matcher.key(each.name) not in in_paths])
@@ -171,15 +172,9 @@ def types_of(context: BatchContext, file: FileEntry) -> StructType:
     """The types that a file says its columns have; none where it cannot be read."""
     store = open_store(context.source_uri)
     inference = open_inference(dataclasses.replace(context.options, schema_hints=None))
-
-    def learn(opened: OpenedFile) -> Iterator[None]:
-        inference.add_file(opened)
-        yield from ()
-
+    part, learn = FileRange(file), inference.add_file
     try:
-        for _ in fetch(
-            store, FileRange(file), FetchCounts(), learn, ignore_missing=True, keep_parts=True
-        ):
+        for _ in fetch(store, part, FetchCounts(), learn, ignore_missing=True, keep_parts=True):
             pass
     except ReadError as error:
         _log.warning("Not sampled: %s", error)

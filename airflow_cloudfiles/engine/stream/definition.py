@@ -21,7 +21,6 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
 from airflow_cloudfiles.engine.inference.infer import Inferred, infer_source
-from airflow_cloudfiles.engine.inference.tasks import Workers
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.opening import own_locations, place_of
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
@@ -112,7 +111,6 @@ class ResolvedSchema:
 def resolve_schema(
     options: CloudFilesOptions,
     *,
-    workers: Workers | None = None,
     again: bool = False,
     writes: bool = True,
     on_found: Callable[[], None] | None = None,
@@ -126,7 +124,6 @@ def resolve_schema(
 
     Args:
         options: The options of the source.
-        workers: Who may help to read a large sample; `None` for nobody.
         again: Infer also where there is a schema, and write what differs from it as a new version.
         writes: Whether the schema log gets what it lacks.
         on_found: Called when there is a file to infer a schema from, before any is read.
@@ -137,7 +134,7 @@ def resolve_schema(
         StateConflictError: The schema location belongs to another source (B22), or the schema is
             pinned and is to be inferred again.
     """
-    found = partial(infer, options, workers, on_found)
+    found = partial(infer, options, on_found)
     resolved = _resolved(options, found, again=again, writes=writes)
     if warning := hinted_not_null(options):
         resolved = replace(resolved, warnings=(*resolved.warnings, warning))
@@ -482,14 +479,12 @@ def open_intake(
     return intake, lock
 
 
-def infer(
-    options: CloudFilesOptions, workers: Workers | None, on_found: Callable[[], None] | None = None
-) -> Inferred:
+def infer(options: CloudFilesOptions, on_found: Callable[[], None] | None = None) -> Inferred:
     """Infer a schema as `resolve_schema` does, unless that was done for its DataFrame."""
     if options.inferred is not None:
         return Inferred.from_json(options.inferred)
     place = place_of(options, options.checkpoint_location)
-    found = infer_source(options, place, own_locations(options), workers, on_found)
+    found = infer_source(options, place, own_locations(options), on_found)
     check_names(found.data_schema, found.partition_schema, options)
     return found
 

@@ -35,8 +35,6 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset
 from airflow_cloudfiles.engine.formats.base import UnknownFields
-from airflow_cloudfiles.engine.inference.tasks import Workers
-from airflow_cloudfiles.engine.inference.workers import local_workers
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.messages import few_members, more
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES, CloudFilesOptions
@@ -312,10 +310,7 @@ class TaskReader(SplitReader):
 
 
 def evolve_ahead(
-    options: CloudFilesOptions,
-    intake: Intake,
-    resolved: ResolvedSchema,
-    workers: Workers | None = None,
+    options: CloudFilesOptions, intake: Intake, resolved: ResolvedSchema
 ) -> ResolvedSchema | None:
     """Evolve the schema for the files that are recorded and not committed.
 
@@ -326,7 +321,6 @@ def evolve_ahead(
         options: The options of the source.
         intake: The state, after discovery.
         resolved: The schema so far.
-        workers: Who may help when there is much to sample; `None` for nobody.
 
     Returns:
         The schema to read with; `None` when that is `resolved`.
@@ -348,7 +342,7 @@ def evolve_ahead(
     )
     # What belongs to a micro-batch is not asked for.
     context = batch_context(options, resolved, intake, START, START)
-    findings = detect_new_fields(context, intake.files.slice(start, end), workers)
+    findings = detect_new_fields(context, intake.files.slice(start, end), is_read_whole=False)
     if not findings:
         return None
     if options.require_approval:
@@ -381,7 +375,7 @@ def before_definition(options: CloudFilesOptions, resolved: ResolvedSchema) -> R
     with closing(intake_of(options, checkpoint)) as intake:
         if options.up_to_entry is None:
             intake.discover()
-        return evolve_ahead(options, intake, resolved, local_workers()) or resolved
+        return evolve_ahead(options, intake, resolved) or resolved
 
 
 def _end(options: CloudFilesOptions, intake: Intake) -> Offset:

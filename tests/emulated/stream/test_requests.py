@@ -21,7 +21,8 @@ from airflow_cloudfiles.engine.formats.base import FileReader, line_blocks
 from airflow_cloudfiles.engine.formats.columnar import content as columnar_content
 from airflow_cloudfiles.engine.formats.parquet import file as parquet_file
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
-from airflow_cloudfiles.engine.inference.tasks import Sample, learn_sample
+from airflow_cloudfiles.engine.inference import sample as sampling
+from airflow_cloudfiles.engine.inference.sample import Sample, learn_sample
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading import fetch as fetching
 from airflow_cloudfiles.engine.reading import opened
@@ -138,6 +139,25 @@ def test_a_small_file_of_any_format_costs_one_request(store, name):
     assert store.requests - before == {"get": len(parts)}
     expected = {"parquet": ROWS, "orc": ROWS, "avro": ROWS, "binaryFile": 1}
     assert rows == len(parts) * expected.get(name, 100)
+
+
+@pytest.mark.parametrize("name", ["csv", "json"])
+def test_a_large_sample_is_not_fetched_whole(store, name, monkeypatch):
+    block, files = 2**12, 20
+    monkeypatch.setattr(opened, "BLOCK_BYTES", block)
+    monkeypatch.setattr(sampling, "TEXT_BYTES", block // 2)
+    monkeypatch.setattr(sampling, "QUIET_BYTES", 3 * block)
+    monkeypatch.setattr(fetching, "AHEAD_BYTES", 2 * block)  # asked for before that is known
+    for number in range(files):
+        store.put(f"{number}.{name}", FILES[name] * 100)
+    asked = watched(store, monkeypatch)
+    given = {"cloudFiles.format": name, "cloudFiles.inferColumnTypes": "true"}
+    options = CloudFilesOptions.parse(given, path="/landing")
+    counts = FetchCounts()
+    learn_sample(Sample(store, list(store.list()), options), counts)
+    assert counts.files == files, "every file is looked at"
+    assert len(asked) <= files + 4
+    assert asked[-10:] == [block // 2] * 10
 
 
 def test_the_path_of_a_binary_file_is_its_uri(store):

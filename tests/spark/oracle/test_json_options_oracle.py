@@ -370,7 +370,7 @@ def test_what_is_inferred_is_what_spark_infers(spark: SparkSession, tmp_path: Pa
     path.write_text("\n".join(lines))
     theirs = spark.read.options(**given).json(str(path)).schema
     inference = open_inference(options(**given, **{"cloudFiles.inferColumnTypes": "true"}))
-    inference.add_file(opened(path))
+    list(inference.add_file(opened(path)))
     ours = canonical_struct(inference.result())
     assert {each.name: each.dataType for each in ours} == {
         each.name: each.dataType for each in theirs

@@ -61,7 +61,7 @@ def record(*fields: tuple[str, Schema], name: str = "Row") -> dict[str, Any]:
 def infer(*files: bytes, known: StructType | None = None, **given: str) -> StructType:
     inference = AvroInference(options(**given), known)
     for data in files:
-        inference.add_file(Opened(data))
+        list(inference.add_file(Opened(data)))
     return canonical_struct(inference.result())
 
 

@@ -83,7 +83,7 @@ def infer(
     """The schema of some files."""
     made = inference(given, known)
     for file in files:
-        made.add_file(file)
+        list(made.add_file(file))
     return made.result()
 
 

@@ -65,5 +65,5 @@ def inferred(*files: StoreFile, known: str | None = None, **others: Any) -> dict
     """What inference finds: type by column."""
     inference = CsvInference(options(**others), None if known is None else columns(known))
     for file in files:
-        inference.add_file(file)
+        list(inference.add_file(file))
     return {each.name: each.dataType.simpleString() for each in inference.result().fields}

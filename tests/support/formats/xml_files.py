@@ -86,7 +86,7 @@ def inferred(*files: StoreFile, known: StructType | None = None, **others: Any) 
     """What is inferred from files."""
     inference = XmlInference(options(**others), known)
     for file in files:
-        inference.add_file(file)
+        list(inference.add_file(file))
     return inference.result()
 
 

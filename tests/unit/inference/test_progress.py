@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.inference import tasks as inference_progress
-from airflow_cloudfiles.engine.inference.tasks import SampleProgress
+from airflow_cloudfiles.engine.inference import sample as inference_progress
+from airflow_cloudfiles.engine.inference.sample import SampleProgress
 
 SAMPLE = [FileEntry(f"{number}.json", 30_000_000, 0) for number in range(100)]
 

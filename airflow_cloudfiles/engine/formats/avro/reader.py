@@ -221,9 +221,9 @@ class AvroInference(ColumnarInference):
         """Read the header of a file."""
         return AvroFile(content, cast("AvroOptions", self._options.format_options))
 
-    def _learn(self, found: StructType, files: int, where: str) -> None:
+    def _learn(self, found: StructType, where: str) -> None:
         del where
-        self._files += files
+        self._has_learned = True
         self._found = add_new(self._found, found, self._matcher)
 
 

@@ -17,7 +17,6 @@ the reader rescues it.
 
 from __future__ import annotations
 
-import json
 import logging
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
@@ -64,7 +63,7 @@ from airflow_cloudfiles.engine.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from airflow_cloudfiles.engine.names import NameMatcher
 
@@ -324,13 +323,13 @@ class ColumnarInference(ABC):
         self._matcher = options.matcher
         self._known = known
         self._found = StructType([]) if known is None else known
-        self._files = 0
+        self._has_learned = False
 
     @abstractmethod
     def open(self, content: IO[bytes]) -> ColumnarFile:
         """Read the footer of a file."""
 
-    def add_file(self, file: OpenedFile) -> None:
+    def add_file(self, file: OpenedFile) -> Generator[int]:
         """Learn from the footer of one file.
 
         Raises:
@@ -340,18 +339,8 @@ class ColumnarInference(ABC):
             return
         with content_of(file, self.format) as content:
             found = StructType(column_types(self.open(content).schema, self._matcher))
-        self._learn(found, 1, file.uri)
-
-    def evidence(self) -> bytes:
-        """All that it knows, for `absorb`."""
-        return json.dumps({"files": self._files, "found": self._found.jsonValue()}).encode()
-
-    def absorb(self, evidence: bytes) -> None:
-        """Learn what another process learned from the files after those of this one."""
-        learned = json.loads(evidence)
-        if learned["files"] and not self._is_resolved:
-            found = StructType.fromJson(learned["found"])
-            self._learn(found, learned["files"], "some files")
+        self._learn(found, file.uri)
+        yield 0
 
     def result(self) -> StructType:
         """The columns of all files, in order of first appearance."""
@@ -360,10 +349,10 @@ class ColumnarInference(ABC):
     @property
     def _is_resolved(self) -> bool:
         """Whether no more file is looked at, because one tells it all."""
-        return bool(self._files) and not self._merges and self._known is None
+        return self._has_learned and not self._merges and self._known is None
 
-    def _learn(self, found: StructType, files: int, where: str) -> None:
-        self._files += files
+    def _learn(self, found: StructType, where: str) -> None:
+        self._has_learned = True
         if self._known is None:
             self._tell_clashes(self._found, found, "", where)
             self._found = merge_fields(self._found, found, self._matcher)

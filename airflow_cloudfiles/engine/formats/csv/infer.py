@@ -16,7 +16,7 @@ merged, so that it does not.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, cast
 
@@ -84,8 +84,8 @@ class CsvInference(TableInference[pa.StringArray]):
         super().__init__(options, known, finder)
         self._plain, self._tokens = PlainReader(self._own), Tokenizer(self._own)
 
-    def add_file(self, file: OpenedFile) -> None:
-        """Learn from one file.
+    def add_file(self, file: OpenedFile) -> Generator[int]:
+        """Learn from one file, block by block.
 
         Raises:
             FileUnreadableError: The header cannot be read.
@@ -99,10 +99,12 @@ class CsvInference(TableInference[pa.StringArray]):
             self._learn_names(names)
             wanted = self._wanted(names)
             if self._finder is None and parts.header is not None:
+                yield 0
                 return
             if wanted:
                 for place, strings in self._strings(records, len(names), wanted):
                     self._learn_type(self._matcher.key(names[place]), strings)
+            yield len(records.text)
 
     def _wanted(self, names: list[str]) -> list[int]:
         """The columns that are not known to be strings; of several with one name, the first."""

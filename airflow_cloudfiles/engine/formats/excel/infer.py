@@ -40,6 +40,8 @@ from airflow_cloudfiles.engine.formats.tables import STRING, TableInference
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile
@@ -65,33 +67,36 @@ class ExcelInference(TableInference["SheetRows"]):
         finder = CellTypeFinder(self._own) if options.infer_column_types else None
         super().__init__(options, known, finder)
 
-    def add_file(self, file: OpenedFile) -> None:
-        """Learn from one file.
+    def add_file(self, file: OpenedFile) -> Generator[int]:
+        """Learn from one file, some rows after the other.
 
         Raises:
             FileUnreadableError: The file is no workbook, damaged, or lacks the sheet.
         """
         for _, table in tables(file, self._own):
             if self._own.header_rows:
-                self._learn_header(table)
+                yield from self._learn_header(table)
             else:
-                self._learn_positions(table)
+                yield from self._learn_positions(table)
 
-    def _learn_header(self, table: Table) -> None:
+    def _learn_header(self, table: Table) -> Generator[int]:
         names: tuple[str, ...] = ()
         for rows in table.rows():
             if not names:
                 names = names_of(table, self._matcher)
                 self._learn_names(names)
             if self._finder is None:
+                yield 0
                 return
             first_of: dict[str, int] = {}
             for place, name in enumerate(names, table.first):
                 first_of.setdefault(self._matcher.key(name), place)
             self._learn_types(rows, {place: key for key, place in first_of.items()})
+            if rows.count:
+                yield rows.texts.nbytes
         self._learn_names(names_of(table, self._matcher))
 
-    def _learn_positions(self, table: Table) -> None:
+    def _learn_positions(self, table: Table) -> Generator[int]:
         address = self._own.data_address
         if address.left is not None and address.right is not None:
             self._learn_names(f"_c{each + 1}" for each in range(address.right - address.left + 1))
@@ -99,6 +104,7 @@ class ExcelInference(TableInference["SheetRows"]):
             columns = sorted(set(rows.columns.tolist()))
             self._learn_names(f"_c{each + 1}" for each in columns)
             self._learn_types(rows, {each: self._matcher.key(f"_c{each + 1}") for each in columns})
+            yield rows.texts.nbytes
 
     def _learn_types(self, rows: SheetRows, keys: dict[int, str]) -> None:
         if self._finder is None:

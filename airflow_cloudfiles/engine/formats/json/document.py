@@ -15,7 +15,7 @@ the value is in the column, as in Spark's reader, and the line where corrupt rec
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -204,10 +204,11 @@ class JsonDocumentReader:
 class JsonDocumentInference(JsonInference):
     """Learns the schema of files that are one JSON document each."""
 
-    def add_file(self, file: OpenedFile) -> None:
-        """Learn from one file."""
+    def add_file(self, file: OpenedFile) -> Generator[int]:
+        """Learn from one file, group by group."""
         for group in _groups(_records_of(_documents_in(file, self._own, self._grammar))):
             self.add(json_lines.as_lines(group, self._grammar, []))
+            yield sum(map(len, group))
 
 
 def _groups(records: Iterable[bytes]) -> Iterator[list[bytes]]:

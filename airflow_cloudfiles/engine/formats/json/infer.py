@@ -36,7 +36,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.base import OpenedFile, line_blocks
 from airflow_cloudfiles.engine.formats.json import tokens as json_lines
 from airflow_cloudfiles.engine.formats.json.converters import grammar_of
@@ -54,7 +53,6 @@ from airflow_cloudfiles.engine.formats.json.evidence import (
     ObjectEvidence,
     clash,
     known_object,
-    merge,
     struct_type,
     widen_leaf,
 )
@@ -64,7 +62,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.types import is_column_name, seen_part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 
@@ -119,14 +117,11 @@ class JsonInference:
         self._is_outdated = True
         self._walked = 0
 
-    def add_file(self, file: OpenedFile) -> None:
-        """Learn from the records of one file."""
-        self.add_part(file, 0, None)
-
-    def add_part(self, file: OpenedFile, start: int, end: int | None) -> None:
-        """Learn from the records of a part of a file."""
-        for block in line_blocks(file, self._own, start, end):
+    def add_file(self, file: OpenedFile) -> Generator[int]:
+        """Learn from the records of one file, block by block."""
+        for block in line_blocks(file, self._own):
             self.add(block)
+            yield len(block)
 
     def add(self, data: bytes) -> None:
         """Learn from complete lines, without a byte order mark, in UTF-8."""
@@ -151,15 +146,6 @@ class JsonInference:
             self._learn(self._unseen.splitlines())
         found = struct_type(self._root)
         return (seen_part(found) or StructType()) if self._drops_nulls else found
-
-    def evidence(self) -> bytes:
-        """All that is known, for `absorb`."""
-        return worker_messages.encode(self._root)
-
-    def absorb(self, evidence: bytes) -> None:
-        """Learn what another process learned from the records after those of this one."""
-        self._size += merge(self._root, evidence, self._matcher)
-        self._is_outdated = True
 
     def _learn(self, lines: Iterable[bytes]) -> None:
         """Walk the records that do not fit what is known; renew the check as it pays."""

@@ -32,7 +32,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine import worker_messages
 from airflow_cloudfiles.engine.formats.base import MAX_COLUMN_DEPTH
 from airflow_cloudfiles.engine.formats.scalars import (
     MISFIT,
@@ -54,7 +53,7 @@ from airflow_cloudfiles.engine.formats.xml.tree import (
 from airflow_cloudfiles.engine.types import merge_types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -126,8 +125,8 @@ class XmlInference:
         self._types: dict[str, DataType] = {}
         self._rows = 0
 
-    def add_file(self, file: OpenedFile) -> None:
-        """Learn from the rows of one file, or as many as `samplingRatio` says.
+    def add_file(self, file: OpenedFile) -> Generator[int]:
+        """Learn from the rows of one file, or as many as `samplingRatio` says, block by block.
 
         Raises:
             FileUnreadableError: The file is damaged, or has a row that is too large.
@@ -135,24 +134,20 @@ class XmlInference:
         for rows in self._scanner.rows(file, self._own.encoding):
             if self._validator is not None:
                 self._validator.check(rows)
+            size = 0
             for text in self._sample(rows):
+                size += len(text)
                 try:
                     node = parse(text)
                 except NotXmlError:
                     continue  # the reader accounts for it
                 self._learn_node(self._root, node, 1)
+            if size:
+                yield size
 
     def result(self) -> StructType:
         """What is known: `NullType` where no value has shown the type."""
         return _struct_type(self._root, self._value_key)
-
-    def evidence(self) -> bytes:
-        """All that is known, for `absorb`."""
-        return worker_messages.encode(self._root)
-
-    def absorb(self, evidence: bytes) -> None:
-        """Learn what another process learned from the files after those of this one."""
-        _add(self._root, worker_messages.decode(evidence))
 
     def _sample(self, rows: XmlRows) -> Iterator[bytes]:
         for position, text in enumerate(rows.texts):
@@ -239,18 +234,6 @@ class XmlInference:
             return None
         found = decimal_type(exact)
         return found if isinstance(found, DecimalType) else None
-
-
-def _add(known: _Spot, other: _Spot) -> None:
-    """Add what another process knows of the same place."""
-    if not known.is_fixed:
-        known.text = _merge(known.text, other.text)
-        known.is_list = known.is_list or other.is_list
-    if known.entries is not None and other.entries is not None:
-        _add(known.entries, other.entries)
-    if known.fields is not None:
-        for key, field in (other.fields or {}).items():
-            _add(known.fields.setdefault(key, _Spot(field.name)), field)
 
 
 def _merge(left: DataType, right: DataType) -> DataType:

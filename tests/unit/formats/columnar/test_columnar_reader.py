@@ -35,7 +35,6 @@ from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from tests.support.formats.columnar_files import (
     MemoryFile,
     infer,
-    inference,
     options,
     orc_file,
     parquet,
@@ -99,20 +98,6 @@ def test_one_file_is_enough_without_merging(write: Write) -> None:
     files = [write(pa.table({"a": [1]})), write(pa.table({"a": [1], "b": [2]}))]
     assert infer(files, options(NAMES[write], mergeSchema="false")) == schema(a=LongType())
     assert infer(files, options(NAMES[write])).names == ["a", "b"]
-
-
-@pytest.mark.parametrize("merges", ["true", "false"])
-def test_what_other_processes_learned_is_learned_in_order(write: Write, merges: str) -> None:
-    tables = [{"a": [1], "n": ["x"]}, {"b": [1], "a": [1.5]}, {"c": [[1]], "b": ["x"]}]
-    files = [write(pa.table(each)) for each in tables]
-    given = options(NAMES[write], mergeSchema=merges)
-    for known in (None, schema(a=IntegerType())):
-        parts = [inference(given, known) for _ in range(4)]  # the last one has seen nothing
-        for part, file in zip(parts, files, strict=False):
-            part.add_file(file)
-        for part in parts[1:]:
-            parts[0].absorb(part.evidence())
-        assert parts[0].result() == infer(files, given, known)
 
 
 def test_names_that_differ_in_case_are_one_column(write: Write) -> None:  # B15

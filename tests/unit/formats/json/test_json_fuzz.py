@@ -124,7 +124,7 @@ def test_mangled_documents_are_rows_to_the_last_byte(given: dict[str, str]):
         source = "".join(data.decode("utf-8", "backslashreplace").split())
         for row in rows:  # what is none is kept as it is, but for white space
             assert "".join(_corrupt_text(row).split()) in source
-        JsonDocumentInference(options(multiLine="true", **given)).add_file(MemoryFile(data))
+        list(JsonDocumentInference(options(multiLine="true", **given)).add_file(MemoryFile(data)))
 
 
 def _corrupt_text(row: dict[str, object]) -> str:

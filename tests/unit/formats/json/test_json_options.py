@@ -101,7 +101,7 @@ def test_large_documents_come_in_batches(monkeypatch):
     assert len(batches) > 3
     assert [row["b"] for batch in batches for row in batch.to_pylist()] == list(range(50))
     inference = JsonDocumentInference(options(multiLine="true", **TYPED))
-    inference.add_file(MemoryFile(data))
+    list(inference.add_file(MemoryFile(data)))
     assert inference.result().simpleString() == "struct<b:bigint>"
 
 
