@@ -170,7 +170,7 @@ def memory(work: Path) -> dict[str, Any]:
 
 
 def _stream(number: int, log: str) -> Intake:
-    return Intake.over(
+    return Intake(
         source=MemoryStore(f"memory://bench/bucket/folder={number}"),
         format="json",
         state=MemoryStore(f"memory://bench/state={number}"),

@@ -146,9 +146,7 @@ def _read(task: Figures) -> Figures:
     options = DiscoveryOptions(inventory=REPORTS)
     started = time.monotonic()
     state = open_store(task["state"])
-    with closing(
-        Intake.over(source=source, state=state, format="json", discovery=options)
-    ) as intake:
+    with closing(Intake(source=source, state=state, format="json", discovery=options)) as intake:
         found = intake.discover()
     if found.files != task["files"]:
         sys.exit(f"{found.files} of {task['files']} files were found")

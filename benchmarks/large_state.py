@@ -126,7 +126,7 @@ STEPS: dict[str, Callable[[Figures, ObjectStore], Figures]] = {
 
 def _intake(source: ObjectStore, state: ObjectStore, *, incremental: str = "false") -> Intake:
     options = DiscoveryOptions(use_incremental_listing=incremental)
-    return Intake.over(source=source, state=state, format="json", discovery=options)
+    return Intake(source=source, state=state, format="json", discovery=options)
 
 
 def _sizes(task: Figures) -> Figures:

@@ -98,7 +98,7 @@ def _make(task: Figures) -> Figures:
     storage.FETCHED[state.uri] = state
     started = time.monotonic()
     written = WrittenState(state.uri, SOURCE)
-    stream_id = Intake.over(source=MemoryStore(SOURCE), state=state, format="json").stream_id
+    stream_id = Intake(source=MemoryStore(SOURCE), state=state, format="json").stream_id
     schemas = SchemaLog(state, SOURCE)
     most, growth = Counter[str](), []
     with closing(open_ledger(stream_id, written.files)) as ledger:
@@ -216,7 +216,7 @@ def _open(task: Figures) -> Figures:
     access = AwsAccess(**task["s3"]) if task.get("s3") else None
     state = open_store(task["state"], access)
     started = time.monotonic()
-    intake = Intake.over(source=MemoryStore(SOURCE), state=state, format="json", access=access)
+    intake = Intake(source=MemoryStore(SOURCE), state=state, format="json", access=access)
     with closing(intake):
         intake.begin_at(position(state, intake.plans))
         intake.check()

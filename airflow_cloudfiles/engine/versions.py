@@ -73,6 +73,15 @@ def read_note(
     return fields_of(value, name=name, understood=understood, what_to_do=what_to_do)
 
 
+def json_object(text: bytes) -> dict[str, Any]:
+    """Read a JSON object; an empty one for anything else."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {}
+
+
 def fields_of(
     value: dict[str, Any], *, name: str, understood: int, what_to_do: str = _UPGRADE
 ) -> dict[str, Any]:

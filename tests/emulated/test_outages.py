@@ -179,12 +179,12 @@ def _read(store: ObjectStore) -> None:
 
 def _discover(store: ObjectStore) -> None:
     state = MemoryStore(f"memory://{os.urandom(8).hex()}")
-    Intake.over(source=store, state=state, format="json").discover()
+    Intake(source=store, state=state, format="json").discover()
 
 
 def _open_state(store: ObjectStore) -> None:
     source = MemoryStore(f"memory://{os.urandom(8).hex()}")
-    Intake.over(source=source, state=store, format="json").discover()
+    Intake(source=source, state=store, format="json").discover()
 
 
 OPERATIONS: dict[str, tuple[Callable[[ObjectStore], object], type[CloudFilesError]]] = {

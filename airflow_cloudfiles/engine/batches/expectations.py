@@ -66,14 +66,14 @@ class Observer:
     """Looks at the rows of a task on their way to the data files.
 
     Args:
-        options: The expectations; `None` for none.
+        options: The expectations.
     """
 
-    def __init__(self, options: TaskSinkOptions | None) -> None:
-        self._required = () if options is None else options.required_columns
-        self._names_rescued = options is not None and options.max_rescued_share is not None
-        self._names_corrupt = options is not None and options.max_corrupt_share is not None
-        self._blames = options is not None and options.on_violation == "quarantine"
+    def __init__(self, options: TaskSinkOptions) -> None:
+        self._required = options.required_columns
+        self._names_rescued = options.max_rescued_share is not None
+        self._names_corrupt = options.max_corrupt_share is not None
+        self._blames = options.on_violation == "quarantine"
         self.observed = Observed()
         self.rescued_rows = 0
         """How many of the rows that `made` has passed on have rescued data."""

@@ -99,13 +99,7 @@ class FileBatches:
         crash_point("after-spark-offset")
         intake.plans.check(start, end)
         files = list(intake.files.slice(start, end))
-        context = definition.batch_context(
-            options,
-            resolved,
-            intake,
-            start=start,
-            end=end,
-        )
+        context = definition.batch_context(options, resolved, intake, start, end)
         splits = split_up(intake.source, files, context, self._parallelism)
         number = self._number + 1
         how_many = counted(len(files), "file"), counted(len(splits), "split")

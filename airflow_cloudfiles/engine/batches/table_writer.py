@@ -213,7 +213,7 @@ class TableWriter:
         plan, end, planned = self._plan(batch)
         schema_version = written[0].schema_version if written else None
         observed = [message.observed for message in written]
-        total = {**planned, **_total(written)}
+        total = planned | run_history.total(message.counts for message in written)
         counts = expectations.counts_of(self._options, total, observed)
         of_batch = BatchId(
             app_id,
@@ -374,14 +374,6 @@ def _flat(counts: SplitCounts) -> dict[str, int]:
     if not counts.error_cells:  # which most formats cannot have
         del numbers["error_cells"]
     return {**numbers, **fetched}
-
-
-def _total(written: Sequence[TaskWritten]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for message in written:
-        for name, count in message.counts.items():
-            total[name] = total.get(name, 0) + count
-    return total
 
 
 def former_rows(state: ObjectStore, batch: int) -> tuple[FormerRows, ...]:

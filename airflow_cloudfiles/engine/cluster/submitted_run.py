@@ -61,25 +61,21 @@ class SubmittedRun:
         state: The checkpoint location.
         run_id: Which run is followed.
         on_log: Called with lines for the log.
-        poll_seconds: Between two looks at the earlier one.
     """
 
-    def __init__(  # noqa: PLR0913 - all it is made of
+    def __init__(
         self,
         run: Run | None,
         submit: Callable[[], Run],
         state: ObjectStore,
         run_id: str,
         on_log: Callable[[str], None],
-        *,
-        poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self._run = run
         self._submit = submit
         self._state = state
         self._run_id = run_id
         self._on_log = on_log
-        self._poll_seconds = poll_seconds
         # One for all looks: that a holder's lease has expired shows in time.
         self._lock = RunLock(state, JOB_KEY)
         self._killed = threading.Event()
@@ -135,7 +131,7 @@ class SubmittedRun:
                     "waiting for its report."
                 )
                 said = time.monotonic()
-            if self._killed.wait(self._poll_seconds):
+            if self._killed.wait(POLL_SECONDS):
                 raise RunFailedError(
                     f"Nobody waits for the driver {self._run_id} any more. It goes on in the "
                     "cluster. Nothing is lost: run again to follow it."

@@ -10,12 +10,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from airflow_cloudfiles.engine.errors import ListingError
+from airflow_cloudfiles.engine.files import printable_path
+
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.storage import ObjectStore
 
 FoundBy = Literal["listing", "notification", "backfill", "existing"]
 """How a file was found. `existing` files were there before the first start of a stream with
 `cloudFiles.includeExistingFiles=false`: they are known and never ingested."""
+
+
+def inspect(source: ObjectStore, path: str) -> FileEntry | None:
+    """Look at a file of a source; `None` where it is gone.
+
+    Raises:
+        ListingError: The source does not answer.
+    """
+    try:
+        return source.head(path)
+    except OSError as failure:
+        name = printable_path(source.child_uri(path))
+        raise ListingError(f"{name} could not be inspected: {failure} Run again.") from failure
 
 
 class KnownKeys(Protocol):

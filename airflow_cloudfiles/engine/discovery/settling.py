@@ -40,6 +40,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.discovery.base import inspect
 from airflow_cloudfiles.engine.discovery.filters import Passed
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.discovery.listing.ranges import order_of
@@ -368,7 +369,7 @@ class Settling:
         if not keys:
             return
         with ThreadPoolExecutor(_INSPECTORS, thread_name_prefix="cloudfiles-markers") as pool:
-            there.update(zip(keys, pool.map(partial(_head, self._source), keys), strict=True))
+            there.update(zip(keys, pool.map(partial(inspect, self._source), keys), strict=True))
 
     def _is_of(self, marker: FileEntry, file: FileEntry) -> bool:
         """Whether a marker is of this version of a file.
@@ -471,19 +472,6 @@ def _clock_us(source: ObjectStore) -> int:
     except OSError as failure:
         name = printable_path(source.uri)
         raise ListingError(f"{name} does not report its time: {failure} Run again.") from failure
-
-
-def _head(source: ObjectStore, key: str) -> FileEntry | None:
-    """Inspect an object.
-
-    Raises:
-        ListingError: The store does not answer.
-    """
-    try:
-        return source.head(key)
-    except OSError as failure:
-        name = printable_path(source.child_uri(key))
-        raise ListingError(f"{name} could not be inspected: {failure} Run again.") from failure
 
 
 class WholeFiles:

@@ -20,10 +20,11 @@ import random
 import shlex
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.errors import ListingError
+from airflow_cloudfiles.engine.discovery.base import inspect
 from airflow_cloudfiles.engine.files import FileEntry, iso_time, printable_path
 from airflow_cloudfiles.engine.intake.file_standing import Standing, Standings
 from airflow_cloudfiles.engine.ledger.changed import (
@@ -182,7 +183,7 @@ class Changes:
         ingested = [each for each in standings.of(done) if _is_ingested(each)] if done else []
         found = []
         with ThreadPoolExecutor(_INSPECTORS, thread_name_prefix="cloudfiles-changes") as pool:
-            present = pool.map(self._head, [each.path for each in ingested])
+            present = pool.map(partial(inspect, self._source), [each.path for each in ingested])
             for standing, now in zip(ingested, present, strict=True):
                 if now is None or standing.file is None or standing.newest is None:
                     continue  # a file that is gone has not changed
@@ -192,13 +193,6 @@ class Changes:
 
     def _was_read(self, now: FileEntry) -> bool:
         return was_read(self._files.store, now, self._notices())
-
-    def _head(self, path: str) -> FileEntry | None:
-        try:
-            return self._source.head(path)
-        except OSError as failure:
-            name = printable_path(self._source.child_uri(path))
-            raise ListingError(f"{name} could not be inspected: {failure} Run again.") from failure
 
     def _log_changes(self, changes: Sequence[Change]) -> None:
         for change in changes[:_LOGGED_FILES]:

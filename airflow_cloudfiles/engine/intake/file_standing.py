@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from airflow_cloudfiles.engine.errors import ListingError, OptionError
+from airflow_cloudfiles.engine.discovery.base import inspect
+from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
 from airflow_cloudfiles.engine.state.operations import HOLDING, Operation
 from airflow_cloudfiles.engine.storage import normalize_uri
@@ -65,13 +66,7 @@ class FileNames:
         Raises:
             ListingError: The source does not answer.
         """
-        if not self._may_be_key(path):
-            return None
-        try:
-            return self._source.head(path)
-        except OSError as failure:
-            name = printable_path(self._source.child_uri(path))
-            raise ListingError(f"{name} could not be inspected: {failure} Run again.") from failure
+        return inspect(self._source, path) if self._may_be_key(path) else None
 
     def uri(self, path: str) -> str:
         """The URI of a file, for people."""

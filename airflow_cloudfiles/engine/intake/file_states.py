@@ -343,6 +343,7 @@ class FileStates:
         self._batches.begin_behind(after_batch)
         there = self._files.operations.after()
         operations = [each for each in there if each.number < snapshot.entries]
+        self._own_entries = [each.number for each in operations]
         self._operations, self._excluded = latest_of(operations), excluded_by(operations)
         self._wanted = _statuses(self._query.status)
         self._has_known = not _KNOWN.isdisjoint(self._wanted)
@@ -376,12 +377,7 @@ class FileStates:
 
     def operated(self) -> Iterator[FileGroup]:
         """Give the files to which something was done; reads their entries only."""
-        operations = {
-            each.number
-            for each in self._files.operations.after()
-            if each.number < self._snapshot.entries
-        }
-        for number in sorted({*self._operations, *operations}):
+        for number in sorted({*self._operations, *self._own_entries}):
             for group in self.groups(range(number, number + 1)):
                 if group.operation is not None:
                     yield group

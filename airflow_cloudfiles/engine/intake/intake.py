@@ -39,7 +39,7 @@ from airflow_cloudfiles.engine.ledger.opening import mark_head, open_ledger
 from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.values import check_ends
-from airflow_cloudfiles.engine.state.file_log import FileLog, log_of
+from airflow_cloudfiles.engine.state.file_log import log_of
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
@@ -59,7 +59,20 @@ _log = logging.getLogger(__name__)
 class Intake(StreamLogs):
     """The arrivals of one stream: what discovery finds and what a run still has to ingest.
 
-    Open it with `Intake.open`. Any number of intakes, in any processes, may work on one state.
+    Open it with `Intake.open`, or over stores of one's own. Any number of intakes, in any
+    processes, may work on one state.
+
+    Args:
+        source: The folder the files land in.
+        state: The checkpoint location.
+        format: `cloudFiles.format`.
+        exclude: As for `open`.
+        pattern: Which folders and files below the source are meant; `None` for all.
+        name: What the state knows the source by; `None` for source and pattern.
+        discovery: As for `open`.
+        access: As for `open`.
+        ledger: An index of the file log to use; `None` opens the one in the local cache when files
+            are first discovered.
 
     Attributes:
         stream_id: Id of the stream, fixed for the life of its state.
@@ -70,30 +83,41 @@ class Intake(StreamLogs):
         plans: The plan log.
     """
 
-    def __init__(  # noqa: PLR0913 - it connects the packages
+    def __init__(  # noqa: PLR0913 - the arguments of a stream
         self,
         *,
-        stream_id: str,
-        name: str,
         source: ObjectStore,
         state: ObjectStore,
-        file_filter: FileFilter,
-        files: FileLog,
-        discovery: DiscoveryOptions,
-        baseline: Baseline | None,
-        is_part: bool = False,
+        format: str,  # noqa: A002 - Auto Loader's name
+        exclude: Sequence[str] = (),
+        pattern: str | None = None,
+        name: str | None = None,
+        discovery: DiscoveryOptions | None = None,
         access: Access | None = None,
         ledger: Ledger | None = None,
     ) -> None:
-        super().__init__(state, files)
-        self.stream_id = stream_id
-        self.name = name
+        options = discovery or DiscoveryOptions()
+        reports = [report_folder(options.inventory)] if options.inventory else []
+        own = [source.key_of(uri) for uri in (state.uri, *exclude, *reports)]
+        file_filter = FileFilter(source.uri, pattern, options, own)
+        metadata = open_metadata(
+            state,
+            name or name_of(source.uri, pattern),
+            format,
+            include_existing_files=options.include_existing_files,
+            file_identity=options.identity,
+            clock_us=source.clock_us,
+        )
+        super().__init__(state, log_of(state, metadata))
+        self.stream_id = metadata.stream_id
+        self.name = metadata.source
         self.source = source
         self._filter = file_filter
-        self._listing = DirectoryListing(source, file_filter, state=state, options=discovery)
-        self._discovery = discovery
-        self._baseline = baseline
-        self._is_part = is_part
+        self._listing = DirectoryListing(source, file_filter, state=state, options=options)
+        self._discovery = options
+        baseline = Baseline(source, metadata.started_us, is_first=metadata.is_new)
+        self._baseline = None if metadata.include_existing_files else baseline
+        self._is_part = metadata.source != name_of(source.uri, pattern)
         self._access = access
         self._inventory = self._reports()
         self._ledger = ledger
@@ -134,7 +158,7 @@ class Intake(StreamLogs):
         check_ends("The source", source)
         state = open_store(check_ends("The checkpoint location", checkpoint_location), access)
         place = locate(source, state)
-        return cls.over(
+        return cls(
             source=open_store(place.root, access),
             pattern=place.pattern,
             name=place.name,
@@ -143,61 +167,6 @@ class Intake(StreamLogs):
             exclude=exclude,
             discovery=discovery,
             access=access,
-        )
-
-    @classmethod
-    def over(  # noqa: PLR0913 - the arguments of a stream
-        cls,
-        *,
-        source: ObjectStore,
-        state: ObjectStore,
-        format: str,  # noqa: A002 - Auto Loader's name
-        exclude: Sequence[str] = (),
-        pattern: str | None = None,
-        name: str | None = None,
-        discovery: DiscoveryOptions | None = None,
-        access: Access | None = None,
-        ledger: Ledger | None = None,
-    ) -> Intake:
-        """Open the state of a source over stores of one's own.
-
-        Args:
-            source: The folder the files land in.
-            state: The checkpoint location.
-            format: `cloudFiles.format`.
-            exclude: As for `open`.
-            pattern: Which folders and files below the source are meant; `None` for all.
-            name: What the state knows the source by; `None` for source and pattern.
-            discovery: As for `open`.
-            access: As for `open`.
-            ledger: An index of the file log to use; `None` opens the one in the local cache when
-                files are first discovered.
-        """
-        options = discovery or DiscoveryOptions()
-        reports = [report_folder(options.inventory)] if options.inventory else []
-        own = [source.key_of(uri) for uri in (state.uri, *exclude, *reports)]
-        file_filter = FileFilter(source.uri, pattern, options, own)
-        metadata = open_metadata(
-            state,
-            name or name_of(source.uri, pattern),
-            format,
-            include_existing_files=options.include_existing_files,
-            file_identity=options.identity,
-            clock_us=source.clock_us,
-        )
-        baseline = Baseline(source, metadata.started_us, is_first=metadata.is_new)
-        return cls(
-            stream_id=metadata.stream_id,
-            name=metadata.source,
-            source=source,
-            state=state,
-            file_filter=file_filter,
-            files=log_of(state, metadata),
-            discovery=options,
-            baseline=None if metadata.include_existing_files else baseline,
-            is_part=metadata.source != name_of(source.uri, pattern),
-            access=access,
-            ledger=ledger,
         )
 
     def discover(
@@ -270,9 +239,9 @@ class Intake(StreamLogs):
         """Whether there is something to ingest (`arrivals`)."""
         return bool(self.arrivals())
 
-    def metrics(self, after: Offset, head: Offset, *, with_queue: bool) -> SourceMetrics:
+    def metrics(self, after: Offset, head: Offset) -> SourceMetrics:
         """Give Auto Loader's metrics of the source: what is recorded between two positions."""
-        announced = self._announced() if with_queue else None
+        announced = self._announced()
         queue = None if announced is None else announced.queue
         return source_metrics(self.files, after, head, queue)
 

@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.stream_logs import oldest, source_metrics
 from airflow_cloudfiles.engine.job.spec import MOST_DDL, JobSpec
-from airflow_cloudfiles.engine.job.target import new_writer, newest_version
+from airflow_cloudfiles.engine.job.target import Rows, new_writer, newest_version
 from airflow_cloudfiles.engine.messages import sentence
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state import run_history
@@ -133,7 +133,7 @@ def _discovery_warnings(found: Mapping[str, Any]) -> list[str]:
 def summary(spec: JobSpec, noted: Sequence[run_history.BatchDone]) -> dict[str, Any]:
     """Add up what the micro-batches of this run noted; another run counts its own."""
     done = [each for each in noted if each.run_id in {None, spec.run_id}]
-    total = run_history.total(done)
+    total = run_history.total(each.counts for each in done)
     return {
         "source": normalize_uri(spec.source),
         "target": normalize_uri(str(spec.target)),
@@ -209,10 +209,8 @@ def carry_out(  # noqa: PLR0913 - the parts of a run
     spark: SparkStart,
     source: BatchSource,
     durations: dict[str, float],
+    rows: Rows,
     *,
-    schema: StructType,
-    stream: Mapping[str, Any],
-    on_schema: Callable[[StructType], None] | None = None,
     say: Callable[[], None] | None = None,
 ) -> None:
     """Ingest what a run has before it, with its function if it has one.
@@ -222,9 +220,7 @@ def carry_out(  # noqa: PLR0913 - the parts of a run
         spark: Its Spark, which is stopped in the end.
         source: What the micro-batches are made of.
         durations: Gets how long it has waited for Spark, and how long the rest took, in seconds.
-        schema: Of the rows that a function is given.
-        stream: What else there is to say of the stream to its writer (`TableWriter`).
-        on_schema: Called with the schema of what a function makes of them.
+        rows: What there is to say of its rows.
         say: As for `carry`.
 
     Raises:
@@ -234,17 +230,14 @@ def carry_out(  # noqa: PLR0913 - the parts of a run
     try:
         if spec.transform is None:
             with spark.executor() as executor:
-                writer = partial(new_writer, spec, **stream)
+                writer = partial(new_writer, spec, **rows.stream)
                 carry(source, WrittenByTasks(executor, source, writer), say)
         else:
             from airflow_cloudfiles.engine.job.transform.batches import (  # noqa: PLC0415 - needs Spark
                 TransformedBatches,
             )
 
-            write = TransformedBatches(
-                spec, spark.session, source, schema=schema, stream=stream, on_schema=on_schema
-            )
-            carry(source, write, say)
+            carry(source, TransformedBatches(spec, spark.session, source, rows), say)
     finally:
         durations["spark_start_seconds"] = spark.waited_seconds
         waited = spark.waited_seconds - waited  # a cluster is asked before what it can do at once

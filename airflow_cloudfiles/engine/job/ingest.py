@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.cleaning.destination import check_cleaning
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.intake.opening import Opened, locate, opened_under, own_locations
+from airflow_cloudfiles.engine.intake.opening import Opened, locate, opened_under
 from airflow_cloudfiles.engine.job.cleaning import clean_after_run
 from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.coming_back import Leaving, come_back, has_to_wait
@@ -32,7 +32,12 @@ from airflow_cloudfiles.engine.job.connect.left_query import LeftRun
 from airflow_cloudfiles.engine.job.counts import add_counts, carry_out, files_of, written_schema
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.job.target import check_before_run, check_target, record_committed
+from airflow_cloudfiles.engine.job.target import (
+    Rows,
+    check_before_run,
+    check_target,
+    record_committed,
+)
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
@@ -47,28 +52,11 @@ from airflow_cloudfiles.engine.stream import approval, definition, schema_change
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from airflow_cloudfiles.engine.job.connect.session import ConnectStart
     from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """What there is to say of the rows of a run.
-
-    Attributes:
-        schema: As they are read.
-        stream: What their writer needs to know (`TableWriter`).
-        on_schema: Called with the schema of what the function of the run makes of them.
-    """
-
-    schema: StructType
-    stream: Mapping[str, Any]
-    on_schema: Callable[[StructType], None] | None = None
 
 
 def ingest(
@@ -155,7 +143,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
         # Spark starts while the schema is inferred, for the files that it is inferred from.
         begin = spark.begin if options.discovery.include_existing_files else None
         resolved = definition.resolve_schema(options, on_found=begin)
-    with closing(_opened(spec, options)) as intake:
+    with closing(definition.intake_of(options, spec.checkpoint_location, spec.target)) as intake:
         intake.begin_at(begun)
         intake.check()
         before = record_committed(spec, intake.plans, begun)
@@ -203,18 +191,18 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
 
 def _rows(
     spec: JobSpec, resolved: ResolvedSchema, options: CloudFilesOptions, report: dict[str, Any]
-) -> _Rows:
+) -> Rows:
     """The rows of a run; with a function, the report has the schema of what that returns."""
     columns = resolved.full_schema(options)
     if spec.transform is None:
-        return _Rows(columns, {"written": "files"})
+        return Rows(columns, {"written": "files"})
     report.pop("schema", None)
     stream = {
         "written": "function",
         "schema_version": resolved.version,
         "rescued": options.rescued_data_column,
     }
-    return _Rows(columns, stream, lambda found: report.update(written_schema(found)))
+    return Rows(columns, stream, lambda found: report.update(written_schema(found)))
 
 
 def _as_run(spec: JobSpec, found: _Found, before: int) -> LeftRun:
@@ -266,17 +254,6 @@ class _Found:
     discovered: dict[str, Any] | None = None
 
 
-def _opened(spec: JobSpec, options: CloudFilesOptions) -> Intake:
-    locations = (spec.checkpoint_location, spec.target)
-    return Intake.open(
-        source=spec.source,
-        format=spec.format,
-        checkpoint_location=spec.checkpoint_location,
-        exclude=own_locations(options, *locations),
-        discovery=options.discovery,
-    )
-
-
 def _look(intake: Intake, options: CloudFilesOptions, spark: SparkStart, before: int) -> _Found:
     """Discover, unless the run was given what to ingest; start Spark as soon as there is work.
 
@@ -312,22 +289,13 @@ def _query(  # noqa: PLR0913, PLR0917 - the parts of a run
     spec: JobSpec,
     spark: SparkStart,
     found: _Found,
-    rows: _Rows,
+    rows: Rows,
     opened: Opened,
     durations: dict[str, float],
 ) -> None:
     """Carry the micro-batches of the run to their end."""
     source = files_of(spec, found.last_entry, spark.parallelism(), opened)
-    carry_out(
-        spec,
-        spark,
-        source,
-        durations,
-        schema=rows.schema,
-        stream=rows.stream,
-        on_schema=rows.on_schema,
-        say=source.say,
-    )
+    carry_out(spec, spark, source, durations, rows, say=source.say)
 
 
 def _end(report: dict[str, Any], leaving: Leaving, found: _Found, *, is_complete: bool) -> None:

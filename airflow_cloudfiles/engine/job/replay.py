@@ -76,7 +76,6 @@ from airflow_cloudfiles.engine.types import to_arrow
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
     from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.reading.splits import BatchContext
     from airflow_cloudfiles.engine.state.plan_log import Plan
     from airflow_cloudfiles.engine.storage import ObjectStore
 
@@ -118,10 +117,6 @@ class BatchReader:
         place = locate(spec.source, state)
         self.name = place.name
         self.source = open_store(place.root)
-
-    def plan_id(self, batch: int) -> str:
-        """The id of a batch's plan."""
-        return self._plans.id_of(batch)
 
     def files(self, batch: int) -> list[FileEntry]:
         """The files of a batch."""
@@ -187,11 +182,12 @@ class BatchReader:
     def _written(self, plan: Plan) -> tuple[list[TaskWritten], TableWriter]:
         """Write a batch as the newest schema says, and with what it was written."""
         resolved = self._resolved()
-        context = self._context(plan, resolved)
+        start, end = plan.start, plan.end
+        context = definition.batch_context(self._options, resolved, self, start, end)
         schema = resolved.full_schema(context.options)
         check_target(self._spec, to_arrow(schema))
         writer = new_writer(self._spec, written="files", schema=schema)
-        files = list(self._files.slice(plan.start, plan.end))
+        files = list(self._files.slice(start, end))
         splits = split_up(self.source, files, context, cores())
         try:
             with LocalProcesses(cores()) as processes:
@@ -214,15 +210,6 @@ class BatchReader:
                 f"table {self._spec.target} with it."
             )
         return definition.given_schema(schema_of(table), self._options)
-
-    def _context(self, plan: Plan, resolved: definition.ResolvedSchema) -> BatchContext:
-        return definition.batch_context(
-            self._options,
-            resolved,
-            self,
-            start=plan.start,
-            end=plan.end,
-        )
 
 
 def _is_there(store: ObjectStore, file: FileEntry) -> bool:
@@ -464,7 +451,7 @@ class _Replay:
             name = BatchId(
                 self.app_id,
                 batch,
-                reader.plan_id(batch),
+                self.plans.id_of(batch),
                 replay=decision.number,
                 origin=sink_state.identity(self.state)[1],
             )

@@ -63,14 +63,15 @@ class How(Protocol):
     """A way to start the Spark driver of a run."""
 
     def command(self, state: str, run_id: str) -> list[str]:
-        """The command to run."""
+        """The command to run: Python carries out the run, and starts a JVM where it needs one."""
+        return [sys.executable, "-m", JOB_MODULE, state, run_id]
 
     def environment(self) -> dict[str, str]:
         """Environment variables to add."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSpark:
+class LocalSpark(How):
     """Spark in one process on this machine.
 
     Attributes:
@@ -80,10 +81,6 @@ class LocalSpark:
 
     master: str = "local[*]"
     driver_memory: str | None = None
-
-    def command(self, state: str, run_id: str) -> list[str]:
-        """Python runs the driver, which starts the JVM."""
-        return [sys.executable, "-m", JOB_MODULE, state, run_id]
 
     def environment(self) -> dict[str, str]:
         """PySpark takes master and memory of a JVM it starts itself from one variable."""
@@ -103,12 +100,8 @@ class LocalSpark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalPython:
+class LocalPython(How):
     """Processes of this Python, for jobs that need no Spark, and for the engine `local`."""
-
-    def command(self, state: str, run_id: str) -> list[str]:
-        """Python runs the job."""
-        return [sys.executable, "-m", JOB_MODULE, state, run_id]
 
     def environment(self) -> dict[str, str]:
         """Say that there is no Spark."""
@@ -116,7 +109,7 @@ class LocalPython:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparkSubmit:
+class SparkSubmit(How):
     """Spark on a cluster, through `spark-submit`.
 
     The executors need Python with this package and its `spark` and `delta` extras (docs/how-to/

@@ -7,6 +7,8 @@ imported only then: it is an extra of this package.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
@@ -31,6 +33,7 @@ from airflow_cloudfiles.engine.storage.uri import is_iceberg
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.batches.table_writer import TableWriter
     from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -38,6 +41,21 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What there is to say of the rows of a run.
+
+    Attributes:
+        schema: As they are read, and given to the function of the run.
+        stream: What their writer needs to know (`TableWriter`).
+        on_schema: Called with the schema of what the function makes of them.
+    """
+
+    schema: StructType
+    stream: Mapping[str, Any]
+    on_schema: Callable[[StructType], None] | None = None
 
 
 def new_writer(spec: JobSpec, **stream: Any) -> TableWriter:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
-from airflow_cloudfiles.engine.versions import FIELD, require_version
+from airflow_cloudfiles.engine.versions import FIELD, json_object, require_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,7 +159,7 @@ class Lease:
     def _require_known(self, note: bytes) -> None:
         """Refuse a lock of a newer version, which may be held in another way."""
         require_version(
-            _fields(note).get(FIELD, 1),
+            json_object(note).get(FIELD, 1),
             name=self._state.child_uri(self._key),
             understood=NOTE_VERSION,
             what_to_do="Upgrade the package here. Where its holder has ended, delete it.",
@@ -201,7 +201,7 @@ class Lease:
             content = self._state.get(self._key)
         except ObjectNotFoundError:
             return False
-        return _fields(content).get("nonce") == self._nonce
+        return json_object(content).get("nonce") == self._nonce
 
     def _renew(self) -> None:
         """Count until the end. A store that cannot be reached is tried again."""
@@ -258,7 +258,7 @@ def free_left_behind(state: ObjectStore, key: str, *, patience_seconds: float = 
         if _has_ended(content):
             state.delete(key)
             return True
-        if time.monotonic() >= deadline or _fields(content).get("machine") != machine():
+        if time.monotonic() >= deadline or json_object(content).get("machine") != machine():
             return False
         time.sleep(_POLL_SECONDS)
 
@@ -287,16 +287,8 @@ def process_start(pid: int) -> str:
 
 def _has_ended(content: bytes) -> bool:
     """Whether the holder is a process of this machine that is no more."""
-    match _fields(content):
+    match json_object(content):
         case {"pid": int(pid), "machine": str(where), "started": str(started)}:
             is_here = bool(where and started) and where == machine()
             return is_here and process_start(pid) != started
     return False
-
-
-def _fields(content: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(content)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -34,6 +34,7 @@ from airflow_cloudfiles.engine.ledger.opening import cache_folder
 from airflow_cloudfiles.engine.locks import run_lock
 from airflow_cloudfiles.engine.locks.lease import free_left_behind
 from airflow_cloudfiles.engine.locks.run_lock import FileLock
+from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.state.spark_checkpoint import KEPT_BATCHES
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.local_disk import make_private, path_below
@@ -41,7 +42,7 @@ from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.outage import is_transient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -57,6 +58,8 @@ _RESTORED_BATCHES = 3
 _WATCH_SECONDS = 1.0
 _LOCK_SECONDS = 60.0
 _END_SECONDS = 5.0
+_RECEIVE_SECONDS = 60.0
+"""How long a start waits for the planning processes to take what is handed over."""
 _NO_FILE_SYSTEM = ("UnsupportedFileSystemException", "ClassNotFoundException")
 _HADOOP = {"s3": ("s3", "s3a"), "abfss": ("abfss",), "gs": ("gs",)}
 
@@ -280,6 +283,40 @@ def _has_file_system(spark: SparkSession, scheme: str) -> bool:
             return False
         raise
     return True
+
+
+def start_handing_over(
+    start: Callable[[], Any],
+    handed: Mapping[str, Mapping[str, Any]],
+    mirror: CheckpointMirror | None,
+) -> Any:
+    """Start a query, and wait until its sources know what they are to know of it.
+
+    Args:
+        start: Starts it.
+        handed: What is handed over, by the tokens of the sources.
+        mirror: Of its checkpoint, which is followed then; `None` where Spark reaches the location.
+    """
+    try:
+        try:
+            for token, value in handed.items():
+                handoff.put(token, value)
+            query = start()
+        except BaseException:
+            if mirror is not None:
+                mirror.finish()
+            raise
+        if mirror is not None:
+            follow(query, mirror)
+        deadline = time.monotonic() + _RECEIVE_SECONDS
+        while query.isActive and time.monotonic() < deadline:
+            if all(map(handoff.is_received, handed)):
+                break
+            time.sleep(0.01)
+    finally:
+        for token in handed:
+            handoff.withdraw(token)
+    return query
 
 
 _followed: dict[str, CheckpointMirror] = {}

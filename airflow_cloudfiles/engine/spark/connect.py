@@ -37,9 +37,11 @@ from airflow_cloudfiles.engine.names import NameMatcher
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
+from airflow_cloudfiles.engine.spark.query.calls import not_clustered, require_places
 from airflow_cloudfiles.engine.spark.query.messages import as_query_exception
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import completed, zone_warning
+from airflow_cloudfiles.engine.spark.wrapping import wrap
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -75,26 +77,15 @@ def wrap_connect(sample_confs: tuple[tuple[str, str], ...]) -> None:
         DataStreamWriter,
     )
 
-    _wrap(DataStreamReader, "load", functools.partial(_load, dict(sample_confs), {}))
+    wrap(DataStreamReader, "load", functools.partial(_load, dict(sample_confs), {}))
     batch = {_IS_BATCH: "true"}
-    _wrap(DataFrameReader, "load", functools.partial(_load, dict(sample_confs), batch))
-    _wrap(DataStreamWriter, "foreachBatch", _foreach_batch)
-    _wrap(DataStreamWriter, "start", _translated)
-    _wrap(DataStreamWriter, "toTable", _translated)
-    _wrap(WriteStreamOperation, "command", _complete)
-    _wrap(StreamingQuery, "awaitTermination", _translated)
-    _wrap(StreamingQuery, "processAllAvailable", _translated)
-
-
-def _wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
-    """Put a function around a method; it gets the original and the call."""
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return around(original, self, *args, **kwargs)
-
-    setattr(owner, name, wrapped)
+    wrap(DataFrameReader, "load", functools.partial(_load, dict(sample_confs), batch))
+    wrap(DataStreamWriter, "foreachBatch", _foreach_batch)
+    wrap(DataStreamWriter, "start", _translated)
+    wrap(DataStreamWriter, "toTable", _translated)
+    wrap(WriteStreamOperation, "command", _complete)
+    wrap(StreamingQuery, "awaitTermination", _translated)
+    wrap(StreamingQuery, "processAllAvailable", _translated)
 
 
 def _load(  # noqa: PLR0913, PLR0917 - Spark's arguments
@@ -224,16 +215,7 @@ def _inform(query: Any, sources: list[Any]) -> None:
     """Give the sources of a query its checkpoint location, and its target."""
     checkpoint = _find(query.options, _CHECKPOINT)
     without = [source for source in sources if not _find(source.options, _CHECKPOINT)]
-    if without and not checkpoint:
-        raise OptionError(
-            "A cloudFiles stream needs .option('checkpointLocation', ...) on writeStream: it "
-            "records there which files it has read."
-        )
-    if len(without) > 1:
-        raise OptionError(
-            "A query with several cloudFiles sources must say where each keeps its state: give "
-            "each readStream an .option('checkpointLocation', ...) of its own."
-        )
+    require_places(without, checkpoint)
     for source in without:
         source.options[_CHECKPOINT] = checkpoint
     for source in sources if query.path else ():
@@ -250,10 +232,7 @@ def _hand_partitions_over(query: Any) -> None:
     if query.format.lower() not in _OUR_SINKS:
         return
     if query.clustering_column_names:
-        raise OptionError(
-            f"The {query.format} sink cannot write clustered tables. Leave out clusterBy, use "
-            "partitionBy, or use Delta's own jars."
-        )
+        raise not_clustered(query.format)
     names = list(query.partitioning_column_names)
     if names:
         query.options[PARTITION_BY] = partition_option(names)

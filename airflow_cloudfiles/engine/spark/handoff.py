@@ -17,7 +17,6 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,11 +41,6 @@ def process_folder() -> Path:
 def new_token() -> str:
     """Name a hand-over; the name is the path of its file."""
     return str(process_folder() / uuid.uuid4().hex)
-
-
-def hand_over(token: str, locations: QueryLocations) -> None:
-    """Tell the locations of a query to whoever holds the token."""
-    put(token, asdict(locations))
 
 
 def put(token: str, value: Mapping[str, Any]) -> None:

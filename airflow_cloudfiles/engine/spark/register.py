@@ -25,9 +25,8 @@ import functools
 import logging
 import os
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
@@ -54,6 +53,7 @@ from airflow_cloudfiles.engine.spark.query.calls import (
     options_of,
     partition_of,
     query_options,
+    require_places,
     sink_of,
 )
 from airflow_cloudfiles.engine.spark.query.direct_write import DirectDataSource
@@ -82,6 +82,7 @@ from airflow_cloudfiles.engine.spark.tables.sink import (
     DeltaLakeDataSource,
     IcebergDataSource,
 )
+from airflow_cloudfiles.engine.spark.wrapping import wrap
 from airflow_cloudfiles.engine.spark_versions import require_for_queries
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
@@ -91,8 +92,6 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.spark.checkpoint_mirror import CheckpointMirror
 
-RECEIVE_SECONDS = 60.0
-"""How long `start()` waits for the planning process to take the checkpoint location."""
 _CHECKPOINT = "checkpointlocation"
 _INFERRED = "cloudFiles.internal.inferred"
 CASE_SENSITIVE = "cloudFiles.internal.caseSensitive"
@@ -125,7 +124,6 @@ def register(spark: SparkSession) -> None:
     remote = connect.is_connect(spark)
     if not remote:
         _use_this_python(spark)
-    if not remote:
         warn_of_no_replacement(spark)
     spark.dataSource.register(CloudFilesDataSource)
     spark.dataSource.register(CloudFilesStateDataSource)
@@ -139,7 +137,6 @@ def register(spark: SparkSession) -> None:
         connect.wrap_connect(tuple(SAMPLE_CONFS.items()))
     else:
         _wrap_pyspark()
-        wrap_save(_OUR_SINKS)
 
 
 def _use_this_python(spark: SparkSession) -> None:
@@ -184,18 +181,19 @@ def _wrap_pyspark() -> None:
     )
 
     for name in ("format", "schema", "option", "options"):
-        _wrap(DataStreamReader, name, _remember)
-        _wrap(DataFrameReader, name, _remember)
-    _wrap(DataStreamReader, "load", _load)
-    _wrap(DataFrameReader, "load", _load_batch)
+        wrap(DataStreamReader, name, _remember)
+        wrap(DataFrameReader, name, _remember)
+    wrap(DataStreamReader, "load", _load)
+    wrap(DataFrameReader, "load", _load_batch)
     for name in _WRITER_CALLS:
         if hasattr(DataStreamWriter, name):
-            _wrap(DataStreamWriter, name, _remember)
-    _wrap(DataStreamWriter, "foreachBatch", _foreach_batch)
-    _wrap(DataStreamWriter, "start", _start)
-    _wrap(DataStreamWriter, "toTable", _start)
-    _wrap(StreamingQuery, "awaitTermination", _await)
-    _wrap(StreamingQuery, "processAllAvailable", _await)
+            wrap(DataStreamWriter, name, _remember)
+    wrap(DataStreamWriter, "foreachBatch", _foreach_batch)
+    wrap(DataStreamWriter, "start", _start)
+    wrap(DataStreamWriter, "toTable", _start)
+    wrap(StreamingQuery, "awaitTermination", _await)
+    wrap(StreamingQuery, "processAllAvailable", _await)
+    wrap_save(_OUR_SINKS)
 
 
 _WRITER_CALLS = (
@@ -211,32 +209,18 @@ _WRITER_CALLS = (
 )
 
 
-def _wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
-    """Put a function around a method; it gets the original, its name and the call."""
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return around(original, name, self, args, kwargs)
-
-    setattr(owner, name, wrapped)
-
-
-def _remember(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:
+def _remember(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     result = original(self, *args, **kwargs)
-    calls_of(self).append((name, args, kwargs))
+    calls_of(self).append((original.__name__, args, kwargs))
     return result
 
 
-def _foreach_batch(
-    original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any
-) -> Any:
+def _foreach_batch(original: Callable[..., Any], self: Any, func: Callable[..., Any]) -> Any:
     """The function runs in a callback of the JVM, which passes on the text of its errors."""
-    function: Callable[..., Any] = args[0] if args else kwargs["func"]
-    return _remember(original, name, self, (marking(function),), {})
+    return _remember(original, self, marking(func))
 
 
-def _load(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs: Any) -> Any:
+def _load(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """`DataStreamReader.load` for `cloudFiles`; other formats pass through."""
     call = dict(zip(_LOAD, args, strict=False)) | kwargs
     source = call.get("format") or last_argument(self, "format")
@@ -281,7 +265,7 @@ def _completed(reader: Any, call: dict[str, Any]) -> CloudFilesOptions:
     return options
 
 
-def _load_batch(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs: Any) -> Any:
+def _load_batch(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """`DataFrameReader.load`; formats that are not ours pass through."""
     call = dict(zip(_LOAD, args, strict=False)) | kwargs
     source = call.get("format") or last_argument(self, "format")
@@ -327,10 +311,10 @@ def _infer_first(reader: Any, given: dict[str, Any], path: str, *, has_log: bool
         reader.option(_INFERRED, definition.infer(replace(options, inferred=None)).to_json())
 
 
-def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:
+def _start(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """`DataStreamWriter.start` and `toTable`: hand the checkpoint location over to the sources."""
     is_ours = sink_of(self, kwargs) in _OUR_SINKS
-    partition_by = partition_of(self, name, kwargs) if is_ours else None
+    partition_by = partition_of(self, original.__name__, kwargs) if is_ours else None
     direct = _direct(self, args, kwargs, partition_by) if is_ours else None
     if direct is not None:
         own = {"format", "partitionBy"}
@@ -342,7 +326,7 @@ def _start(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs
 
     def start(mirrored: str | None) -> Any:
         given = kwargs if mirrored is None else _instead(self, kwargs, str(checkpoint), mirrored)
-        return _start_query(original, name, self, args, given)
+        return _start_query(original, self, args, given)
 
     leaves = streaming_options(self._df)
     return tables.started(
@@ -360,7 +344,7 @@ def _instead(
     return {key: value for key, value in kwargs.items() if key.lower() != _CHECKPOINT}
 
 
-def _start_query(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:
+def _start_query(original: Callable[..., Any], self: Any, args: Any, kwargs: Any) -> Any:
     tokens, located = tokens_of(self._df)
     if not tokens and not located:
         return original(self, *args, **kwargs)
@@ -369,22 +353,14 @@ def _start_query(original: Callable[..., Any], name: str, self: Any, args: Any, 
     checkpoint = options.get(_CHECKPOINT)
     if not tokens and not checkpoint:
         return original(self, *args, **kwargs)
-    if not checkpoint:
-        raise OptionError(
-            "A cloudFiles stream needs .option('checkpointLocation', ...) on writeStream: it "
-            "records there which files it has read."
-        )
+    require_places(tokens, checkpoint)
     reader = getattr(self._df, "_cloudfiles_reader", None)
     if reader is not None and tokens:
         again = _defined_again(reader, self, str(checkpoint))
-        return getattr(again, name)(*args, **kwargs)
-    if len(tokens) > 1:
-        raise OptionError(
-            "A query with several cloudFiles sources must say where each keeps its state: give "
-            "each readStream an .option('checkpointLocation', ...) of its own."
-        )
+        return getattr(again, original.__name__)(*args, **kwargs)
     # `toTable` takes a table's name where `start` takes a path.
-    target = (args[0] if args else kwargs.get("path")) if name == "start" else None
+    is_path = original.__name__ == "start"
+    target = (args[0] if args else kwargs.get("path")) if is_path else None
     for_spark, mirror = checkpoint_mirror.for_spark(self._spark, str(checkpoint))
     if for_spark != str(checkpoint):
         kwargs = _instead(self, kwargs, str(checkpoint), for_spark)
@@ -396,9 +372,9 @@ def _start_query(original: Callable[..., Any], name: str, self: Any, args: Any, 
         None if target is None else str(target),
         None if mirror is None else str(mirror.folder),
     )
-    return _handed_over(
-        lambda: original(self, *args, **kwargs), (tokens or located)[0], locations, mirror
-    )
+    handed = {(tokens or located)[0]: asdict(locations)}
+    start = functools.partial(original, self, *args, **kwargs)
+    return checkpoint_mirror.start_handing_over(start, handed, mirror)
 
 
 def _heal_checkpoint(frame: DataFrame, checkpoint: str, mirror: CheckpointMirror | None) -> None:
@@ -437,31 +413,6 @@ def _direct(writer: Any, args: Any, kwargs: dict[str, Any], partition_by: str | 
     )
 
 
-def _handed_over(
-    start: Callable[[], Any],
-    token: str,
-    locations: QueryLocations,
-    mirror: CheckpointMirror | None,
-) -> Any:
-    """Start a query, and wait until its planning process knows where its state is."""
-    handoff.hand_over(token, locations)
-    try:
-        try:
-            query = start()
-        except BaseException:
-            if mirror is not None:
-                mirror.finish()
-            raise
-        if mirror is not None:
-            checkpoint_mirror.follow(query, mirror)
-        deadline = time.monotonic() + RECEIVE_SECONDS
-        while not handoff.is_received(token) and query.isActive and time.monotonic() < deadline:
-            time.sleep(0.01)
-    finally:
-        handoff.withdraw(token)
-    return query
-
-
 def _defined_again(reader: Any, writer: Any, checkpoint: str) -> Any:
     """Define the DataFrame again with the checkpoint as its schema location, and start that.
 
@@ -476,7 +427,7 @@ def _defined_again(reader: Any, writer: Any, checkpoint: str) -> Any:
     return again
 
 
-def _await(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs: Any) -> Any:
+def _await(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """Raise the error that a task or the planning process raised, as itself."""
     try:
         try:

@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType  # noqa: TC002 - as in the sink, beside
 
 from airflow_cloudfiles.engine.batches.client_version import check_client
 from airflow_cloudfiles.engine.batches.error_marks import marking_errors
-from airflow_cloudfiles.engine.batches.file_source import LOCK_PATIENCE_SECONDS
+from airflow_cloudfiles.engine.batches.file_source import LOCK_PATIENCE_SECONDS, split_up
 from airflow_cloudfiles.engine.batches.task_log import PACKAGE, log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import (
@@ -36,9 +36,10 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
 )
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
+from airflow_cloudfiles.engine.intake.opening import opened_at_once
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
+from airflow_cloudfiles.engine.reading.splits import Split
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.spark.checkpoint_mirror import CheckpointMirror
 from airflow_cloudfiles.engine.spark.data_source_api import (
@@ -54,8 +55,9 @@ from airflow_cloudfiles.engine.spark.data_source_api import (
     ReadLimit as SparkReadLimit,
 )
 from airflow_cloudfiles.engine.state import run_history
-from airflow_cloudfiles.engine.stream import batch_read
+from airflow_cloudfiles.engine.stream import approval, batch_read, definition, schema_change
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
+from airflow_cloudfiles.engine.stream.schema_change import TaskReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +100,6 @@ class CloudFilesDataSource(DataSource):
             SchemaInferenceError: There is nothing to infer from (B4).
         """
         from airflow_cloudfiles.engine.cleaning.destination import check_cleaning  # noqa: PLC0415
-        from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
         log_to_stderr()
         check_client(self.options)
@@ -109,25 +110,15 @@ class CloudFilesDataSource(DataSource):
             check_cleaning(options)
         self._resolved = definition.resolve_schema(options, writes=is_stream)
         definition.check_readable(self._resolved, options)
-        if options.require_approval and is_stream:
-            from airflow_cloudfiles.engine.stream import approval  # noqa: PLC0415
-
-            if waits := approval.undecided(options, self._resolved):
-                raise waits
+        if is_stream and (waits := approval.undecided(options, self._resolved)):
+            raise waits
         if options.evolve_ahead and is_stream:
-            from airflow_cloudfiles.engine.stream import schema_change  # noqa: PLC0415
-
             self._resolved = schema_change.before_definition(options, self._resolved)
         return self._resolved.full_schema(options)  # type: ignore[no-any-return]
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch, which has no state."""
-        from airflow_cloudfiles.engine.spark.source import (  # noqa: PLC0415
-            CloudFilesBatchReader,
-        )
-
-        options, resolved = self._defined(schema)
-        return CloudFilesBatchReader(options, resolved)
+        return CloudFilesBatchReader(*self._defined(schema))
 
     def streamReader(self, schema: StructType) -> CloudFilesStreamReader:  # noqa: N802
         """The reader of one query; cheap, since Spark builds one for every micro-batch."""
@@ -136,7 +127,6 @@ class CloudFilesDataSource(DataSource):
     def _defined(self, schema: StructType) -> tuple[CloudFilesOptions, ResolvedSchema]:
         """Options and schema of a query."""
         from airflow_cloudfiles.engine.cleaning.destination import check_cleaning  # noqa: PLC0415
-        from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
         check_client(self.options)
         has_schema = self._resolved is None
@@ -154,13 +144,6 @@ class CloudFilesDataSource(DataSource):
             resolved = definition.given_schema(schema, options)
             definition.check_readable(resolved, options)
         return options, resolved
-
-
-class SplitPartition(InputPartition):
-    """A split on its way to a task."""
-
-    def __init__(self, split: Split) -> None:
-        super().__init__(split)
 
 
 @marking_errors
@@ -239,12 +222,10 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         intake = self._opened()
         after = intake.committed() if self._end is None else self._end
         head = intake.head()
-        return {**head.to_json(), **intake.metrics(after, head, with_queue=True).to_json()}
+        return {**head.to_json(), **intake.metrics(after, head).to_json()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Cut the planned files into splits."""
-        from airflow_cloudfiles.engine.reading.fetch import packed  # noqa: PLC0415
-
         intake = self._opened()
         self._check_start(start)
         self._publish()
@@ -252,23 +233,17 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         first, last = Offset.from_json(start), Offset.from_json(end)
         intake.plans.check(first, last)
         files = list(intake.files.slice(first, last))
-        context = self._context(intake, first, last)
-        can_cut = self._options.format_options.can_split()
-        splits = packed(
-            intake.source, files, parallelism=self._options.parallelism, can_cut=can_cut
-        )
-        if not splits:  # all files were excluded: an empty batch is one nevertheless
-            splits = [()]
+        options = self._options
+        context = definition.batch_context(options, self._resolved, intake, first, last)
+        splits = split_up(intake.source, files, context, options.parallelism)
         how_many = counted(len(files), "file"), counted(len(splits), "split")
         _log.info("Micro-batch %s to %s: %s, %s", start, end, *how_many)
-        return [SplitPartition(Split(context, ranges)) for ranges in splits]
+        return list(map(InputPartition, splits))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one split in a task."""
         split: Split = partition.value
         crash_point("before-read")
-        from airflow_cloudfiles.engine.stream.schema_change import TaskReader  # noqa: PLC0415
-
         return TaskReader(split).read()
 
     def commit(self, end: dict[str, int]) -> None:
@@ -304,9 +279,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def _opened(self) -> Intake:
         """Open the state on first use, in the planning process only."""
         if self._intake is None:
-            from airflow_cloudfiles.engine.intake.opening import opened_at_once  # noqa: PLC0415
             from airflow_cloudfiles.engine.intake.upkeep import tell_if_large  # noqa: PLC0415
-            from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
             log_to_stderr()
             locations = self._locations()
@@ -340,17 +313,6 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 "with several cloudFiles sources and to views over Spark Connect.)"
             )
         return handed
-
-    def _context(self, intake: Intake, start: Offset, end: Offset) -> BatchContext:
-        from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
-
-        return definition.batch_context(
-            self._options,
-            self._resolved,
-            intake,
-            start=start,
-            end=end,
-        )
 
 
 @marking_errors

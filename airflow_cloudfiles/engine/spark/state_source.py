@@ -32,13 +32,6 @@ _ENTRY_BYTES = 16 * 1024
 """What reading an entry costs, in bytes of a large one."""
 
 
-class SomeEntries(InputPartition):
-    """Which entries of the file log one task reads."""
-
-    def __init__(self, snapshot: StateSnapshot, entries: range) -> None:
-        super().__init__((snapshot, entries))
-
-
 @marking_errors
 class CloudFilesStateDataSource(DataSource):
     """The data source `cloudFilesState`; `path` is a checkpoint location."""
@@ -95,7 +88,7 @@ class CloudFilesStateReader(DataSourceReader):
         with reaching_state(state):
             listed = {each.path.rpartition("/")[2]: each.size for each in state.list(f"{PREFIX}/")}
         sizes = [listed.get(f"{number:020}", 0) for number in range(snapshot.entries)]
-        return [SomeEntries(snapshot, part) for part in shared_out(sizes)]
+        return [InputPartition((snapshot, part)) for part in shared_out(sizes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read some entries."""

@@ -385,12 +385,6 @@ def has_packs(state: ObjectStore) -> bool:
     return found is not None and found.format_version >= WITH_PACKS
 
 
-def has_operations(state: ObjectStore) -> bool:
-    """Whether the file log may have operations on single files."""
-    found = read_metadata(state)
-    return found is not None and found.has_operations
-
-
 def allow_packs(state: ObjectStore) -> None:
     """Note that entries of the logs may be in packs, for versions that do not look there.
 

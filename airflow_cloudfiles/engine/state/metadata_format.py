@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateMovedError
 from airflow_cloudfiles.engine.files import FILE_IDENTITIES, FileIdentity, printable_path
-from airflow_cloudfiles.engine.state.packs import check_version, json_object
+from airflow_cloudfiles.engine.state.packs import check_version
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
-from airflow_cloudfiles.engine.versions import older
+from airflow_cloudfiles.engine.versions import json_object, older
 
 FORMAT_VERSION = 4
 """The newest that is understood: the file log may have operations on single files."""

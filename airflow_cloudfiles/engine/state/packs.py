@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
-from airflow_cloudfiles.engine.versions import older, require_version
+from airflow_cloudfiles.engine.versions import json_object, older, require_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -103,15 +103,6 @@ def split_entry(content: bytes, *, name: str, format_version: int) -> tuple[byte
     if not newline:
         raise _corrupted(name, "it ends before the end of its header")
     return line, body
-
-
-def json_object(text: bytes) -> dict[str, Any]:
-    """Read a JSON object; an empty one for anything else."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    return value if isinstance(value, dict) else {}
 
 
 def parse_header(line: bytes, *, name: str) -> dict[str, Any]:

@@ -278,11 +278,11 @@ def _content(store: ObjectStore, key: str, batch_id: int, packs: Packs | None) -
         return None if packs is None else packs.read(batch_id)
 
 
-def total(done: Iterable[BatchDone]) -> dict[str, int]:
+def total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """The counts of some batches, added up."""
     found: dict[str, int] = {}
-    for batch in done:
-        for key, value in batch.counts.items():
+    for each in counts:
+        for key, value in each.items():
             found[key] = found.get(key, 0) + value
     return found
 

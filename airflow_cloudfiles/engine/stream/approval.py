@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import ReadError
-from airflow_cloudfiles.engine.formats.base import Inference
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_inference
 from airflow_cloudfiles.engine.inference.sample import Sample, learn_sample
 from airflow_cloudfiles.engine.names import column_of, parts_of
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.names import NameMatcher
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-    from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
 
 WIDENING_MODE = "addNewColumnsWithTypeWidening"
@@ -170,20 +168,16 @@ def _whole(options: CloudFilesOptions) -> CloudFilesOptions:
     return dataclasses.replace(options, format_options=dataclasses.replace(own, sampling_ratio=1.0))
 
 
-def _use(store: ObjectStore, file: FileEntry, inference: Inference) -> None:
-    """Learn from a file, unless it cannot be read."""
+def types_of(context: BatchContext, file: FileEntry) -> StructType:
+    """The types that a file says its columns have; none where it cannot be read."""
+    store = open_store(context.source_uri)
+    inference = open_inference(dataclasses.replace(context.options, schema_hints=None))
     part, learn = FileRange(file), inference.add_file
     try:
         for _ in fetch(store, part, FetchCounts(), learn, ignore_missing=True, keep_parts=True):
             pass
     except ReadError as error:
         _log.warning("Not sampled: %s", error)
-
-
-def types_of(context: BatchContext, file: FileEntry) -> StructType:
-    """The types that a file says its columns have."""
-    inference = open_inference(dataclasses.replace(context.options, schema_hints=None))
-    _use(open_store(context.source_uri), file, inference)
     return inference.result()
 
 

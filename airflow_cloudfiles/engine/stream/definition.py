@@ -417,7 +417,6 @@ def batch_context(
     options: CloudFilesOptions,
     resolved: ResolvedSchema,
     places: StreamPlaces,
-    *,
     start: Offset,
     end: Offset,
 ) -> BatchContext:
@@ -445,6 +444,26 @@ def batch_context(
     )
 
 
+def intake_of(options: CloudFilesOptions, checkpoint: str, target: str | None = None) -> Intake:
+    """Open the state of a stream.
+
+    Args:
+        options: Those of the source.
+        checkpoint: Its checkpoint location.
+        target: The table, which is not ingested where it is below the source.
+
+    Raises:
+        StateConflictError: The state belongs to another source.
+    """
+    return Intake.open(
+        source=options.path,
+        format=options.format,
+        checkpoint_location=checkpoint,
+        exclude=own_locations(options, checkpoint, target),
+        discovery=options.discovery,
+    )
+
+
 def open_intake(
     options: CloudFilesOptions, locations: QueryLocations, patience_seconds: float
 ) -> tuple[Intake, RunLock]:
@@ -454,13 +473,7 @@ def open_intake(
         StateLockedError: Another run holds the checkpoint location.
         StateConflictError: It belongs to another source.
     """
-    intake = Intake.open(
-        source=options.path,
-        format=options.format,
-        checkpoint_location=locations.checkpoint,
-        exclude=own_locations(options, locations.checkpoint, locations.target),
-        discovery=options.discovery,
-    )
+    intake = intake_of(options, locations.checkpoint, locations.target)
     lock = RunLock(intake.state)
     lock.acquire(timeout_seconds=patience_seconds)
     return intake, lock

@@ -36,10 +36,9 @@ from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldExcept
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset
 from airflow_cloudfiles.engine.formats.base import UnknownFields
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.intake.opening import own_locations
 from airflow_cloudfiles.engine.messages import few_members, more
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES, CloudFilesOptions
-from airflow_cloudfiles.engine.reading.split_reader import SplitCounts, SplitReader
+from airflow_cloudfiles.engine.reading.split_reader import SplitReader
 from airflow_cloudfiles.engine.reading.splits import BatchContext
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.schema.log_entry import author
@@ -57,15 +56,10 @@ from airflow_cloudfiles.engine.stream.approval import (
     detect_new_fields,
     types_of,
 )
-from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, batch_context
+from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, batch_context, intake_of
 
 if TYPE_CHECKING:
-    from collections import Counter
-
     import pyarrow as pa
-
-    from airflow_cloudfiles.engine.reading.file_columns import FileCounts
-    from airflow_cloudfiles.engine.reading.splits import Split
 
 
 WIDER_TYPES_CLASS = "UNKNOWN_FIELD_EXCEPTION.WIDER_TYPES_IN_RECORD_WITH_FILE_PATH"
@@ -94,7 +88,7 @@ def react(context: BatchContext, fields: dict[str, object], file_uri: str) -> Cl
             return _refused(context, fields, file_uri, _NO_COLUMN)
         if context.options.require_approval:
             return approval.ask(context, findings, _asked(context, file_uri), file_uri)
-        latest = _append(context, findings, file_uri)
+        latest = _append(context, findings, file=file_uri)
         _log.warning("Schema version %s has the new fields %s", latest.version, sorted(fields))
     return UnknownFieldException.of(fields, file=file_uri, retry=True)
 
@@ -104,9 +98,7 @@ def widens(options: CloudFilesOptions) -> bool:
     return options.schema_evolution_mode == WIDENING_MODE and bool(options.rescued_data_column)
 
 
-def widened(
-    context: BatchContext, rescued: Iterable[str | None], file_uri: str | None = None
-) -> CloudFilesError | None:
+def widened(context: BatchContext, rescued: Iterable[str | None]) -> CloudFilesError | None:
     """Check whether rescued values ask for wider types, and widen the schema if they do.
 
     Cheap as long as they do not: text of numbers is checked for formats of strings, and each file
@@ -115,7 +107,6 @@ def widened(
     Args:
         context: The micro-batch.
         rescued: The rescued data column of rows that were read.
-        file_uri: The file they came from, where they do not say it themselves.
 
     Returns:
         The error to fail with, when the schema log has the wider types; `None` when the values stay
@@ -127,7 +118,7 @@ def widened(
     schema = StructType.fromJson(json.loads(context.data_schema))
     if not can_widen(schema, options):
         return None
-    asking = _asking_files(context, schema, rescued, file_uri)
+    asking = _asking_files(context, schema, rescued)
     if asking is None:
         return None
     latest = _newer(context)
@@ -145,20 +136,20 @@ def _widen(context: BatchContext, asking: str) -> CloudFilesError | None:
         return None
     if context.options.require_approval:
         return approval.ask(context, wider, _asked(context, asking), asking)
-    latest = _append(context, wider, asking)
+    latest = _append(context, wider, file=asking)
     _log.warning("Schema version %s has wider types: %s", latest.version, described(wider))
     return _widened_error(wider, asking)
 
 
 def _asking_files(
-    context: BatchContext, schema: StructType, rescued: Iterable[str | None], uri: str | None
+    context: BatchContext, schema: StructType, rescued: Iterable[str | None]
 ) -> str | None:
     """The first file with values that ask for a wider type."""
     if context.options.format not in TYPED:
         wider = WiderTypes(schema, context.options)
         wider.add(rescued)
         return next(iter(wider.files.values()), None)
-    met = dict.fromkeys(_file_of(text) or uri for text in rescued if text is not None)
+    met = dict.fromkeys(_file_of(text) for text in rescued if text is not None)
     return next((each for each in met if each and _is_wider(context, each)), None)
 
 
@@ -231,13 +222,13 @@ def _named(context: BatchContext, file_uri: str) -> list[FileEntry]:
     return [] if there is None else [there]
 
 
-def _append(context: BatchContext, findings: NewFields, file_uri: str) -> SchemaVersion:
+def _append(context: BatchContext, findings: NewFields, **reason: object) -> SchemaVersion:
     crash_point("before-schema-append")
     latest = _log_of(context).append(
         context.schema_version + 1,
         data_schema=findings.after,
         partition_schema=StructType.fromJson(json.loads(context.partition_schema)),
-        reason={**findings.reason(), "file": file_uri, "by": author()},
+        reason={**findings.reason(), **reason, "by": author()},
     )
     crash_point("after-schema-append")
     return latest
@@ -288,42 +279,8 @@ def _widened_error(findings: NewFields, file_uri: str) -> UnknownFieldException:
     )
 
 
-class TaskReader:
-    """Reads one split of a stream; use once.
-
-    Args:
-        split: What to read.
-        by_file: Whether to count by file, too.
-    """
-
-    def __init__(self, split: Split, *, by_file: bool = False) -> None:
-        self._context = split.context
-        self._reader = SplitReader(split, by_file=by_file)
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        """Of the batches."""
-        return self._reader.arrow_schema
-
-    @property
-    def counts(self) -> SplitCounts:
-        """What was read; complete when `read` has ended."""
-        return self._reader.counts
-
-    @property
-    def corrupt_by_file(self) -> Counter[str]:
-        """How many corrupt records the files have that have any, by URI; complete as `counts`."""
-        return self._reader.corrupt_by_file
-
-    @property
-    def missing(self) -> list[str]:
-        """URIs of files that were gone and skipped, of some at most; complete as `counts`."""
-        return self._reader.missing
-
-    @property
-    def by_file(self) -> dict[str, FileCounts]:
-        """What was read of each file, by its path, where that is counted; complete as `counts`."""
-        return self._reader.by_file
+class TaskReader(SplitReader):
+    """Reads one split of a stream, and lets its schema evolve; use once."""
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the split.
@@ -335,19 +292,19 @@ class TaskReader:
             ReadError: A file cannot be read, or a record is not valid (`FAILFAST`).
         """
         try:
-            for batch in self._reader.read():
+            for batch in super().read():
                 self._check_types(batch)
                 yield batch
         except UnknownFields as found:
-            raise react(self._context, found.fields, found.file_uri) from None
+            raise react(self._split.context, found.fields, found.file_uri) from None
 
     def _check_types(self, batch: pa.RecordBatch) -> None:
         """Fail when rescued values ask for wider types and the schema log has them now."""
-        options = self._context.options
-        if not widens(options):
+        context = self._split.context
+        if not widens(context.options):
             return
-        rescued = batch.column(options.rescued_data_column).drop_null()
-        error = widened(self._context, rescued.to_pylist())
+        rescued = batch.column(context.options.rescued_data_column).drop_null()
+        error = widened(context, rescued.to_pylist())
         if error is not None:
             raise error
 
@@ -383,21 +340,14 @@ def evolve_ahead(
     _log.info(
         "Detecting new fields in the files of this run, beyond schema version %s", resolved.version
     )
-    context = _context(options, intake, resolved)
+    # What belongs to a micro-batch is not asked for.
+    context = batch_context(options, resolved, intake, START, START)
     findings = detect_new_fields(context, intake.files.slice(start, end), is_read_whole=False)
     if not findings:
         return None
     if options.require_approval:
         raise approval.ask(context, findings, intake.files.slice(start, end), ahead=True)
-    crash_point("before-schema-append")
-    log = SchemaLog(open_store(resolved.schema_uri), intake.name, options.matcher)
-    written = log.append(
-        resolved.version + 1,
-        data_schema=findings.after,
-        partition_schema=resolved.partition_schema,
-        reason={**findings.reason(), "ahead": True, "by": author()},
-    )
-    crash_point("after-schema-append")
+    written = _append(context, findings, ahead=True)
     _log.warning("Schema version %s: evolved ahead of the run", written.version)
     return replace(
         resolved,
@@ -422,33 +372,12 @@ def before_definition(options: CloudFilesOptions, resolved: ResolvedSchema) -> R
             "its location. Give readStream the option checkpointLocation too."
         )
         return resolved
-    with closing(_opened(options, checkpoint)) as intake:
+    with closing(intake_of(options, checkpoint)) as intake:
         if options.up_to_entry is None:
             intake.discover()
         return evolve_ahead(options, intake, resolved) or resolved
 
 
-def _opened(options: CloudFilesOptions, checkpoint: str) -> Intake:
-    return Intake.open(
-        source=options.path,
-        format=options.format,
-        checkpoint_location=checkpoint,
-        exclude=own_locations(options, checkpoint),
-        discovery=options.discovery,
-    )
-
-
 def _end(options: CloudFilesOptions, intake: Intake) -> Offset:
     """Where the files of the run end."""
     return intake.head() if options.up_to_entry is None else Offset(options.up_to_entry + 1, 0)
-
-
-def _context(options: CloudFilesOptions, intake: Intake, resolved: ResolvedSchema) -> BatchContext:
-    """The schema to sample with; what belongs to a micro-batch is not asked for."""
-    return batch_context(
-        options,
-        resolved,
-        intake,
-        start=START,
-        end=START,
-    )

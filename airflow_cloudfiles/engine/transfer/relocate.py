@@ -22,9 +22,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.discovery.base import inspect
 from airflow_cloudfiles.engine.discovery.filters import FileFilter, split_pattern
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
-from airflow_cloudfiles.engine.errors import ListingError, OptionError, StateError, StateMovedError
+from airflow_cloudfiles.engine.errors import OptionError, StateError, StateMovedError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake.opening import SourcePath, name_of
 from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes
@@ -121,11 +122,7 @@ def sample(files: FileLog, store: ObjectStore, count: int) -> Survey:
     """
     found = Survey(new=None)
     for entry in _picked(files, count):
-        try:
-            there = store.head(entry.path)
-        except OSError as failure:
-            name = printable_path(store.child_uri(entry.path))
-            raise ListingError(f"{name} could not be inspected: {failure} Run again.") from failure
+        there = inspect(store, entry.path)
         if there is None:
             found.missing += 1
             found.examples[_EXAMPLES - 1 :] = [printable_path(entry.path)]

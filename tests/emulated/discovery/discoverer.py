@@ -18,7 +18,7 @@ def main(source: str, state: str, page_size: str, files_per_entry: str) -> None:
     """Discover once."""
     file_log.MAX_ENTRY_FILES = int(files_per_entry)
     access = AwsAccess(path_style=True)
-    intake = Intake.over(
+    intake = Intake(
         source=S3Store(source, access, page_size=int(page_size)),
         state=S3Store(state, access),
         format="json",

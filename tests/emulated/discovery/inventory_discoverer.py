@@ -18,7 +18,7 @@ from tests.support.memory_ledger import MemoryLedger
 def main(source: str, state: str, reports: str, batch_files: str) -> None:
     """Discover once."""
     reading.BATCH_FILES = int(batch_files)  # type: ignore[misc]
-    intake = Intake.over(
+    intake = Intake(
         source=open_store(source),
         state=open_store(state),
         format="json",

@@ -105,7 +105,7 @@ def test_whatever_the_network_does_each_file_is_recorded_once(far, what):
         )
         for _ in range(8):
             with contextlib.suppress(CloudFilesError, OSError):
-                Intake.over(
+                Intake(
                     source=far.store("in"),
                     state=far.store("state"),
                     format="json",
@@ -114,7 +114,7 @@ def test_whatever_the_network_does_each_file_is_recorded_once(far, what):
                 break
         assert far.proxy.fired()
         far.proxy.rules([])
-    intake = Intake.over(
+    intake = Intake(
         source=far.near("in"), state=far.near("state"), format="json", ledger=MemoryLedger()
     )
     assert intake.discover().files == 0
@@ -149,7 +149,7 @@ def test_a_parallel_listing_that_is_killed_goes_on_and_misses_nothing(aws, tmp_p
     near.put("0/000-early.json", b"")
     assert discover("") == 0
     state = S3Store(f"{bucket}/state", aws.access)
-    intake = Intake.over(source=near, state=state, format="json", ledger=MemoryLedger())
+    intake = Intake(source=near, state=state, format="json", ledger=MemoryLedger())
     intake.discover(full=True)
     recorded = [file.path for file in intake.files.slice(START, intake.head())]
     assert Counter(recorded) == Counter([*names, "0/000-early.json"])

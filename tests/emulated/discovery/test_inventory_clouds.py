@@ -153,13 +153,13 @@ def test_a_killed_reader_leaves_each_file_in_one_entry(placed, tmp_path, crash_a
 
     assert run(crash_at) == -signal.SIGKILL
     assert run("") == 0
-    intake = Intake.over(
+    intake = Intake(
         source=place.store, state=open_store(str(state)), format="json", ledger=MemoryLedger()
     )
     files = [file.path for file in intake.files.slice(START, intake.head())]
     assert sorted(files) == [f"{number:02}" for number in range(12)]
     again = replace(place.options, inventory=reports)
-    last = Intake.over(
+    last = Intake(
         source=place.store,
         state=open_store(str(state)),
         format="json",

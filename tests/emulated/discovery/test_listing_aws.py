@@ -65,7 +65,7 @@ def test_listings_of_a_bucket_cost_their_pages_or_their_edges(bucket):  # B87
 def test_many_readers_of_a_bucket_find_each_key_once(bucket):
     access, _ = bucket
     source = S3Store("s3://landing", access, page_size=25)
-    intake = Intake.over(source=source, state=state(), format="json", ledger=MemoryLedger())
+    intake = Intake(source=source, state=state(), format="json", ledger=MemoryLedger())
     found = intake.discover()
     assert (found.files, found.listing.kind) == (2500, "full")
     assert found.listing.ranges > 1

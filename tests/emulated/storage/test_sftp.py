@@ -71,7 +71,7 @@ def _folder(landed):
 def _discovered(store, **options):
     state = MemoryStore(f"memory://{uuid.uuid4().hex}")
     given = DiscoveryOptions(**options)
-    intake = Intake.over(source=store, state=state, format="json", discovery=given)
+    intake = Intake(source=store, state=state, format="json", discovery=given)
     return intake.discover()
 
 
@@ -144,7 +144,7 @@ def test_a_file_that_is_not_touched_is_found_once(landed, identity, tmp_path):
     options = DiscoveryOptions(file_identity=identity)
     state = MemoryStore(f"memory://{uuid.uuid4().hex}")
     for expected in (1, 0, 0):
-        intake = Intake.over(source=landed, state=state, format="json", discovery=options)
+        intake = Intake(source=landed, state=state, format="json", discovery=options)
         assert intake.discover().files == expected
 
 

@@ -67,7 +67,7 @@ class Place:
 
     def open(self, location: str | None = None, **options) -> Intake:
         options = {"inventory": location or self.reports.uri, **options}
-        return Intake.over(
+        return Intake(
             source=self.source,
             state=self.state,
             format="json",
@@ -79,9 +79,7 @@ class Place:
         return self.open(location, **options).discover()
 
     def recorded(self) -> list[str]:
-        intake = Intake.over(
-            source=self.source, state=self.state, format="json", ledger=MemoryLedger()
-        )
+        intake = Intake(source=self.source, state=self.state, format="json", ledger=MemoryLedger())
         return sorted(file.path for file in intake.files.slice(START, intake.head()))
 
 

@@ -180,7 +180,7 @@ def test_many_readers_share_one_index(tmp_path):
     keys = [f"{n // 100:02d}/{n:05d}" for n in range(3000)]
     store, state = filled(keys[::2], page_size=10), MemoryStore(f"memory://{uuid.uuid4().hex}")
     ledger = RocksDBLedger(tmp_path / "index")
-    intake = Intake.over(source=store, state=state, format="json", ledger=ledger)
+    intake = Intake(source=store, state=state, format="json", ledger=ledger)
     assert intake.discover().files == 1500
     for key in keys[1::2]:
         store.put(key, b"")

@@ -230,7 +230,7 @@ def test_a_server_that_lists_folder_by_folder_is_listed_whole(seaweed):
     for some in itertools.batched(names, 4) if hasattr(itertools, "batched") else [names]:
         for name in some:
             source.put(name, b"x")
-        intake = Intake.over(source=source, state=state, format="json", ledger=ledger)
+        intake = Intake(source=source, state=state, format="json", ledger=ledger)
         assert intake.discover().files == len(some)
         assert intake.discover().files == 0
     assert load_state(state).order == "none"

@@ -71,7 +71,7 @@ def state():
 
 def opened(source, state):
     """The stream as a new process opens it."""
-    intake = Intake.over(
+    intake = Intake(
         source=source, state=state, format="json", discovery=ONLY_NEW, ledger=MemoryLedger()
     )
     return contextlib.closing(intake)

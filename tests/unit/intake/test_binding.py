@@ -44,7 +44,7 @@ def state(request, tmp_path):
 
 
 def over(state, source, **options):
-    return Intake.over(source=source, state=state, format="json", ledger=MemoryLedger(), **options)
+    return Intake(source=source, state=state, format="json", ledger=MemoryLedger(), **options)
 
 
 def sources(*names):
@@ -75,7 +75,7 @@ def test_the_format_can_be_corrected_and_the_id_stays(state):
     (source,) = sources("in")
     first = over(state, source)
     first.discover()
-    second = Intake.over(source=source, state=state, format="csv", ledger=MemoryLedger())
+    second = Intake(source=source, state=state, format="csv", ledger=MemoryLedger())
     assert second.stream_id == first.stream_id
     assert read_metadata(state).format == "csv"
 

@@ -239,7 +239,7 @@ def _pack(state: MemoryStore, *folders: str) -> None:
 
 def ask(state: MemoryStore, source: Source, options: DiscoveryOptions) -> dict[str, Any]:
     """What a run reads, decides and records."""
-    intake = Intake.over(
+    intake = Intake(
         source=source.store, state=state, format="json", discovery=options, ledger=MemoryLedger()
     )
     with RunLock(state):
@@ -395,7 +395,7 @@ def test_no_damage_to_what_listings_remember_hides_a_file() -> None:
     """An interrupted listing, of which only the part without the new file is still to be listed."""
     whole = Whole(DiscoveryOptions())
     state = whole.state({})
-    fingerprint = Intake.over(source=whole.source.store, state=state, format="json")._filter
+    fingerprint = Intake(source=whole.source.store, state=state, format="json")._filter
     rest = (KeyRange(NAMES[2], NAMES[4]),)
     for unfinished in (None, rest):
         remembered = listing.ListingState(

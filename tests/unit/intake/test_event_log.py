@@ -47,7 +47,7 @@ class Bucket:
 
     def open(self, source: str = "in", state: str = "state", **options) -> Intake:
         found = {"use_managed_file_events": True, "file_events_location": self.location, **options}
-        return Intake.over(
+        return Intake(
             source=MemoryStore(f"{self.store.uri}/{source}"),
             format="json",
             state=MemoryStore(f"memory://{self.name}/{state}"),

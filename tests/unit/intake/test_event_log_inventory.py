@@ -67,7 +67,7 @@ class Bucket:
     def open(self, **options) -> Intake:
         self.log.mark_collected()
         found = {"use_managed_file_events": True, "file_events_location": self.location}
-        return Intake.over(
+        return Intake(
             source=MemoryStore(f"{self.store.uri}/in"),
             format="json",
             state=MemoryStore(f"memory://{self.name}-state"),

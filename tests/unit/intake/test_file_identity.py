@@ -170,7 +170,7 @@ def test_the_same_bytes_uploaded_again_where_the_etag_is_of_the_bytes(
     identity: FileIdentity, again: int
 ) -> None:
     source = SameEtag(f"memory://{uuid.uuid4().hex}/in")
-    intake = Intake.over(
+    intake = Intake(
         source=source,
         state=MemoryStore(f"memory://{uuid.uuid4().hex}"),
         format="json",
@@ -293,7 +293,7 @@ class Late(MemoryStore):
 
 def test_existing_files_are_not_read_and_their_content_is_new() -> None:
     source = Late(f"memory://{uuid.uuid4().hex}/in")
-    intake = Intake.over(
+    intake = Intake(
         source=source,
         state=MemoryStore(f"memory://{uuid.uuid4().hex}"),
         format="json",
@@ -418,7 +418,7 @@ class World:
                 self.source.put(path, body)
 
     def intake(self, who: int, state: ObjectStore) -> Intake:
-        return Intake.over(
+        return Intake(
             source=self.source,
             state=state,
             format="json",

@@ -213,7 +213,7 @@ def test_a_ledger_found_damaged_while_discovering_is_rebuilt_and_nothing_repeate
     monkeypatch.setattr(file_log, "MAX_ENTRY_FILES", 2)
     for number in range(8):
         zone.write(str(number))
-    intake = Intake.over(
+    intake = Intake(
         source=open_store(zone.uri),
         state=open_store(f"memory://{uuid.uuid4().hex}"),
         format="json",
@@ -228,7 +228,7 @@ def test_an_index_damaged_on_the_disk_is_rebuilt_and_nothing_repeated():
     source, state = open_store(f"{name}/in"), open_store(f"{name}/state")
     for number in range(5000):
         source.put(f"{number:05d}", b"")
-    intake = Intake.over(source=source, state=state, format="json")
+    intake = Intake(source=source, state=state, format="json")
     assert intake.discover().files == 5000
     intake.close()
     tables = list(cache_folder().joinpath(intake.stream_id).rglob("*.sst"))

@@ -58,7 +58,7 @@ class World:
     def discover(self, who: int, faults, meanwhile=()) -> None:
         state = Interrupted(FailingStore(self.state, dict(faults)), list(meanwhile))
         try:
-            Intake.over(
+            Intake(
                 source=self.source, state=state, format="json", ledger=self.ledgers[who]
             ).discover()
         except (StateUnreachableError, KilledError):
@@ -67,9 +67,7 @@ class World:
 
     def check(self) -> None:
         self.discover(0, {})
-        intake = Intake.over(
-            source=self.source, state=self.state, format="json", ledger=MemoryLedger()
-        )
+        intake = Intake(source=self.source, state=self.state, format="json", ledger=MemoryLedger())
         files = [file.path for file in intake.files.slice(START, intake.head())]
         assert Counter(files) == Counter(self.arrived)
         assert intake.discover().files == 0
@@ -136,9 +134,7 @@ def finish(process) -> int:
 def check(zone, tmp_path) -> None:
     """All files are recorded once, and batches planned by whoever was killed cover them once."""
     state = open_store(str(tmp_path / "state"))
-    intake = Intake.over(
-        source=open_store(zone.uri), state=state, format="json", ledger=MemoryLedger()
-    )
+    intake = Intake(source=open_store(zone.uri), state=state, format="json", ledger=MemoryLedger())
     assert intake.discover().files == 0
     files = [file.path for file in intake.files.slice(START, intake.head())]
     assert Counter(files) == Counter(zone.paths())

@@ -57,7 +57,7 @@ class Stream:
         return seen, source.requests, state.requests
 
     def _opened(self, source, state):
-        return contextlib.closing(Intake.over(source=source, state=state, format="json"))
+        return contextlib.closing(Intake(source=source, state=state, format="json"))
 
 
 @pytest.fixture(params=["job", "plain query"])

@@ -46,7 +46,7 @@ class Stream:
 
     def intake(self, state: ObjectStore) -> contextlib.closing[Intake]:
         source = MemoryStore(f"{self.name}/in")
-        return contextlib.closing(Intake.over(source=source, state=state, format="json"))
+        return contextlib.closing(Intake(source=source, state=state, format="json"))
 
     def job(self, *, commits: bool = True) -> None:
         """What another run does: discover, plan, commit one batch."""

@@ -110,7 +110,7 @@ def lived(uri: str, runs: int, clock) -> list[int]:
 
 def requests_to_open(uri: str) -> Counter[str]:
     state = MemoryStore(uri)
-    intake = Intake.over(source=MemoryStore(SOURCE), state=state, format="json")
+    intake = Intake(source=MemoryStore(SOURCE), state=state, format="json")
     intake.begin_at(position(state, intake.plans))
     intake.check()
     assert not intake.has_work()
@@ -146,7 +146,7 @@ def test_nothing_that_anybody_reads_changes():
     assert table(uri) == before
     assert [SinkLog(written.state).find(batch) for batch in range(350)] == records
     assert [SinkLog(written.state).find_in_any(batch) for batch in range(350)] == records
-    intake = Intake.over(
+    intake = Intake(
         source=MemoryStore(SOURCE), state=written.state, format="json", ledger=MemoryLedger()
     )
     files = [file.path for file in intake.files.slice(START, intake.head())]
@@ -195,7 +195,7 @@ def test_an_older_version_of_the_package_refuses_the_state_by_name():
         mock.patch.object(metadata_format, "FORMAT_VERSION", 1),
         pytest.raises(IncompatibleStateError, match=r"metadata.json has format version 2.*Upgrade"),
     ):
-        Intake.over(source=MemoryStore(SOURCE), state=open_store(uri), format="json")
+        Intake(source=MemoryStore(SOURCE), state=open_store(uri), format="json")
 
 
 def test_a_dry_run_tells_and_changes_nothing():
@@ -236,7 +236,7 @@ def test_a_log_that_has_lost_entries_is_refused_before_and_after(key, number):
     with pytest.raises(CorruptedStateError, match=r"missing|Missing"):
         compacted(uri)
     with pytest.raises(CorruptedStateError, match=r"missing|Missing"):
-        Intake.over(source=MemoryStore(SOURCE), state=open_store(uri), format="json").check()
+        Intake(source=MemoryStore(SOURCE), state=open_store(uri), format="json").check()
 
 
 def test_a_state_at_work_is_left_alone():
@@ -349,7 +349,7 @@ def test_a_kill_at_any_step_of_compaction_loses_and_repeats_nothing(
     found = table(str(state))
     assert without_uri(found)[:-1] == without_uri(before)
     assert [row["path"][-11:] for row in found] == [f"{n:06}.json" for n in range(53)]
-    intake = Intake.over(
+    intake = Intake(
         source=MemoryStore(SOURCE), state=written.state, format="json", ledger=MemoryLedger()
     )
     intake.check()

@@ -76,7 +76,7 @@ class Stream:
         self.options = DiscoveryOptions(**options)
 
     def open(self, **options) -> Intake:
-        return Intake.over(
+        return Intake(
             source=self.source,
             state=self.state,
             format="json",

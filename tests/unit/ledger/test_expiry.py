@@ -161,7 +161,7 @@ def zone(tmp_path):
 
 def opened(zone, state, age: float | None) -> Intake:
     options = DiscoveryOptions(max_file_age_seconds=age)
-    return Intake.over(source=open_store(zone.uri), state=state, format="json", discovery=options)
+    return Intake(source=open_store(zone.uri), state=state, format="json", discovery=options)
 
 
 def discovered(zone, state, age: float | None) -> int:

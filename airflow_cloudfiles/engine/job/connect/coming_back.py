@@ -50,22 +50,20 @@ class BatchLines:
     Args:
         spec: The run.
         first: Number of its first micro-batch.
+
+    Attributes:
+        next_batch: Number of the first micro-batch that is not in the log.
     """
 
     def __init__(self, spec: JobSpec, first: int) -> None:
         self._state = spec.checkpoint_location
-        self._next = first
-
-    @property
-    def next_batch(self) -> int:
-        """Number of the first micro-batch that is not in the log."""
-        return self._next
+        self.next_batch = first
 
     def log_new(self) -> None:
         """Log what was committed since the last call; that it cannot be read stops no run."""
         try:
-            while found := run_history.notes(self._state, (self._next,)):
-                self._next += 1
+            while found := run_history.notes(self._state, (self.next_batch,)):
+                self.next_batch += 1
                 _log.info("%s", found[0].line())
         except OSError as error:
             _log.debug("The notes of the micro-batches cannot be read: %s", error)

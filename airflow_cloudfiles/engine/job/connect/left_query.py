@@ -79,22 +79,13 @@ class LeftQuery:
         return cls(**stored)
 
 
-def identify(
-    server: SparkConnect, *, user_id: str, session_id: str, query_id: str, run_id: str
-) -> LeftQuery:
-    """Name a query so that it is found again, and no other one.
+def identify(server: SparkConnect, query: LeftQuery) -> LeftQuery:
+    """Name a query so that it is found again, and no other one: by the server's session, too.
 
     Raises:
         SparkUnreachableError: The server does not answer, or does not know the query.
         SparkServerError: It refuses this client.
     """
-    query = LeftQuery(
-        user_id=user_id,
-        session_id=session_id,
-        server_session_id="",
-        query_id=query_id,
-        run_id=run_id,
-    )
     answers = _answers(server, query, status=True)
     if not answers:
         raise SparkUnreachableError(

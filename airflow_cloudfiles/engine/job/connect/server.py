@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote, urlsplit
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.job.spark_command import JOB_MODULE, LAUNCHED
+from airflow_cloudfiles.engine.job.spark_command import LAUNCHED, How
 from airflow_cloudfiles.engine.storage.access import check_environment, check_secret
 
 REMOTE = "CLOUDFILES_SPARK_REMOTE"
@@ -31,7 +30,7 @@ _ADVICE = "Write sc://host:port, or sc://host:port/;use_ssl=true;token=..."
 
 
 @dataclass(frozen=True, slots=True)
-class SparkConnect:
+class SparkConnect(How):
     """A Spark Connect server.
 
     The server's Python needs this package in the version of the client, with its extras `spark` and
@@ -104,10 +103,6 @@ class SparkConnect:
             for written in (value, unquote(value)):
                 text = text.replace(written, _HIDDEN)
         return text
-
-    def command(self, state: str, run_id: str) -> list[str]:
-        """Python runs the driver."""
-        return [sys.executable, "-m", JOB_MODULE, state, run_id]
 
     def environment(self) -> dict[str, str]:
         """The address of the server, which no other process can read."""

@@ -218,22 +218,14 @@ class ConnectStart(SparkStart):
             SparkUnreachableError: The server does not answer.
         """
         session: Any = self.session()
-        user_id, session_id = _user_of(self._server), session.session_id
-        if query is None:
-            return LeftQuery(
-                user_id=user_id,
-                session_id=session_id,
-                server_session_id="",
-                query_id="",
-                run_id="",
-            )
-        return left_query.identify(
-            self._server,
-            user_id=user_id,
-            session_id=session_id,
-            query_id=str(query.id),
-            run_id=str(query.runId),
+        found = LeftQuery(
+            user_id=_user_of(self._server),
+            session_id=session.session_id,
+            server_session_id="",
+            query_id="" if query is None else str(query.id),
+            run_id="" if query is None else str(query.runId),
         )
+        return found if query is None else left_query.identify(self._server, found)
 
     def leave_session(self) -> None:
         """Go without releasing the session: what it has going on the server goes on."""

@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.delta.stream.commits import NOWHERE, TableBacklog
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, StateConflictError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.counts import carry_out
-from airflow_cloudfiles.engine.job.target import check_before_run, newest_version
+from airflow_cloudfiles.engine.job.target import Rows, check_before_run, newest_version
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions, table_options
 from airflow_cloudfiles.engine.state import run_history
@@ -110,7 +110,7 @@ def _carry(
     stream: dict[str, Any] = {"written": "table"}
     if spec.transform is None:
         stream["schema"] = source.schema
-    carry_out(spec, spark, source, durations, schema=source.schema, stream=stream)
+    carry_out(spec, spark, source, durations, Rows(source.schema, stream))
 
 
 def _summary(spec: JobSpec, before: TableBacklog, read: Sequence[TableRange]) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _summary(spec: JobSpec, before: TableBacklog, read: Sequence[TableRange]) ->
     """
     batches = range(before.batch + 1, before.batch + 1 + len(read))
     done = run_history.notes(spec.checkpoint_location, batches)
-    total = run_history.total(done)
+    total = run_history.total(each.counts for each in done)
     seen = [each for each in read if each.start.version != NOWHERE]
     next_version = read[-1].end.version if read else before.next_version
     return {

@@ -9,9 +9,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 
@@ -20,13 +20,12 @@ from airflow_cloudfiles.engine.batches.connect_tasks import FrameTasks
 from airflow_cloudfiles.engine.batches.run import TaskFailed, commit_or_abort
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.errors import CloudFilesError, TransformError
-from airflow_cloudfiles.engine.job.target import new_writer
+from airflow_cloudfiles.engine.job.target import Rows, new_writer
 from airflow_cloudfiles.engine.job.transform.function import BatchFunction
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.batches.run import BatchSource, Planned
     from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
@@ -43,23 +42,14 @@ class TransformedBatches:
         spec: The run; its `transform` is the function.
         session: Gives the session, once there is something to carry.
         source: What the micro-batches are made of.
-        schema: Of their rows.
-        stream: What else there is to say of the stream to its writer (`TableWriter`).
-        on_schema: Called with the schema of what is written.
+        rows: What there is to say of their rows.
 
     Raises:
         TransformError: The function cannot be loaded.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of a run
-        self,
-        spec: JobSpec,
-        session: Callable[[], SparkSession],
-        source: BatchSource,
-        *,
-        schema: StructType,
-        stream: Mapping[str, Any],
-        on_schema: Callable[[StructType], None] | None = None,
+    def __init__(
+        self, spec: JobSpec, session: Callable[[], SparkSession], source: BatchSource, rows: Rows
     ) -> None:
         described = BatchFunction.from_json(spec.transform or {})
         self._name = described.name
@@ -68,9 +58,7 @@ class TransformedBatches:
         self._spec = spec
         self._tasks = FrameTasks(session)
         self._source = source
-        self._schema = schema
-        self._stream = dict(stream)
-        self._on_schema = on_schema
+        self._rows = rows
 
     def __call__(self, planned: Planned) -> None:
         """Write and commit a micro-batch.
@@ -79,11 +67,11 @@ class TransformedBatches:
             TransformError: The function failed, or returned something else than rows.
             CloudFilesError: The batch cannot be read, written or committed.
         """
-        rows = self._tasks.frame(self._source.rows(), planned.parts, self._schema)
+        rows = self._tasks.frame(self._source.rows(), planned.parts, self._rows.schema)
         found = self._called(rows)
-        if self._on_schema is not None:
-            self._on_schema(found.schema)
-        writer = new_writer(self._spec, schema=found.schema, **self._stream)
+        if self._rows.on_schema is not None:
+            self._rows.on_schema(found.schema)
+        writer = new_writer(self._spec, schema=found.schema, **self._rows.stream)
         commit_or_abort(writer, planned.number, partial(self._written, found, writer))
 
     def _written(self, found: DataFrame, writer: TableWriter) -> list[TaskWritten]:

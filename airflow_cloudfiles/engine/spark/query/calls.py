@@ -5,6 +5,7 @@ PySpark hands them to the JVM, and cannot say afterwards what was set.
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Any
 
 from airflow_cloudfiles.engine.errors import OptionError
@@ -70,14 +71,41 @@ def partition_of(writer: Any, name: str, kwargs: dict[str, Any]) -> str | None:
             "table: .start('s3://bucket/tables/name')."
         )
     if any(call == "clusterBy" for call, _, _ in calls_of(writer)):
-        raise OptionError(
-            f"The {sink} sink cannot write clustered tables. Leave out clusterBy, use partitionBy, "
-            "or use Delta's own jars."
-        )
+        raise not_clustered(sink)
     columns = kwargs.get("partitionBy") or _partition_columns(writer)
     if not columns:
         return None
     return partition_option([columns] if isinstance(columns, str) else columns)
+
+
+def not_clustered(sink: str) -> OptionError:
+    """Give the error of a sink of ours that is to cluster its table."""
+    return OptionError(
+        f"The {sink} sink cannot write clustered tables. Leave out clusterBy, use partitionBy, "
+        "or use Delta's own jars."
+    )
+
+
+def require_places(without: Sized, checkpoint: object) -> None:
+    """Refuse a query whose sources would not know where their state is.
+
+    Args:
+        without: Its cloudFiles sources whose definition names no place for their state.
+        checkpoint: Its checkpoint location.
+
+    Raises:
+        OptionError: It has none, or several sources would have the same.
+    """
+    if without and not checkpoint:
+        raise OptionError(
+            "A cloudFiles stream needs .option('checkpointLocation', ...) on writeStream: it "
+            "records there which files it has read."
+        )
+    if len(without) > 1:
+        raise OptionError(
+            "A query with several cloudFiles sources must say where each keeps its state: give "
+            "each readStream an .option('checkpointLocation', ...) of its own."
+        )
 
 
 def query_options(writer: Any, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -143,13 +143,6 @@ class DirectDataSource(CloudFilesDataSource):
         return DirectStreamReader(options, resolved, self._direct)
 
 
-class _Part(InputPartition):
-    """A split on its way to a task, with what writes it."""
-
-    def __init__(self, split: Split, writer: TableWriter) -> None:
-        super().__init__((split, writer))
-
-
 @marking_errors
 class DirectStreamReader(CloudFilesStreamReader):
     """Plans micro-batches as every query; its tasks write them."""
@@ -164,7 +157,7 @@ class DirectStreamReader(CloudFilesStreamReader):
         """Cut the planned files into splits, for the table as it is now."""
         parts = super().partitions(start, end)
         writer = self._direct.writer(self._opened().state.uri)
-        return [_Part(part.value, writer) for part in parts]
+        return [InputPartition((part.value, writer)) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read and write one split in a task; say what was written."""

@@ -19,12 +19,11 @@ from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.errors import OptionError, SinkError
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
+from airflow_cloudfiles.engine.spark.wrapping import wrap
 
 _NOTED = "_cloudfiles_given"
 _SPARKS = ("append", "overwrite")
 _OURS = ("ignore", "error", "errorifexists")
-_wrapped: list[set[str]] = []
-"""The formats that PySpark's writer was wrapped for, once a process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,31 +76,17 @@ def wrap_save(formats: set[str]) -> None:
     Args:
         formats: Names of our formats; more may be added later.
     """
-    if _wrapped:
-        return
-    _wrapped.append(formats)
     from pyspark.sql.readwriter import DataFrameWriter  # noqa: PLC0415 - needs a JVM
 
     for name in ("format", "mode", "option", "options", "partitionBy"):
-        _wrap(DataFrameWriter, name, _note)
-    _wrap(DataFrameWriter, "save", _save)
+        wrap(DataFrameWriter, name, _note)
+    wrap(DataFrameWriter, "save", functools.partial(_save, formats))
 
 
-def _wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
-    """Put a function around a method; it gets the original, its name and the call."""
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return around(original, name, self, args, kwargs)
-
-    setattr(owner, name, wrapped)
-
-
-def _note(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs: Any) -> Any:
+def _note(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """Note the format, the mode and the path."""
     noted: dict[str, Any] = self.__dict__.setdefault(_NOTED, {})
-    values = [*args, *kwargs.values()]
+    name, values = original.__name__, [*args, *kwargs.values()]
     if name in {"format", "mode"} and values:
         noted[name] = values[0]
     elif name == "partitionBy":
@@ -113,12 +98,14 @@ def _note(original: Callable[..., Any], name: str, self: Any, args: Any, kwargs:
     return original(self, *args, **kwargs)
 
 
-def _save(original: Callable[..., Any], _name: str, self: Any, args: Any, kwargs: Any) -> Any:
+def _save(
+    formats: set[str], original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
+) -> Any:
     """`DataFrameWriter.save` for our formats; others pass through."""
     names = dict(zip(("path", "format", "mode", "partitionBy"), args, strict=False))
     names |= {key: kwargs[key] for key in ("path", "format", "mode") if key in kwargs}
     call = _Call.of(self, names, kwargs)
-    if call.format not in _wrapped[0]:
+    if call.format not in formats:
         return original(self, *args, **kwargs)
     mode = call.mode_for_spark()
     if mode is None:

@@ -15,9 +15,9 @@ Spark tells a Python source its options only. So for the sources `delta` and `de
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors.exceptions.base import PySparkException
@@ -151,9 +151,6 @@ def _as_defined(columns: TableColumns, schema: StructType) -> TableColumns:
     return replace(columns, schema=StructType(fields))
 
 
-_RECEIVE_SECONDS = 60.0
-
-
 def load_stream(original: Callable[..., Any], reader: Any, call: dict[str, Any]) -> Any:
     """`DataStreamReader.load` of a Delta table.
 
@@ -212,30 +209,11 @@ def started(
         "settings": settings,
         "mirror": None if mirror is None else str(mirror.folder),
     }
-    try:
-        for token, ordinal in tokens:
-            handoff.put(token, {**place, "ordinal": ordinal})
-        query = start(for_spark if for_spark != checkpoint else None)
-        if mirror is not None:
-            checkpoint_mirror.follow(query, mirror)
-        _wait(query, [token for token, _ in tokens])
-    except BaseException:
-        if mirror is not None:
-            mirror.finish()
-        raise
-    finally:
-        for token, _ in tokens:
-            handoff.withdraw(token)
-    return query
-
-
-def _wait(query: Any, tokens: list[str]) -> None:
-    """Wait until all sources have taken what was handed over."""
-    deadline = time.monotonic() + _RECEIVE_SECONDS
-    while query.isActive and time.monotonic() < deadline:
-        if all(map(handoff.is_received, tokens)):
-            return
-        time.sleep(0.01)
+    return checkpoint_mirror.start_handing_over(
+        partial(start, for_spark if for_spark != checkpoint else None),
+        {token: {**place, "ordinal": ordinal} for token, ordinal in tokens},
+        mirror,
+    )
 
 
 def _tokens(leaves: list[dict[str, str]]) -> Iterator[tuple[str, int]]:
