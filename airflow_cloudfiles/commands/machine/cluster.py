@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, pair
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_group, add_pairs
 from airflow_cloudfiles.commands.tables.ingest import add_stream, ingestion
 from airflow_cloudfiles.engine.cluster.kubernetes import Kubernetes
 from airflow_cloudfiles.engine.cluster.submission import SCRIPT, Resources, Standalone, Yarn
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command, with one of its own for each kind of cluster."""
     text = "write the spark-submit line of an ingestion on a cluster, and the files that it names"
-    found = commands.add_parser("cluster", help=text, description=text)
-    kinds = found.add_subparsers(title="kinds", required=True, metavar="kind")
+    kinds = add_group(commands, "cluster", text, title="kinds", metavar="kind")
     _add_kubernetes(_add(kinds, shared, "kubernetes", _kubernetes, "pods of one image"))
     _add_yarn(_add(kinds, shared, "yarn", _yarn, "containers of YARN"))
     found = _add(kinds, shared, "standalone", _standalone, "workers of Spark's own")
@@ -59,8 +58,8 @@ def _add(
     ):
         help_text = f"{what}; default: {value}"
         found.add_argument(f"--{flag}", type=type(value), default=value, help=help_text)
-    _add_pairs(found, "--conf", "Spark configuration")
-    _add_pairs(found, "--env", "an environment variable of driver and executors; nothing secret")
+    add_pairs(found, "--conf", "Spark configuration")
+    add_pairs(found, "--env", "an environment variable of driver and executors; nothing secret")
     found.add_argument(
         "--output",
         type=Path,
@@ -88,8 +87,8 @@ def _add_kubernetes(found: argparse.ArgumentParser) -> None:
         help="beginning of the names of both accounts; default: cloudfiles",
     )
     _add_deploy_mode(found)
-    _add_pairs(found, "--annotation", "of the service accounts, such as a role in the cloud")
-    _add_pairs(found, "--label", "of the pods")
+    add_pairs(found, "--annotation", "of the service accounts, such as a role in the cloud")
+    add_pairs(found, "--label", "of the pods")
     found.add_argument(
         "--secret-env",
         type=_secret_variable,
@@ -98,7 +97,7 @@ def _add_kubernetes(found: argparse.ArgumentParser) -> None:
         metavar="VARIABLE=SECRET:KEY",
         help="an environment variable with the value of a key of a secret; may be repeated",
     )
-    _add_pairs(found, "--secret-files", "the folder of the pods with the keys of a secret as files")
+    add_pairs(found, "--secret-files", "the folder of the pods with the keys of a secret as files")
 
 
 def _add_yarn(found: argparse.ArgumentParser) -> None:
@@ -116,17 +115,6 @@ def _add_deploy_mode(found: argparse.ArgumentParser) -> None:
         choices=("cluster", "client"),
         default="cluster",
         help="where the driver runs: there, or where it is submitted; default: cluster",
-    )
-
-
-def _add_pairs(found: argparse.ArgumentParser, flag: str, text: str) -> None:
-    found.add_argument(
-        flag,
-        type=pair,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help=f"{text}; may be repeated",
     )
 
 

@@ -49,16 +49,23 @@ def pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def add_options(parser: argparse.ArgumentParser, help_text: str) -> None:
-    """Add `--option KEY=VALUE`, which may be repeated."""
+def add_pairs(
+    parser: argparse.ArgumentParser, flag: str, help_text: str, *, metavar: str = "KEY=VALUE"
+) -> None:
+    """Add an argument that gives pairs, and may be repeated."""
     parser.add_argument(
-        "--option",
+        flag,
         type=pair,
         action="append",
         default=[],
-        metavar="KEY=VALUE",
+        metavar=metavar,
         help=f"{help_text}; may be repeated",
     )
+
+
+def add_options(parser: argparse.ArgumentParser, help_text: str) -> None:
+    """Add `--option KEY=VALUE`, which may be repeated."""
+    add_pairs(parser, "--option", help_text)
 
 
 def add_checkpoint_location(parser: argparse.ArgumentParser) -> None:
@@ -94,6 +101,19 @@ def add_command(
     found = commands.add_parser(name, help=help, description=help, parents=parents)
     found.set_defaults(run=run)
     return found
+
+
+def add_group(
+    commands: Commands,
+    name: str,
+    help_text: str,
+    *,
+    title: str = "actions",
+    metavar: str = "action",
+) -> Commands:
+    """Add a command that has commands of its own; gives what these are added to."""
+    found = commands.add_parser(name, help=help_text, description=help_text)
+    return found.add_subparsers(title=title, required=True, metavar=metavar)
 
 
 def _lines(value: Mapping[str, Any], indent: str) -> Iterator[str]:

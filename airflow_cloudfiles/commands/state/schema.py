@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_group
 from airflow_cloudfiles.engine.messages import counted, few, printable
 from airflow_cloudfiles.engine.names import quoted
 from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
@@ -35,8 +35,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="the same, when the schema log is in the checkpoint location",
     )
     text = "show how the schema of a stream came about, and put it right"
-    found = commands.add_parser("schema", help=text, description=text)
-    actions = found.add_subparsers(title="actions", required=True, metavar="action")
+    actions = add_group(commands, "schema", text)
     for name, run, help_text, adds in _ACTIONS:
         action = add_command(actions, name, run, help=help_text, parents=[shared, where])
         adds(action)
