@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
@@ -40,6 +40,22 @@ def as_text(value: Mapping[str, Any]) -> str:
     return "\n".join(_lines(value, ""))
 
 
+def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
+    """Write rows as lines, with the cells of a column under each other.
+
+    Args:
+        rows: Of as many cells each.
+        right: Places of the columns that are numbers, and end at the same place.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = enumerate(zip(row, widths, strict=True))
+        padded = (cell.rjust(w) if at in right else cell.ljust(w) for at, (cell, w) in cells)
+        lines.append("  ".join(padded).rstrip())
+    return lines
+
+
 def pair(text: str) -> tuple[str, str]:
     """Read `key=value` of the command line."""
     key, equals, value = text.partition("=")
@@ -50,11 +66,17 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def add_pairs(
-    parser: argparse.ArgumentParser, flag: str, help_text: str, *, metavar: str = "KEY=VALUE"
+    parser: argparse.ArgumentParser,
+    flag: str,
+    help_text: str,
+    *,
+    metavar: str = "KEY=VALUE",
+    dest: str | None = None,
 ) -> None:
     """Add an argument that gives pairs, and may be repeated."""
     parser.add_argument(
         flag,
+        dest=dest,
         type=pair,
         action="append",
         default=[],
