@@ -294,17 +294,10 @@ class Settling:
         self, files: Iterable[FileEntry], waiting: list[UnsettledFile]
     ) -> Iterator[FileEntry]:
         """Those whose markers are there and that are still, some thousands at a time."""
-        chunk: list[FileEntry] = []
-        for file in files:
-            chunk.append(file)
-            if len(chunk) >= _CHUNK:
-                yield from self._whole(chunk, waiting)
-                chunk = []
-        yield from self._whole(chunk, waiting)
-
-    def _whole(self, chunk: list[FileEntry], waiting: list[UnsettledFile]) -> Iterator[FileEntry]:
-        marked = self._with_markers(chunk, self._filter.passed.take())
-        return (file for file in marked if self._is_still(file, waiting, "listing"))
+        left = iter(files)
+        while chunk := list(islice(left, _CHUNK)):
+            marked = self._with_markers(chunk, self._filter.passed.take())
+            yield from (file for file in marked if self._is_still(file, waiting, "listing"))
 
     # ── age ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -368,7 +361,7 @@ class Settling:
         if not keys:
             return
         with ThreadPoolExecutor(_INSPECTORS, thread_name_prefix="cloudfiles-markers") as pool:
-            there.update(zip(keys, pool.map(partial(_head, self._source), keys), strict=True))
+            there.update(zip(keys, pool.map(partial(head_of, self._source), keys), strict=True))
 
     def _is_of(self, marker: FileEntry, file: FileEntry) -> bool:
         """Whether a marker is of this version of a file.
@@ -473,8 +466,8 @@ def _clock_us(source: ObjectStore) -> int:
         raise ListingError(f"{name} does not report its time: {failure} Run again.") from failure
 
 
-def _head(source: ObjectStore, key: str) -> FileEntry | None:
-    """Inspect an object.
+def head_of(source: ObjectStore, key: str) -> FileEntry | None:
+    """Inspect an object; `None` where there is none.
 
     Raises:
         ListingError: The store does not answer.
