@@ -141,7 +141,7 @@ def _place(memory: dict[str, Any] | None) -> dict[str, Any] | None:
     """A place in a log, as a watcher stores it; `None` for anything else."""
     match memory:
         case {"log": str(), "next": int()}:
-            return dict(memory)
+            return memory
     return None
 
 
