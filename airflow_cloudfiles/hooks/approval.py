@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, get_args
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.messages import counted
+from airflow_cloudfiles.engine.messages import counted, printable
 from airflow_cloudfiles.engine.options.table_stream import is_table
 
 try:  # tasks that wait for an answer by themselves exist from Airflow 3.3
@@ -118,7 +118,7 @@ def question_of(proposal: Proposal, source: str) -> Question:
         lines.append(f"{sign} {each.in_words()}")
         lines += [f"    in {each.file}"] if each.file else []
         lines += [f"    such as {', '.join(each.samples)}"] if each.samples else []
-    text = "\n".join(map(_printable, lines))
+    text = "\n".join(map(printable, lines))
     if len(text) > MOST_CHARACTERS:
         text = text[:MOST_CHARACTERS] + "\n... (all of it: cloudfiles schema proposed)"
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
@@ -206,9 +206,3 @@ def decision_of(chosen: object) -> Decision:
         if each == word:
             return each
     raise OptionError(f"decision must be {', '.join(DECISIONS)}, got {chosen!r:.80}.")
-
-
-def _printable(line: str) -> str:
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in line
-    )

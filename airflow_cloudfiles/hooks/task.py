@@ -106,15 +106,18 @@ def run_id_of(context: Mapping[str, Any], *, try_number: int | None = None) -> s
     """
     ti = context["ti"]
     number = ti.try_number if try_number is None else try_number
-    parts = [ti.dag_id, ti.run_id, ti.task_id]
-    if (map_index := map_index_of(ti)) >= 0:
-        parts.append(str(map_index))
-    full = ".".join([*parts, str(number)])
+    full = ".".join([ti.dag_id, ti.run_id, *own_names(ti), str(number)])
     name = re.sub(r"[^A-Za-z0-9._-]", "-", full).lstrip("._-")
     if name == full and len(name) <= _LONGEST_RUN_ID:
         return name
     digest = hashlib.sha256(full.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{name[:_LONGEST_RUN_ID]}-{digest}"
+
+
+def own_names(ti: Any) -> list[str]:
+    """Give what names an instance in its run: the task, and which one of a mapped task."""
+    index = map_index_of(ti)
+    return [str(ti.task_id), *([str(index)] if index >= 0 else [])]
 
 
 def map_index_of(ti: Any) -> int:

@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_cloudfiles.hooks.keywords import StreamKeywords, TargetKeyword
-
-    class CleanKeywords(StreamKeywords, TargetKeyword, total=False):
-        """The arguments of `StreamTask`."""
+    from airflow_cloudfiles.hooks.keywords import ReconcileKeywords
 
 
 _TOLD = ("mode", "is_dry_run", "files", "bytes", "others", "examples", "is_complete", "warnings")
@@ -57,7 +54,7 @@ class CloudFilesCleanOperator(JobTask):
         is_dry_run: bool = False,
         trust_checkpoint: bool = False,
         txn_app_id: str | None = None,
-        **kwargs: Unpack[CleanKeywords],
+        **kwargs: Unpack[ReconcileKeywords],
     ) -> None:
         super().__init__(**kwargs)
         self.is_dry_run = is_dry_run

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_cloudfiles.engine.job.table.run import TableRun
 from airflow_cloudfiles.hooks.arguments import as_text
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.rendering import TextArguments
 from airflow_cloudfiles.hooks.stream_task import REQUIRED
 from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES, run_id_of, task_errors
+from airflow_cloudfiles.operators.job import TableTask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +23,7 @@ _SHOWN: Final = 20
 """Files that the report of a task names; its log names all."""
 
 
-class CloudFilesFileOperator(TextArguments):
+class CloudFilesFileOperator(TableTask):
     """Have files of a stream ingested again, left out, put aside, or forgotten.
 
     It is done to all of the files or to none, once in a DAG run however often the task is tried,
@@ -69,7 +68,6 @@ class CloudFilesFileOperator(TextArguments):
         "path_column",
     )
     text_fields = ("checkpoint_location", "reason", "target", "path_column")
-    ui_color = "#e3e0f2"
 
     def __init__(  # noqa: PLR0913 - a task's arguments are its interface
         self,
@@ -98,7 +96,6 @@ class CloudFilesFileOperator(TextArguments):
         self.path_column = path_column
         self.is_dry_run = is_dry_run
         self.conn_id = conn_id
-        self._run: TableRun | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Do it and return the report."""
@@ -117,8 +114,7 @@ class CloudFilesFileOperator(TextArguments):
                 "operation_id": run_id_of(context, try_number=0),
                 "dry_run": self.is_dry_run,
             }
-            self._run = TableRun("operate", given, access=hook.access)
-            report = self._run.wait(lambda line: self.log.info("%s", line))
+            report = self.run_beside("operate", given, hook)
         files, unchanged = report["files"], report["unchanged"]
         for path in files:
             self.log.info("%s: %s", self.action, path)
@@ -133,8 +129,3 @@ class CloudFilesFileOperator(TextArguments):
             "files": files[:_SHOWN],
             "unchanged": len(unchanged),
         }
-
-    def on_kill(self) -> None:
-        """End the process; a repeated task does what is left."""
-        if self._run is not None:
-            self._run.kill()

@@ -1,17 +1,21 @@
-"""Follow a job that runs in a process of its own."""
+"""Follow what runs in a process of its own: a job of a stream, or work on a table."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine.job.table.run import TableRun
 from airflow_cloudfiles.hooks.job_log import JobLog
 from airflow_cloudfiles.hooks.observability.links import ReportLink
+from airflow_cloudfiles.hooks.rendering import TextArguments
 from airflow_cloudfiles.hooks.stream_task import StreamTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_cloudfiles.engine.cluster.submitted_run import FollowedRun
+    from airflow_cloudfiles.engine.job.table.run import Action
+    from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 
 
 class JobTask(StreamTask):
@@ -55,3 +59,28 @@ class JobTask(StreamTask):
         if self._job_log is None:
             self._job_log = JobLog(self.log)
         self._job_log.write(line)
+
+
+class TableTask(TextArguments):
+    """Base of the operators that do something to a table, or for one, beside the task."""
+
+    ui_color = "#e3e0f2"
+    _run: TableRun | None = None
+
+    def run_beside(
+        self, action: Action, given: Mapping[str, Any], hook: CloudFilesHook
+    ) -> dict[str, Any]:
+        """Run it to its end, with its log in the task's; gives its report.
+
+        Args:
+            action: What to do.
+            given: To what, and how.
+            hook: Of the task.
+        """
+        self._run = TableRun(action, given, access=hook.access)
+        return self._run.wait(lambda line: self.log.info("%s", line))
+
+    def on_kill(self) -> None:
+        """End the process; what it has done stays, and a repeated task does what is left."""
+        if self._run is not None:
+            self._run.kill()

@@ -88,23 +88,15 @@ class CloudFilesSparkJobOperator(JobTask):
             report: Of the job of this try; `None` before its end.
         """
 
-    def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any] | None:
-        """The datasets, as far as the arguments name them."""
+    def get_openlineage_facets_on_start(
+        self,
+        task_instance: object = None,  # noqa: ARG002 - the report is here
+    ) -> OperatorLineage[Any, Any] | None:
+        """The datasets, as far as the arguments name them, and a report says more."""
         return operator_lineage(self._lineage)
 
-    def get_openlineage_facets_on_complete(
-        self,
-        task_instance: object,  # noqa: ARG002 - the report is here
-    ) -> OperatorLineage[Any, Any] | None:
-        """The datasets, with what the report says of them."""
-        return operator_lineage(self._lineage)
-
-    def get_openlineage_facets_on_failure(
-        self,
-        task_instance: object,  # noqa: ARG002 - the report is here
-    ) -> OperatorLineage[Any, Any] | None:
-        """The datasets, with what was committed before the run failed."""
-        return operator_lineage(self._lineage)
+    get_openlineage_facets_on_complete = get_openlineage_facets_on_start
+    get_openlineage_facets_on_failure = get_openlineage_facets_on_start
 
     def _lineage(self) -> Lineage:
         return self.lineage(self._located or self.stream_arguments(), self.run_report)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_cloudfiles.engine.job.table.run import TableRun
 from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.options.values import size
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.observability.links import TableLink
-from airflow_cloudfiles.hooks.rendering import TextArguments
 from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES, task_errors
+from airflow_cloudfiles.operators.job import TableTask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +24,7 @@ _SHOWN: Final = 20
 """Files that the log of a task names."""
 
 
-class CloudFilesOptimizeTableOperator(TextArguments):
+class CloudFilesOptimizeTableOperator(TableTask):
     """Write the small data files of a Delta table together, or all of its files anew.
 
     It may run while streams write to the table, and be killed and repeated: no row changes. It
@@ -48,7 +47,6 @@ class CloudFilesOptimizeTableOperator(TextArguments):
     """
 
     template_fields: Sequence[str] = ("target", "target_size")
-    ui_color = "#e3e0f2"
     operator_extra_links = (TableLink(),)
 
     def __init__(
@@ -66,7 +64,6 @@ class CloudFilesOptimizeTableOperator(TextArguments):
         self.all_files = all_files
         self.target_size = target_size
         self.conn_id = conn_id
-        self._run: TableRun | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
         """Optimize and return the report."""
@@ -75,21 +72,15 @@ class CloudFilesOptimizeTableOperator(TextArguments):
             asked = None if not self.target_size else size.read("target_size", self.target_size)
             target = hook.absolute(self.target)
             given = {"target": target, "all_files": self.all_files, "target_bytes": asked}
-            self._run = TableRun("optimize", given, access=hook.access)
-            report = self._run.wait(lambda line: self.log.info("%s", line))
+            report = self.run_beside("optimize", given, hook)
         removed, added = report["removed_files"], report["added_files"]
         self.log.info(
             "%s %s %s now.", counted(removed, "file"), plural(removed, "is", "are"), added
         )
         return report
 
-    def on_kill(self) -> None:
-        """End the process; what it has committed stays."""
-        if self._run is not None:
-            self._run.kill()
 
-
-class CloudFilesVacuumTableOperator(TextArguments):
+class CloudFilesVacuumTableOperator(TableTask):
     """Remove the files of a Delta table that no version within a retention names.
 
     By default it only reports them: `delete=True` removes them. It may run while others read and
@@ -115,7 +106,6 @@ class CloudFilesVacuumTableOperator(TextArguments):
     """
 
     template_fields: Sequence[str] = ("target",)
-    ui_color = "#e3e0f2"
     operator_extra_links = (TableLink(),)
 
     def __init__(  # noqa: PLR0913 - a task's arguments are its interface
@@ -135,7 +125,6 @@ class CloudFilesVacuumTableOperator(TextArguments):
         self.delete = delete
         self.allow_short_retention = allow_short_retention
         self.conn_id = conn_id
-        self._run: TableRun | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
         """Vacuum and return the report."""
@@ -148,8 +137,7 @@ class CloudFilesVacuumTableOperator(TextArguments):
                 "dry_run": not self.delete,
                 "allow_short_retention": self.allow_short_retention,
             }
-            self._run = TableRun("vacuum", given, access=hook.access)
-            report = self._run.wait(lambda line: self.log.info("%s", line))
+            report = self.run_beside("vacuum", given, hook)
         paths = report.pop("paths")  # may be too many for the database
         for path in paths[:_SHOWN]:
             self.log.info("%s", path)
@@ -157,8 +145,3 @@ class CloudFilesVacuumTableOperator(TextArguments):
         hint = "" if self.delete else " with delete=True"
         self.log.info("%s %s removed%s.", counted(len(paths), "file"), done, hint)
         return report
-
-    def on_kill(self) -> None:
-        """End the process; what it has removed is gone, and the table is whole."""
-        if self._run is not None:
-            self._run.kill()

@@ -27,7 +27,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
@@ -43,7 +43,7 @@ from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.observability.silence import is_past, soonest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Hashable
+    from collections.abc import AsyncIterator, Callable, Hashable
     from typing import Unpack
 
     from airflow_cloudfiles.hooks.keywords import StreamFields
@@ -84,6 +84,7 @@ class EventDeduplication:
 
 
 _log = logging.getLogger(__name__)
+_Seen = TypeVar("_Seen")
 
 MEMORY = "cloudfiles_trigger_events"
 """Key of the asset's state store (Airflow 3.3) under which a watcher keeps what it fired for."""
@@ -93,7 +94,72 @@ LONGEST_PAUSE_SECONDS = 600.0
 """Between two checks that fail."""
 
 
-def store_of(trigger: BaseEventTrigger) -> Any:
+async def read_memory(trigger: BaseEventTrigger, key: str, problem: str) -> dict[str, Any] | None:
+    """Read what a watcher has stored for its asset; `None` for nothing, and before Airflow 3.3.
+
+    Args:
+        trigger: The watcher.
+        key: Of its memory in the asset's state store.
+        problem: What is logged where the store fails, before the reason.
+    """
+    store = _store_of(trigger)
+    if store is None:
+        return None
+    try:
+        memory = await store.aget(key)
+    except Exception as failure:  # noqa: BLE001 - a store that fails costs one more event
+        _log.warning("%s: %s", problem, failure)
+        return None
+    return memory if isinstance(memory, dict) and memory else None
+
+
+async def write_memory(
+    trigger: BaseEventTrigger, key: str, memory: dict[str, Any], problem: str
+) -> None:
+    """Store what a watcher is to know later; arguments as of `read_memory`."""
+    store = _store_of(trigger)
+    if store is None:
+        return
+    try:
+        await store.aset(key, memory)
+    except Exception as failure:  # noqa: BLE001 - a store that fails costs one more event
+        _log.warning("%s: %s", problem, failure)
+
+
+async def repeated(
+    check: Callable[[], _Seen],
+    what: str,
+    poke_interval: float,
+    *,
+    pause_after: Callable[[_Seen], float] | None = None,
+    ends_at: float | None = None,
+) -> AsyncIterator[_Seen | None]:
+    """Check again and again, never in the event loop's own thread; `None` for a failed check.
+
+    Args:
+        check: Makes one check.
+        what: Is checked, for the log.
+        poke_interval: Seconds between two checks, and before the first one.
+        pause_after: Gives the seconds after a check, where that may be fewer.
+        ends_at: When the last check is, in seconds since 1970, if there is one.
+    """
+    pause = poke_interval
+    while True:
+        left = pause if ends_at is None else ends_at - time.time()
+        await asyncio.sleep(max(0.0, min(pause, left)))
+        seen: _Seen | None = None
+        try:
+            seen = await asyncio.to_thread(check)
+            pause = poke_interval if pause_after is None else pause_after(seen)
+        except Exception as failure:  # noqa: BLE001 - a store that fails costs one more event
+            pause = max(poke_interval, min(2 * max(pause, 1.0), LONGEST_PAUSE_SECONDS))
+            _log.warning(
+                "Checking %s failed; the next check is in %.0f s: %s", what, pause, failure
+            )
+        yield seen
+
+
+def _store_of(trigger: BaseEventTrigger) -> Any:
     """The state store of the one asset that is watched; none before Airflow 3.3."""
     store = getattr(trigger, "asset_state_store", None)
     return store if hasattr(store, "aget") and hasattr(store, "aset") else None
@@ -203,12 +269,16 @@ class CloudFilesTrigger(BaseEventTrigger):
         What was fired for is stored at the next check, when Airflow has the event in its database:
         a triggerer that dies in between fires twice rather than never.
         """
-        memory = stored = await self._remembered()
+        problem = "The state of the watcher cannot be read; it may fire again for known files"
+        memory = stored = await read_memory(self, MEMORY, problem)
         async for seen in shared_stream:
             if seen is None:
                 continue
             if memory != stored:
-                await self._remember(memory)
+                problem = (
+                    "The state of the watcher cannot be stored; it may fire again after a restart"
+                )
+                await write_memory(self, MEMORY, memory or {}, problem)
                 stored = memory
             deduplication = EventDeduplication(memory)
             should_fire = deduplication.should_fire(seen)
@@ -227,61 +297,18 @@ class CloudFilesTrigger(BaseEventTrigger):
             }
         )
 
-    async def _remembered(self) -> dict[str, Any] | None:
-        """What this asset's watcher has fired for, before this triggerer was started."""
-        store = store_of(self)
-        if store is None:
-            return None
-        try:
-            memory = await store.aget(MEMORY)
-        except Exception as failure:  # noqa: BLE001 - a store that fails costs one more event
-            _log.warning(
-                "The state of the watcher cannot be read; it may fire again for known files: %s",
-                failure,
-            )
-            return None
-        return memory if isinstance(memory, dict) and memory else None
 
-    async def _remember(self, memory: dict[str, Any] | None) -> None:
-        store = store_of(self)
-        if store is None:
-            return
-        try:
-            await store.aset(MEMORY, memory or {})
-        except Exception as failure:  # noqa: BLE001 - a store that fails costs one more event
-            _log.warning(
-                "The state of the watcher cannot be stored; it may fire again after a restart: %s",
-                failure,
-            )
-
-
-async def _checks(
-    stream: StreamArguments,
-    conn_id: str | None,
-    poke_interval: float,
-    ends_at: float | None = None,
+def _checks(
+    stream: StreamArguments, conn_id: str | None, poke_interval: float, ends_at: float | None = None
 ) -> AsyncIterator[Arrivals | None]:
-    """Check again and again, never in the event loop's own thread; `None` for a failed check.
-
-    The last check is at `ends_at`, if that is given.
-    """
-    pause = poke_interval
-    while True:
-        left = pause if ends_at is None else ends_at - time.time()
-        await asyncio.sleep(max(0.0, min(pause, left)))
-        try:
-            seen: Arrivals | None = await asyncio.to_thread(CloudFilesHook(conn_id).check, stream)
-            pause = _pause(seen, poke_interval)
-        except Exception as failure:  # noqa: BLE001 - a store that fails costs one more event
-            seen = None
-            pause = max(poke_interval, min(2 * max(pause, 1.0), LONGEST_PAUSE_SECONDS))
-            _log.warning(
-                "Checking %s for new files failed; the next check is in %.0f s: %s",
-                stream.source,
-                pause,
-                failure,
-            )
-        yield seen
+    """Check a stream again and again."""
+    return repeated(
+        lambda: CloudFilesHook(conn_id).check(stream),
+        f"{stream.source} for new files",
+        poke_interval,
+        pause_after=lambda seen: _pause(seen, poke_interval),
+        ends_at=ends_at,
+    )
 
 
 def _pause(seen: Arrivals | None, poke_interval: float) -> float:

@@ -8,7 +8,6 @@ something, and how much was announced: the task that it starts finds the files i
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -17,12 +16,10 @@ from airflow_cloudfiles.engine.discovery.event_log.collector import LogCheck
 from airflow_cloudfiles.hooks.arguments import as_text
 from airflow_cloudfiles.hooks.assets import location_of
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.triggers.cloud_files import LONGEST_PAUSE_SECONDS, store_of
+from airflow_cloudfiles.triggers.cloud_files import read_memory, repeated, write_memory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Hashable
-
-_log = logging.getLogger(__name__)
 
 MEMORY = "cloudfiles_file_events"
 """Key of the asset's state store (Airflow 3.3) under which a watcher keeps how far it has read."""
@@ -97,11 +94,13 @@ class CloudFilesEventsTrigger(BaseEventTrigger):
         How far that goes is stored at the next check, when Airflow has the event in its database: a
         triggerer that dies in between fires twice rather than never.
         """
-        stored = memory = await self._remembered()
+        problem = "How far the watcher has read is not known; it fires once"
+        stored = memory = _place(await read_memory(self, MEMORY, problem))
         is_due = False
         async for check in shared_stream:
-            if is_due or _is_far(stored, memory):
-                await self._remember(memory)
+            if memory is not None and (is_due or _is_far(stored, memory)):
+                problem = "How far the watcher has read cannot be stored"
+                await write_memory(self, MEMORY, memory, problem)
                 stored = memory
             files, size = await self._arrived(check, memory)
             memory = {"log": check.log, "next": check.end}
@@ -137,29 +136,13 @@ class CloudFilesEventsTrigger(BaseEventTrigger):
         ]
         return len(found), sum(each.size for each in found)
 
-    async def _remembered(self) -> dict[str, Any] | None:
-        """How far this watcher has read, before this triggerer was started."""
-        store = store_of(self)
-        if store is None:
-            return None
-        try:
-            memory = await store.aget(MEMORY)
-        except Exception as failure:  # noqa: BLE001 - a store that fails costs one more event
-            _log.warning("How far the watcher has read is not known; it fires once: %s", failure)
-            return None
-        match memory:
-            case {"log": str(), "next": int()}:
-                return dict(memory)
-        return None
 
-    async def _remember(self, memory: dict[str, Any] | None) -> None:
-        store = store_of(self)
-        if store is None or memory is None:
-            return
-        try:
-            await store.aset(MEMORY, memory)
-        except Exception as failure:  # noqa: BLE001 - a store that fails costs one more event
-            _log.warning("How far the watcher has read cannot be stored: %s", failure)
+def _place(memory: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A place in a log, as a watcher stores it; `None` for anything else."""
+    match memory:
+        case {"log": str(), "next": int()}:
+            return memory
+    return None
 
 
 def _is_far(stored: dict[str, Any] | None, memory: dict[str, Any] | None) -> bool:
@@ -171,22 +154,13 @@ def _is_far(stored: dict[str, Any] | None, memory: dict[str, Any] | None) -> boo
 async def _checks(
     events_location: str, conn_id: str | None, poke_interval: float
 ) -> AsyncIterator[LogCheck]:
-    """Check again and again, never in the event loop's own thread; what fails is tried again."""
-    pause, start = poke_interval, None
-    while True:
-        await asyncio.sleep(pause)
-        try:
-            check: LogCheck = await asyncio.to_thread(
-                CloudFilesHook(conn_id).check_events, events_location, start
-            )
-        except Exception as failure:  # noqa: BLE001 - a store that fails costs one more event
-            pause = max(poke_interval, min(2 * max(pause, 1.0), LONGEST_PAUSE_SECONDS))
-            _log.warning(
-                "Checking the event log in %s failed; the next check is in %.0f s: %s",
-                events_location,
-                pause,
-                failure,
-            )
-            continue
-        pause, start = poke_interval, check.end
-        yield check
+    """Check an event log again and again, each time from where the last check ended."""
+    start: int | None = None
+
+    def check() -> LogCheck:
+        return CloudFilesHook(conn_id).check_events(events_location, start)
+
+    async for seen in repeated(check, f"the event log in {events_location}", poke_interval):
+        if seen is not None:
+            start = seen.end
+            yield seen

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_options, pair
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_options, add_pairs
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -37,14 +37,8 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
         found.add_argument(
             name, type=number, default=default, metavar="N", help=f"{text} ({default})"
         )
-    found.add_argument(
-        "--price",
-        type=pair,
-        action="append",
-        default=[],
-        metavar="KIND=PRICE",
-        help=f"what a thousand requests of a kind cost: {', '.join(KINDS)}; may be repeated",
-    )
+    text = f"what a thousand requests of a kind cost: {', '.join(KINDS)}"
+    add_pairs(found, "--price", text, metavar="KIND=PRICE")
     add_options(found, "an option of the stream")
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import uuid
-from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, pair
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_group, add_pairs
 from airflow_cloudfiles.commands.tables.ingest import add_stream, ingestion
 from airflow_cloudfiles.engine.cluster.kubernetes import Kubernetes
 from airflow_cloudfiles.engine.cluster.submission import SCRIPT, Resources, Standalone, Yarn
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command, with one of its own for each kind of cluster."""
     text = "write the spark-submit line of an ingestion on a cluster, and the files that it names"
-    found = commands.add_parser("cluster", help=text, description=text)
-    kinds = found.add_subparsers(title="kinds", required=True, metavar="kind")
-    _add_kubernetes(_add(kinds, shared, "kubernetes", _kubernetes, "pods of one image"))
-    _add_yarn(_add(kinds, shared, "yarn", _yarn, "containers of YARN"))
-    found = _add(kinds, shared, "standalone", _standalone, "workers of Spark's own")
+    kinds = add_group(commands, "cluster", text, title="kinds", metavar="kind")
+    _add_kubernetes(_add(kinds, shared, "kubernetes", Kubernetes, "pods of one image"))
+    _add_yarn(_add(kinds, shared, "yarn", Yarn, "containers of YARN"))
+    found = _add(kinds, shared, "standalone", Standalone, "workers of Spark's own")
     found.add_argument("--master", required=True, metavar="URL", help="spark://host:7077")
     found.add_argument(
         "--python", required=True, metavar="PATH", help="Python of the workers, with this package"
@@ -42,12 +41,12 @@ def _add(
     kinds: Commands,
     shared: argparse.ArgumentParser,
     name: str,
-    build: Callable[[argparse.Namespace], Cluster],
+    kind: type[Cluster],
     text: str,
 ) -> argparse.ArgumentParser:
     """Add a kind of cluster, with the arguments that all have."""
     found = add_command(kinds, name, _write, help=text, parents=[shared])
-    found.set_defaults(build=build)
+    found.set_defaults(kind=kind)
     add_stream(found)
     found.add_argument("--run-id", metavar="NAME", help="names the run's report; default: random")
     defaults = Resources()
@@ -59,8 +58,9 @@ def _add(
     ):
         help_text = f"{what}; default: {value}"
         found.add_argument(f"--{flag}", type=type(value), default=value, help=help_text)
-    _add_pairs(found, "--conf", "Spark configuration")
-    _add_pairs(found, "--env", "an environment variable of driver and executors; nothing secret")
+    add_pairs(found, "--conf", "Spark configuration")
+    what = "an environment variable of driver and executors; nothing secret"
+    add_pairs(found, "--env", what, dest="environment")
     found.add_argument(
         "--output",
         type=Path,
@@ -88,17 +88,19 @@ def _add_kubernetes(found: argparse.ArgumentParser) -> None:
         help="beginning of the names of both accounts; default: cloudfiles",
     )
     _add_deploy_mode(found)
-    _add_pairs(found, "--annotation", "of the service accounts, such as a role in the cloud")
-    _add_pairs(found, "--label", "of the pods")
+    text = "of the service accounts, such as a role in the cloud"
+    add_pairs(found, "--annotation", text, dest="annotations")
+    add_pairs(found, "--label", "of the pods", dest="labels")
     found.add_argument(
         "--secret-env",
+        dest="secret_variables",
         type=_secret_variable,
         action="append",
         default=[],
         metavar="VARIABLE=SECRET:KEY",
         help="an environment variable with the value of a key of a secret; may be repeated",
     )
-    _add_pairs(found, "--secret-files", "the folder of the pods with the keys of a secret as files")
+    add_pairs(found, "--secret-files", "the folder of the pods with the keys of a secret as files")
 
 
 def _add_yarn(found: argparse.ArgumentParser) -> None:
@@ -119,17 +121,6 @@ def _add_deploy_mode(found: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_pairs(found: argparse.ArgumentParser, flag: str, text: str) -> None:
-    found.add_argument(
-        flag,
-        type=pair,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help=f"{text}; may be repeated",
-    )
-
-
 def _secret_variable(text: str) -> tuple[str, tuple[str, str]]:
     """Read `VARIABLE=SECRET:KEY`; what is written else may be a secret, and is not repeated."""
     variable, _, reference = text.partition("=")
@@ -142,7 +133,7 @@ def _secret_variable(text: str) -> tuple[str, tuple[str, str]]:
 
 def _write(given: argparse.Namespace) -> Outcome:
     spec = ingestion(given, given.run_id or f"ingest-{uuid.uuid4().hex}")
-    made = given.build(given).submission(spec)
+    made = _cluster(given).submission(spec)
     if given.output is None:
         texts = [f"# {name}\n{text}" for name, text in made.all_files().items()]
         missing = f"# {spec.spec_key} below the checkpoint location\n{spec.to_json()}\n"
@@ -151,44 +142,18 @@ def _write(given: argparse.Namespace) -> Outcome:
     return Outcome(made.to_json(), f"Written. Start it with {given.output / SCRIPT}")
 
 
-def _common(given: argparse.Namespace) -> Mapping[str, object]:
-    """What all kinds of clusters have."""
-    resources = Resources(
-        executors=given.executors,
-        cores=given.executor_cores,
-        memory=given.executor_memory,
-        driver_memory=given.driver_memory,
-    )
-    return {"resources": resources, "environment": dict(given.env), "conf": dict(given.conf)}
-
-
-def _kubernetes(given: argparse.Namespace) -> Kubernetes:
-    return Kubernetes(
-        master=given.master,
-        image=given.image,
-        python=given.python,
-        namespace=given.namespace,
-        service_account=given.service_account,
-        annotations=dict(given.annotation),
-        labels=dict(given.label),
-        deploy_mode=given.deploy_mode,
-        secret_variables=dict(given.secret_env),
-        secret_files=dict(given.secret_files),
-        **_common(given),  # type: ignore[arg-type]
-    )
-
-
-def _yarn(given: argparse.Namespace) -> Yarn:
-    return Yarn(
-        python=given.python,
-        archive=given.archive,
-        deploy_mode=given.deploy_mode,
-        queue=given.queue,
-        principal=given.principal,
-        keytab=given.keytab,
-        **_common(given),  # type: ignore[arg-type]
-    )
-
-
-def _standalone(given: argparse.Namespace) -> Standalone:
-    return Standalone(master=given.master, python=given.python, **_common(given))  # type: ignore[arg-type]
+def _cluster(given: argparse.Namespace) -> Cluster:
+    """The cluster that is described: other arguments are called as the fields that they are."""
+    found: dict[str, Any] = {
+        "resources": Resources(
+            executors=given.executors,
+            cores=given.executor_cores,
+            memory=given.executor_memory,
+            driver_memory=given.driver_memory,
+        )
+    }
+    for name in {each.name for each in fields(given.kind)} - found.keys():
+        value = getattr(given, name)
+        found[name] = dict(value) if isinstance(value, list) else value
+    cluster: Cluster = given.kind(**found)
+    return cluster

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
@@ -40,6 +40,22 @@ def as_text(value: Mapping[str, Any]) -> str:
     return "\n".join(_lines(value, ""))
 
 
+def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
+    """Write rows as lines, with the cells of a column under each other.
+
+    Args:
+        rows: Of as many cells each.
+        right: Places of the columns that are numbers, and end at the same place.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = enumerate(zip(row, widths, strict=True))
+        padded = (cell.rjust(w) if at in right else cell.ljust(w) for at, (cell, w) in cells)
+        lines.append("  ".join(padded).rstrip())
+    return lines
+
+
 def pair(text: str) -> tuple[str, str]:
     """Read `key=value` of the command line."""
     key, equals, value = text.partition("=")
@@ -49,16 +65,29 @@ def pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def add_options(parser: argparse.ArgumentParser, help_text: str) -> None:
-    """Add `--option KEY=VALUE`, which may be repeated."""
+def add_pairs(
+    parser: argparse.ArgumentParser,
+    flag: str,
+    help_text: str,
+    *,
+    metavar: str = "KEY=VALUE",
+    dest: str | None = None,
+) -> None:
+    """Add an argument that gives pairs, and may be repeated."""
     parser.add_argument(
-        "--option",
+        flag,
+        dest=dest,
         type=pair,
         action="append",
         default=[],
-        metavar="KEY=VALUE",
+        metavar=metavar,
         help=f"{help_text}; may be repeated",
     )
+
+
+def add_options(parser: argparse.ArgumentParser, help_text: str) -> None:
+    """Add `--option KEY=VALUE`, which may be repeated."""
+    add_pairs(parser, "--option", help_text)
 
 
 def add_checkpoint_location(parser: argparse.ArgumentParser) -> None:
@@ -94,6 +123,19 @@ def add_command(
     found = commands.add_parser(name, help=help, description=help, parents=parents)
     found.set_defaults(run=run)
     return found
+
+
+def add_group(
+    commands: Commands,
+    name: str,
+    help_text: str,
+    *,
+    title: str = "actions",
+    metavar: str = "action",
+) -> Commands:
+    """Add a command that has commands of its own; gives what these are added to."""
+    found = commands.add_parser(name, help=help_text, description=help_text)
+    return found.add_subparsers(title=title, required=True, metavar=metavar)
 
 
 def _lines(value: Mapping[str, Any], indent: str) -> Iterator[str]:

@@ -10,8 +10,8 @@ from airflow_cloudfiles.commands.running.outcome import (
     Outcome,
     add_checkpoint_location,
     add_command,
+    add_options,
     as_text,
-    pair,
 )
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -27,14 +27,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     found.add_argument("--source", required=True, metavar="URI", help="where the files land")
     add_checkpoint_location(found)
     found.add_argument("--format", default="json", help="cloudFiles.format (json)")
-    found.add_argument(
-        "--option",
-        type=pair,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="an option of the stream, such as cloudFiles.useNotifications=true; may be repeated",
-    )
+    add_options(found, "an option of the stream, such as cloudFiles.useNotifications=true")
     found.add_argument(
         "--exclude",
         action="append",

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, as_text
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_group, as_text
 from airflow_cloudfiles.engine.discovery.event_log.collector import EventCollector, collect_on
 from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
 from airflow_cloudfiles.engine.messages import counted
@@ -27,8 +27,7 @@ _COUNTED = ("received", "files", "poison", "deleted", "outside", "redelivered")
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command and its verbs."""
     help_text = "drain the queue of a bucket into its event log, or look at the log"
-    group = commands.add_parser("events", help=help_text, description=help_text)
-    verbs = group.add_subparsers(title="what to do", required=True, metavar="verb")
+    verbs = add_group(commands, "events", help_text, title="what to do", metavar="verb")
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument(
         "--events-location", required=True, metavar="URI", help="cloudFiles.fileEventsLocation"

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, pair
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_group, pair
 from airflow_cloudfiles.engine.discovery.event_log.description import (
     KEEP_SECONDS,
     list_event_log,
@@ -35,8 +35,7 @@ _KINDS: dict[str, type[Access]] = {"aws": AwsAccess, "azure": AzureAccess, "gcp"
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command and its three verbs."""
     help_text = "set up, list and tear down what a source needs for notifications"
-    group = commands.add_parser("notifications", help=help_text, description=help_text)
-    verbs = group.add_subparsers(title="what to do", required=True, metavar="verb")
+    verbs = add_group(commands, "notifications", help_text, title="what to do", metavar="verb")
     parents = [_place_arguments(), shared]
 
     made = add_command(verbs, "set-up", _set_up, help="make what is missing", parents=parents)

@@ -10,6 +10,7 @@ from airflow_cloudfiles.commands.running.outcome import (
     Outcome,
     add_checkpoint_location,
     add_command,
+    add_group,
     add_txn_app_id,
     as_text,
 )
@@ -42,8 +43,7 @@ _log = logging.getLogger(__name__)
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command and what it can do."""
     text = "have single files ingested again, left out, put aside, or forgotten"
-    found = commands.add_parser("file", help=text, description=text)
-    actions = found.add_subparsers(title="actions", required=True, metavar="action")
+    actions = add_group(commands, "file", text)
     for name, help_text in _ACTIONS.items():
         _add(actions, name, help_text, shared)
     text = "list the files to which something was done, and how far they are"

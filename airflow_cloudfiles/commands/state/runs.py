@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, Toned, add_command
+from airflow_cloudfiles.commands.running.outcome import Outcome, Toned, add_command, columns
 from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.overview.runs import Runs, RunSummary, newest_runs
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands
 
 _HEADS = ("started", "outcome", "files", "rows", "rescued", "schema", "table", "seconds", "run")
-_TEXTS = ("started", "outcome", "run")
+_NUMBERS = range(2, 8)
+"""Places of those that are numbers."""
 _MOST = 20
 
 
@@ -47,19 +48,17 @@ def _as_json(run: RunSummary) -> str:
 
 def _table(shown: Sequence[RunSummary], found: Runs) -> Iterator[str | Toned]:
     """Write the runs under a line of names, what one failed for below it."""
-    rows = [_cells(each) for each in shown]
-    widths = [max(len(row[at]) for row in (_HEADS, *rows)) for at in range(len(_HEADS))]
-    if rows:
-        yield Toned(_line(_HEADS, widths), "heading")
-    for run, cells in zip(shown, rows, strict=True):
-        line = _line(cells, widths)
+    head, *lines = columns([_HEADS, *map(_cells, shown)], right=_NUMBERS)
+    if lines:
+        yield Toned(head, "heading")
+    for run, line in zip(shown, lines, strict=True):
         yield Toned(line, "problem") if run.error else line
         if run.error:
             why = f"{run.message} {run.section}".rstrip()
             yield f"    {printable(run.error)}: {printable(why)}"
         for warning in run.warnings:
             yield Toned(f"    {printable(warning)}", "caution")
-    yield f"{len(rows):,} of {found.kept:,} {'run' if found.kept == 1 else 'runs'}"
+    yield f"{len(lines):,} of {found.kept:,} {'run' if found.kept == 1 else 'runs'}"
 
 
 def _cells(run: RunSummary) -> tuple[str, ...]:
@@ -71,14 +70,6 @@ def _cells(run: RunSummary) -> tuple[str, ...]:
         "-" if run.seconds is None else f"{run.seconds:,.1f}",
         printable(run.run_id),
     )
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    written = (
-        cell.ljust(width) if name in _TEXTS else cell.rjust(width)
-        for name, cell, width in zip(_HEADS, cells, widths, strict=True)
-    )
-    return "  ".join(written).rstrip()
 
 
 def _time(text: str) -> str:

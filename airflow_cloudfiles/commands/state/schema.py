@@ -6,7 +6,12 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
+from airflow_cloudfiles.commands.running.outcome import (
+    Outcome,
+    add_command,
+    add_group,
+    columns,
+)
 from airflow_cloudfiles.engine.messages import counted, few, printable
 from airflow_cloudfiles.engine.names import quoted
 from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
@@ -15,7 +20,7 @@ from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.schema.log_entry import NEW_FIELDS, SchemaEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from airflow_cloudfiles.commands.running.outcome import Commands
 
@@ -35,8 +40,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="the same, when the schema log is in the checkpoint location",
     )
     text = "show how the schema of a stream came about, and put it right"
-    found = commands.add_parser("schema", help=text, description=text)
-    actions = found.add_subparsers(title="actions", required=True, metavar="action")
+    actions = add_group(commands, "schema", text)
     for name, run, help_text, adds in _ACTIONS:
         action = add_command(actions, name, run, help=help_text, parents=[shared, where])
         adds(action)
@@ -59,7 +63,7 @@ def _list(given: argparse.Namespace) -> Outcome:
         for entry, shown in zip(versions, value, strict=True)
     ]
     head = ["version", "written (UTC)", "change", "columns", "by", "what"]
-    return Outcome(value, _table([head, *rows]))
+    return Outcome(value, "\n".join(columns([head, *rows])))
 
 
 def _show(given: argparse.Namespace) -> Outcome:
@@ -86,7 +90,7 @@ def _diff(given: argparse.Namespace) -> Outcome:
         [signs[each.kind], each.path, " -> ".join(filter(None, (each.before, each.after)))]
         for each in changes
     ]
-    text = _table(rows) if rows else "no difference"
+    text = "\n".join(columns(rows)) or "no difference"
     return Outcome([asdict(each) for each in changes], text)
 
 
@@ -103,7 +107,7 @@ def _blame(given: argparse.Namespace) -> Outcome:
         for each in origins
     ]
     head = ["column", "type", "version", "written (UTC)", "file"]
-    return Outcome([asdict(each) for each in origins], _table([head, *rows]))
+    return Outcome([asdict(each) for each in origins], "\n".join(columns([head, *rows])))
 
 
 def _rollback(given: argparse.Namespace) -> Outcome:
@@ -216,16 +220,6 @@ def _of_proposal(reason: Mapping[str, Any]) -> list[str]:
     """What was decided of a proposal."""
     parts = ["stay rescued: " + few(reason["rescued"])] if "rescued" in reason else []
     return parts + ([f"proposal {reason['proposal']}"] if "proposal" in reason else [])
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns under each other."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    )
-    return "\n".join(line.rstrip() for line in lines)
 
 
 def _version(help_text: str) -> Callable[[argparse.ArgumentParser], None]:

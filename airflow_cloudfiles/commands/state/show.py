@@ -16,7 +16,12 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, as_text
+from airflow_cloudfiles.commands.running.outcome import (
+    Outcome,
+    add_command,
+    add_schema_location,
+    as_text,
+)
 from airflow_cloudfiles.commands.state import files, runs
 from airflow_cloudfiles.engine.discovery.listing import state as listing_state
 from airflow_cloudfiles.engine.errors import OptionError
@@ -79,9 +84,7 @@ def _add_relocate(actions: Commands, parents: list[argparse.ArgumentParser]) -> 
         action="store_true",
         help="for streams with cloudFiles.allowOverwrites: the versions at the new place are known",
     )
-    found.add_argument(
-        "--schema-location", metavar="URI", help="the folder that has _schemas/, if it is another"
-    )
+    add_schema_location(found)
 
 
 def _export(given: argparse.Namespace) -> Outcome:

@@ -7,16 +7,13 @@ import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, as_text
+from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_group, as_text
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.table.run import TableRun
 from airflow_cloudfiles.engine.options.values import size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_cloudfiles.commands.running.outcome import Commands
-    from airflow_cloudfiles.engine.delta.write.alter import TableChange
 
 _SHOWN = 20
 """Files that the text names; `--json` names all."""
@@ -25,9 +22,7 @@ _log = logging.getLogger(__name__)
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command and what it can do."""
-    text = "maintain a Delta table"
-    found = commands.add_parser("table", help=text, description=text)
-    actions = found.add_subparsers(title="actions", required=True, metavar="action")
+    actions = add_group(commands, "table", "maintain a Delta table")
     _add_vacuum(actions, shared)
     _add_optimize(actions, shared)
 
@@ -58,20 +53,20 @@ def _add_vacuum(actions: Commands, shared: argparse.ArgumentParser) -> None:
 def _add_changes(actions: Commands, shared: argparse.ArgumentParser) -> None:
     """Add what changes the metadata of a table only."""
     text = "rename a column as a change of the metadata; streams that feed it go on"
-    action = _add_change(actions, "rename-column", _rename, text, shared)
+    action = _add_change(actions, "rename-column", text, shared)
     action.add_argument("column", metavar="COLUMN", help="a, or a.b for a field of a struct")
     action.add_argument("name", metavar="NAME", help="the new name, without a path")
     text = "drop a column as a change of the metadata; a dry run at first"
-    action = _add_change(actions, "drop-column", _drop, text, shared, with_apply=True)
+    action = _add_change(actions, "drop-column", text, shared, with_apply=True)
     action.add_argument("column", metavar="COLUMN", help="a, or a.b for a field of a struct")
     text = "add a column, or a field to a struct, at the end"
-    action = _add_change(actions, "add-column", _add, text, shared)
+    action = _add_change(actions, "add-column", text, shared)
     action.add_argument("column", metavar="'COLUMN TYPE'", help="such as 'discount DECIMAL(10,2)'")
     text = "let a column be null, which may be NOT NULL, as a change of the metadata"
-    action = _add_change(actions, "drop-not-null", _relax, text, shared)
+    action = _add_change(actions, "drop-not-null", text, shared)
     action.add_argument("column", metavar="COLUMN", help="a, or a.b for a field of a struct")
     text = "set table properties, and the table features they need; a dry run at first"
-    action = _add_change(actions, "set-property", _set, text, shared, with_apply=True)
+    action = _add_change(actions, "set-property", text, shared, with_apply=True)
     action.add_argument(
         "properties",
         nargs="+",
@@ -80,64 +75,42 @@ def _add_changes(actions: Commands, shared: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_change(  # noqa: PLR0913, PLR0917 - as `add_command`
+def _add_change(
     actions: Commands,
     name: str,
-    run: Callable[[argparse.Namespace], Outcome],
     help_text: str,
     shared: argparse.ArgumentParser,
-    with_apply: bool = False,  # noqa: FBT001, FBT002 - as above
+    *,
+    with_apply: bool = False,
 ) -> argparse.ArgumentParser:
-    action = add_command(actions, name, run, help=help_text, parents=[shared])
+    action = add_command(actions, name, _change, help=help_text, parents=[shared])
+    action.set_defaults(change=name)
     action.add_argument("--target", required=True, metavar="URI", help="the Delta table")
     if with_apply:
-        action.add_argument(
-            "--apply", action="store_true", help="change the table; without it nothing is"
-        )
+        text = "change the table; without it nothing is"
+        action.add_argument("--apply", dest="dry_run", action="store_false", help=text)
     else:
-        action.add_argument(
-            "--dry-run", action="store_true", help="only say what would change in the table"
-        )
+        text = "only say what would change in the table"
+        action.add_argument("--dry-run", action="store_true", help=text)
     return action
 
 
-def _rename(given: argparse.Namespace) -> Outcome:
-    from airflow_cloudfiles.engine.delta.write.alter import rename_column  # noqa: PLC0415
+def _change(given: argparse.Namespace) -> Outcome:
+    from airflow_cloudfiles.engine.delta.write import alter  # noqa: PLC0415 - as in `_vacuum`
 
-    found = rename_column(given.target, given.column, given.name, dry_run=given.dry_run)
-    return _changed(found, is_dry_run=given.dry_run)
-
-
-def _drop(given: argparse.Namespace) -> Outcome:
-    from airflow_cloudfiles.engine.delta.write.alter import drop_column  # noqa: PLC0415
-
-    found = drop_column(given.target, given.column, dry_run=not given.apply)
-    return _changed(found, is_dry_run=not given.apply)
-
-
-def _add(given: argparse.Namespace) -> Outcome:
-    from airflow_cloudfiles.engine.delta.write.alter import add_column  # noqa: PLC0415
-
-    found = add_column(given.target, given.column, dry_run=given.dry_run)
-    return _changed(found, is_dry_run=given.dry_run)
-
-
-def _relax(given: argparse.Namespace) -> Outcome:
-    from airflow_cloudfiles.engine.delta.write.alter import drop_not_null  # noqa: PLC0415
-
-    found = drop_not_null(given.target, given.column, dry_run=given.dry_run)
-    return _changed(found, is_dry_run=given.dry_run)
-
-
-def _set(given: argparse.Namespace) -> Outcome:
-    from airflow_cloudfiles.engine.delta.write.alter import set_properties  # noqa: PLC0415
-
-    pairs = dict(each.partition("=")[::2] for each in given.properties)
-    found = set_properties(given.target, pairs, dry_run=not given.apply)
-    return _changed(found, is_dry_run=not given.apply)
-
-
-def _changed(change: TableChange, *, is_dry_run: bool) -> Outcome:
+    target, is_dry_run = given.target, given.dry_run
+    match given.change:
+        case "rename-column":
+            change = alter.rename_column(target, given.column, given.name, dry_run=is_dry_run)
+        case "drop-column":
+            change = alter.drop_column(target, given.column, dry_run=is_dry_run)
+        case "add-column":
+            change = alter.add_column(target, given.column, dry_run=is_dry_run)
+        case "drop-not-null":
+            change = alter.drop_not_null(target, given.column, dry_run=is_dry_run)
+        case _:
+            pairs = dict(each.partition("=")[::2] for each in given.properties)
+            change = alter.set_properties(target, pairs, dry_run=is_dry_run)
     value = {
         "target": change.target,
         "version": change.version,

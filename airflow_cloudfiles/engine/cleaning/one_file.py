@@ -40,7 +40,7 @@ from airflow_cloudfiles.engine.storage.base import (
     ObjectNotFoundError,
     is_version,
 )
-from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage.outage import reaching_state, read_if_there
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -90,10 +90,8 @@ def read_cleaned(state: ObjectStore) -> Cleaned:
         CorruptedStateError: It cannot be read.
         IncompatibleStateError: A newer version of this package wrote it.
     """
-    try:
-        with reaching_state(state):
-            content = state.get(KEY)
-    except ObjectNotFoundError:
+    content = read_if_there(state, KEY)
+    if content is None:
         return Cleaned()
     name = state.child_uri(KEY)
     try:

@@ -22,7 +22,7 @@ FoundBy = Literal["listing", "notification", "backfill", "existing"]
 `cloudFiles.includeExistingFiles=false`: they are known and never ingested."""
 
 
-def inspect(source: ObjectStore, path: str) -> FileEntry | None:
+def head_of(source: ObjectStore, path: str) -> FileEntry | None:
     """Look at a file of a source; `None` where it is gone.
 
     Raises:

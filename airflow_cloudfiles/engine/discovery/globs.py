@@ -348,9 +348,8 @@ class _Parser:
         )
 
 
-def _characters(pattern: str) -> list[tuple[int, str]]:
-    """The characters with a meaning, outside of classes and escapes, and where they stand."""
-    found = []
+def _first_special(pattern: str, after: int = 0) -> int | None:
+    """Where the first character stands that makes a text a pattern, outside of escapes."""
     at, in_class = 0, -1
     while at < len(pattern):
         char = pattern[at]
@@ -360,19 +359,14 @@ def _characters(pattern: str) -> list[tuple[int, str]]:
             if char == "]" and at > in_class + 1:
                 in_class = -1
         else:
-            found.append((at, char))
+            if char in _SPECIAL and at >= after:
+                return at
             if char == "[":
                 negated = pattern[at + 1 : at + 2] in {"^", "!"}
                 at += negated
                 in_class = at
         at += 1
-    return found
-
-
-def _first_special(pattern: str, after: int = 0) -> int | None:
-    """Where the first character stands that makes a text a pattern."""
-    found = (at for at, char in _characters(pattern) if char in _SPECIAL and at >= after)
-    return next(found, None)
+    return None
 
 
 def _address_end(uri: str) -> int:

@@ -40,7 +40,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.discovery.base import inspect
+from airflow_cloudfiles.engine.discovery.base import head_of
 from airflow_cloudfiles.engine.discovery.filters import Passed
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.discovery.listing.ranges import order_of
@@ -295,17 +295,10 @@ class Settling:
         self, files: Iterable[FileEntry], waiting: list[UnsettledFile]
     ) -> Iterator[FileEntry]:
         """Those whose markers are there and that are still, some thousands at a time."""
-        chunk: list[FileEntry] = []
-        for file in files:
-            chunk.append(file)
-            if len(chunk) >= _CHUNK:
-                yield from self._whole(chunk, waiting)
-                chunk = []
-        yield from self._whole(chunk, waiting)
-
-    def _whole(self, chunk: list[FileEntry], waiting: list[UnsettledFile]) -> Iterator[FileEntry]:
-        marked = self._with_markers(chunk, self._filter.passed.take())
-        return (file for file in marked if self._is_still(file, waiting, "listing"))
+        left = iter(files)
+        while chunk := list(islice(left, _CHUNK)):
+            marked = self._with_markers(chunk, self._filter.passed.take())
+            yield from (file for file in marked if self._is_still(file, waiting, "listing"))
 
     # ── age ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -369,7 +362,7 @@ class Settling:
         if not keys:
             return
         with ThreadPoolExecutor(_INSPECTORS, thread_name_prefix="cloudfiles-markers") as pool:
-            there.update(zip(keys, pool.map(partial(inspect, self._source), keys), strict=True))
+            there.update(zip(keys, pool.map(partial(head_of, self._source), keys), strict=True))
 
     def _is_of(self, marker: FileEntry, file: FileEntry) -> bool:
         """Whether a marker is of this version of a file.

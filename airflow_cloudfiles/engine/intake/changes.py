@@ -24,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.discovery.base import inspect
+from airflow_cloudfiles.engine.discovery.base import head_of
 from airflow_cloudfiles.engine.files import FileEntry, iso_time, printable_path
 from airflow_cloudfiles.engine.intake.file_standing import Standing, Standings
 from airflow_cloudfiles.engine.ledger.changed import (
@@ -183,7 +183,7 @@ class Changes:
         ingested = [each for each in standings.of(done) if _is_ingested(each)] if done else []
         found = []
         with ThreadPoolExecutor(_INSPECTORS, thread_name_prefix="cloudfiles-changes") as pool:
-            present = pool.map(partial(inspect, self._source), [each.path for each in ingested])
+            present = pool.map(partial(head_of, self._source), [each.path for each in ingested])
             for standing, now in zip(ingested, present, strict=True):
                 if now is None or standing.file is None or standing.newest is None:
                     continue  # a file that is gone has not changed

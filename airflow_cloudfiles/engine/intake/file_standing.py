@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from airflow_cloudfiles.engine.discovery.base import inspect
+from airflow_cloudfiles.engine.discovery.base import head_of
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
 from airflow_cloudfiles.engine.state.operations import HOLDING, Operation
@@ -66,7 +66,7 @@ class FileNames:
         Raises:
             ListingError: The source does not answer.
         """
-        return inspect(self._source, path) if self._may_be_key(path) else None
+        return head_of(self._source, path) if self._may_be_key(path) else None
 
     def uri(self, path: str) -> str:
         """The URI of a file, for people."""

@@ -24,7 +24,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.discovery.base import FoundBy, inspect
+from airflow_cloudfiles.engine.discovery.base import FoundBy, head_of
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.intake.contents import Contents, first_of_each
 from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up
@@ -343,7 +343,7 @@ def record_overwritten(
         listing.run(recorder, full=True)
     present = []
     for path in (each for _, each in notes if each is not None):
-        found = inspect(source, path)
+        found = head_of(source, path)
         if found is not None and wanted.accepts(found):
             present.append(found)
     new = recorder.record(present, "listing")

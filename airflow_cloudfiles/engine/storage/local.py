@@ -85,12 +85,7 @@ class LocalStore(TreeStore):
 
     def get(self, key: str) -> bytes:
         """Read an object."""
-        self._requests.add("get")
-        try:
-            with open(self._path(key), "rb") as file:  # noqa: PTH123 - bytes path
-                return file.read()
-        except _NO_OBJECT as failure:
-            raise base.ObjectNotFoundError(self.child_uri(key)) from failure
+        return self._read(key, 0, -1)
 
     def get_range(
         self,
@@ -102,13 +97,7 @@ class LocalStore(TreeStore):
     ) -> bytes:
         """Read part of an object."""
         base.check_range(start, length)
-        self._requests.add("get")
-        try:
-            with open(self._path(key), "rb") as file:  # noqa: PTH123 - bytes path
-                file.seek(start)
-                return file.read(length)
-        except _NO_OBJECT as failure:
-            raise base.ObjectNotFoundError(self.child_uri(key)) from failure
+        return self._read(key, start, length)
 
     def put(self, key: str, content: bytes) -> None:
         """Create or replace an object."""
@@ -304,6 +293,16 @@ class LocalStore(TreeStore):
     def make_folder(self, key: str) -> None:
         """Create the folder in which an object will be, and put it on the disk."""
         make_folders(os.path.dirname(self._path(key)))  # noqa: PTH120 - bytes path
+
+    def _read(self, key: str, start: int, length: int) -> bytes:
+        """Read so many bytes; all that there are for a negative number."""
+        self._requests.add("get")
+        try:
+            with open(self._path(key), "rb") as file:  # noqa: PTH123 - bytes path
+                file.seek(start)
+                return file.read(length)
+        except _NO_OBJECT as failure:
+            raise base.ObjectNotFoundError(self.child_uri(key)) from failure
 
     def _path(self, key: str) -> bytes:
         return self._root.rstrip(b"/") + b"/" + base.key_bytes(base.check_key(key))

@@ -32,7 +32,7 @@ from airflow_cloudfiles.engine.errors import (
     is_panic,
 )
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.storage.base import is_tree
+from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError, is_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -229,6 +229,19 @@ def reaching_state(store: ObjectStore) -> Iterator[None]:
         yield
     except OSError as failure:
         raise state_error(store.uri, failure) from failure
+
+
+def read_if_there(store: ObjectStore, key: str) -> bytes | None:
+    """Read an object of a state, or of a log; `None` where there is none.
+
+    Raises:
+        StateError: The store cannot be read.
+    """
+    with reaching_state(store):
+        try:
+            return store.get(key)
+        except ObjectNotFoundError:
+            return None
 
 
 def absence(store: ObjectStore, *, holds: Callable[[str], bool] | None = None) -> str | None:

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.discovery.base import inspect
+from airflow_cloudfiles.engine.discovery.base import head_of
 from airflow_cloudfiles.engine.discovery.filters import FileFilter, split_pattern
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.errors import OptionError, StateError, StateMovedError
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.ledger.base import Ledger
     from airflow_cloudfiles.engine.storage import ObjectStore
-    from airflow_cloudfiles.engine.storage.access import Access
 
 
 _EXAMPLES = 5
@@ -122,7 +121,7 @@ def sample(files: FileLog, store: ObjectStore, count: int) -> Survey:
     """
     found = Survey(new=None)
     for entry in _picked(files, count):
-        there = inspect(store, entry.path)
+        there = head_of(store, entry.path)
         if there is None:
             found.missing += 1
             found.examples[_EXAMPLES - 1 :] = [printable_path(entry.path)]
@@ -201,7 +200,6 @@ def relocate_source(  # noqa: PLR0913 - what there is to decide
     allow_missing: bool = False,
     allow_overwrites: bool = False,
     schema_location: str | None = None,
-    access: Access | None = None,
 ) -> Relocated:
     """Let a stream go on with its files at another place; repeat the call until it succeeds.
 
@@ -217,7 +215,6 @@ def relocate_source(  # noqa: PLR0913 - what there is to decide
         allow_overwrites: For a stream with `cloudFiles.allowOverwrites`: the versions at the new
             place are recorded as known. Otherwise it would ingest every copied file again.
         schema_location: `cloudFiles.schemaLocation`, if the stream has one.
-        access: How the clouds are reached; `None` for the environment's own chain.
 
     Raises:
         StateLockedError: A run is working on the state.
@@ -225,9 +222,9 @@ def relocate_source(  # noqa: PLR0913 - what there is to decide
         SourceNotFoundError: The new place does not exist.
         OptionError: The new source is the old one, or has another pattern.
     """
-    state = open_store(checkpoint_location, access)
+    state = open_store(checkpoint_location)
     with reaching_state(state), locked(state) as may_go_on:
-        one = _Relocation(state, source, access, may_go_on, schema_location or state.uri)
+        one = _Relocation(state, source, may_go_on, schema_location or state.uri)
         found = one.compare(sample)
         if dry_run:
             return one.result(found)
@@ -248,7 +245,6 @@ class _Relocation:
         self,
         state: ObjectStore,
         source: str,
-        access: Access | None,
         may_go_on: Callable[[], None],
         schema_location: str,
     ) -> None:
@@ -265,8 +261,8 @@ class _Relocation:
             )
         if self._old.source == self._place.name:
             raise OptionError(f"{printable_path(source)} is the source that the state has.")
-        self._store = open_store(root, access)
-        self._schemas = open_store(schema_location, access)
+        self._store = open_store(root)
+        self._schemas = open_store(schema_location)
         self._own = (state.uri, schema_location)
         self._files = FileLog(state)
         self._require_finished()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_cloudfiles.hooks.task import map_index_of
+from airflow_cloudfiles.hooks.task import map_index_of, own_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,10 +109,9 @@ class _Emitter:
 
     def __init__(self, ti: Any, location: str) -> None:
         self._stats = stats()
-        parts = [str(ti.dag_id), str(ti.task_id)]
+        parts = [str(ti.dag_id), *own_names(ti)]
         self._tags = {"dag_id": ti.dag_id, "task_id": ti.task_id}
         if (map_index := map_index_of(ti)) >= 0:
-            parts.append(str(map_index))
             self._tags["map_index"] = str(map_index)
         if tag := stream_tag(location):
             self._tags["stream"] = tag

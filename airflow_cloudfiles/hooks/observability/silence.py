@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.hooks.observability.callbacks import call_each, callbacks_of
 from airflow_cloudfiles.hooks.observability.metrics import emit_gauges
-from airflow_cloudfiles.hooks.task import map_index_of
+from airflow_cloudfiles.hooks.task import own_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -158,9 +158,7 @@ def _message(arrival: LastArrival, stream: StreamArguments, expected: timedelta)
 def _name(context: Mapping[str, Any]) -> str:
     """The task, whatever its run; each mapped one is another."""
     ti = context["ti"]
-    index = map_index_of(ti)
-    mapped = [str(index)] if index >= 0 else []
-    return ".".join([str(ti.dag_id), str(ti.task_id), *mapped])
+    return ".".join([str(ti.dag_id), *own_names(ti)])
 
 
 def soonest(*times: float | None) -> float | None:

@@ -34,8 +34,8 @@ from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError, S
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.options.declared import options_of
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.storage.outage import reaching_state, read_if_there
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same, seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, as_record, require_version
 
@@ -91,12 +91,8 @@ def read_description(store: ObjectStore) -> EventLogDescription | None:
         IncompatibleStateError: A newer version of this package wrote it.
         StateError: The store cannot be read.
     """
-    with reaching_state(store):
-        try:
-            content = store.get(KEY)
-        except ObjectNotFoundError:
-            return None
-    return _decode(content, store)
+    content = read_if_there(store, KEY)
+    return None if content is None else _decode(content, store)
 
 
 def create_log(
@@ -137,7 +133,9 @@ def create_log(
                 return wanted
             content = store.get(KEY)
         found = _decode(content, store)
-        changed = _changed(found, wanted, store)
+        _require_same(found, wanted.source, store, "Choose another location for the log.")
+        # It keeps its id as long as its queue is the same.
+        changed = replace(wanted, id=found.id) if found.queue == wanted.queue else wanted
         if changed == found:
             return found
         with reaching_state(store):
@@ -166,14 +164,6 @@ def renew_log(store: ObjectStore, described: EventLogDescription) -> EventLogDes
         with reaching_state(store):
             if replace_if_same(store, KEY, content, _encode(renewed)):
                 return renewed
-
-
-def _changed(
-    found: EventLogDescription, wanted: EventLogDescription, store: ObjectStore
-) -> EventLogDescription:
-    """What a log becomes: it keeps its id as long as its queue is the same."""
-    _require_same(found, wanted.source, store, "Choose another location for the log.")
-    return replace(wanted, id=found.id) if found.queue == wanted.queue else wanted
 
 
 def _encode(described: EventLogDescription) -> bytes:

@@ -34,9 +34,9 @@ from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.state.numbered_log import MET_SECONDS, NumberedLog
 from airflow_cloudfiles.engine.state.packs import FOLDER, parse_name, widest
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.base import Moment
-from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage.outage import reaching_state, read_if_there
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD
 
@@ -220,14 +220,14 @@ class EventLog:
 
     def hint(self) -> int:
         """Give an entry that was the newest a while ago; 0 where nobody knows."""
-        with reaching_state(self.store):
-            try:
-                value = unseal(self.store.get(COLLECTED))
-            except ObjectNotFoundError:
-                return 0
-            except ValueError as damage:
-                _log.warning("%s is damaged: %s", self.store.child_uri(COLLECTED), damage)
-                return 0
+        content = read_if_there(self.store, COLLECTED)
+        if content is None:
+            return 0
+        try:
+            value = unseal(content)
+        except ValueError as damage:
+            _log.warning("%s is damaged: %s", self.store.child_uri(COLLECTED), damage)
+            return 0
         end = value.get("end")
         return end - 1 if value.get(FIELD) == MARK_VERSION and type(end) is int and end > 0 else 0
 

@@ -26,8 +26,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.events import Candidates, FileEvent
 from airflow_cloudfiles.engine.errors import ListingError, SourceAccessError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError
-from airflow_cloudfiles.engine.storage.outage import is_transient, reaching_state
+from airflow_cloudfiles.engine.storage.outage import is_transient, reaching_state, read_if_there
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD
 
@@ -96,11 +95,9 @@ def _of_text(text: str | None) -> EventPosition | None:
 
 
 def _of_file(state: ObjectStore) -> EventPosition | None:
-    with reaching_state(state):
-        try:
-            content = state.get(KEY)
-        except ObjectNotFoundError:
-            return None
+    content = read_if_there(state, KEY)
+    if content is None:
+        return None
     try:
         value = unseal(content)
         if value[FIELD] == FORMAT_VERSION:

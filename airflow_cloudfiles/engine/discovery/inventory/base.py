@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from airflow_cloudfiles.engine.errors import IncompatibleStateError, InventoryError, ListingError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
-from airflow_cloudfiles.engine.storage.outage import is_transient, reaching_state
+from airflow_cloudfiles.engine.storage.outage import is_transient, reaching_state, read_if_there
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, as_record, fields_of
 
@@ -83,10 +82,8 @@ class ReportProgress:
 
 def load_progress(state: ObjectStore) -> ReportProgress:
     """Read what is remembered; nothing, when there is no file or it cannot be understood."""
-    try:
-        with reaching_state(state):
-            content = state.get(KEY)
-    except ObjectNotFoundError:
+    content = read_if_there(state, KEY)
+    if content is None:
         return ReportProgress()
     name = printable_path(state.child_uri(KEY))
     try:

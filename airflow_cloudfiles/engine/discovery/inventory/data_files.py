@@ -23,13 +23,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_plus
 
+from airflow_cloudfiles.engine.discovery.events import NotUnderstoodError, time_us
 from airflow_cloudfiles.engine.discovery.inventory.base import not_reached, refused
 from airflow_cloudfiles.engine.errors import InventoryError
 from airflow_cloudfiles.engine.files import FileEntry
@@ -49,8 +50,6 @@ _NEEDED: Final = (
 _CURRENT: Final = ("islatest", "iscurrentversion")
 _GONE: Final = ("isdeletemarker", "deleted", "hdiisfolder")
 _PAST: Final = ("snapshot", "timedeleted")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TICK: Final = timedelta(microseconds=1)
 _TIME_COLUMN: Final = 2
 
 Row = Sequence[Any]
@@ -193,12 +192,9 @@ def _decoded(key: str) -> str:
 def _time_us(text: str) -> int:
     """Microseconds since 1970 of a time as one of the clouds writes it."""
     try:
-        found = datetime.fromisoformat(text.removesuffix(" UTC"))
-    except ValueError:
-        found = parsedate_to_datetime(text)
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return (found - _EPOCH) // _TICK
+        return time_us(text.removesuffix(" UTC"))
+    except NotUnderstoodError:
+        return time_us(parsedate_to_datetime(text).isoformat())
 
 
 _THREADS: Final = 4
@@ -313,7 +309,8 @@ class DataFiles:
         if not chosen:
             choose(self._report.columns or _NO_ROWS)
         reader = RowReader(self._report, self._root, chosen[0], name)
-        return number, reader, reader.files(_with_first(first, rows))
+        all_rows = rows if first is None else chain((first,), rows)
+        return number, reader, reader.files(all_rows)
 
     def _csv_rows(self, path: Path, name: str, chosen: list[Selection]) -> Iterator[Sequence[str]]:
         with path.open("rb") as probe:
@@ -342,12 +339,6 @@ class DataFiles:
 
 
 _NO_ROWS: Final = ("key", "size", "lastmodified")
-
-
-def _with_first(first: Any, rows: Iterator[Any]) -> Iterator[Any]:
-    if first is not None:
-        yield first
-        yield from rows
 
 
 def _understood(rows: Iterator[Any], name: str) -> Iterator[Any]:

@@ -40,7 +40,7 @@ from airflow_cloudfiles.engine.discovery.inventory.base import (
 )
 from airflow_cloudfiles.engine.discovery.inventory.data_files import DataFiles
 from airflow_cloudfiles.engine.discovery.inventory.newest import bucket_of, newest_report
-from airflow_cloudfiles.engine.discovery.listing.ranges import not_listed
+from airflow_cloudfiles.engine.discovery.listing.ranges import being_listed
 from airflow_cloudfiles.engine.discovery.listing.state import load_state, save_state
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.messages import counted
@@ -378,16 +378,15 @@ class _Run:
         """
         read = [each for each in self._progress.read.values() if each.files]
         try:
-            self._check_range("", min((each.first for each in read), default=""))
-            if read:
-                self._check_range(max(each.last for each in read), "")
+            with being_listed(self._given.source):
+                self._check_range("", min((each.first for each in read), default=""))
+                if read:
+                    self._check_range(max(each.last for each in read), "")
         except UnorderedListingError:
             _log.info(
                 "%s lists in no order: how much of it the report covers is not checked.",
                 self._given.source.uri,
             )
-        except OSError as failure:
-            raise not_listed(self._given.source, failure) from failure
 
     def _check_range(self, after: str, before: str) -> None:
         """See that the first page of a range has no file that the report had to name."""

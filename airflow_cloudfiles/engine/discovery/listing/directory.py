@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.discovery.filters import is_hidden
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyOrder, KeyRange, check_order
-from airflow_cloudfiles.engine.discovery.listing.ranges import Readers, not_listed, order_of
+from airflow_cloudfiles.engine.discovery.listing.ranges import (
+    Readers,
+    being_listed,
+    not_listed,
+    order_of,
+)
 from airflow_cloudfiles.engine.discovery.listing.run import (
     PROGRESS_SECONDS,
     Choice,
@@ -165,13 +170,9 @@ class DirectoryListing:
         choice = choose(given, full=False, found_by="listing")
         # Behind an interrupted listing there may be something too; who else would continue it?
         ranges = [KeyRange()] if choice.kind == "resumed" else choice.ranges
-        try:
+        with being_listed(self._source):
             if any(self._first_new(recorder, each) for each in ranges):
                 return True
-        except UnorderedListingError:
-            raise
-        except OSError as failure:
-            raise not_listed(self._source, failure) from failure
         self._check_source()
         self._remember_look(given, choice, queue)
         return False
@@ -196,12 +197,8 @@ class DirectoryListing:
         key = known.last(self._filter.prefix) or ""
         if "/" not in key:
             return False
-        try:
+        with being_listed(self._source):
             return check_order(self._source, key, is_there=self._source.head(key) is not None)
-        except UnorderedListingError:
-            raise
-        except OSError as failure:
-            raise not_listed(self._source, failure) from failure
 
     def _remember_no_order(self, failure: UnorderedListingError) -> None:
         """Note that the store is listed whole from now on.
@@ -350,10 +347,8 @@ class DirectoryListing:
 
     def _check_source(self) -> None:
         """See that a folder is there; an object store shows it when it is listed."""
-        try:
+        with being_listed(self._source):
             is_there = not is_tree(self._source) or self._source.is_folder()
-        except OSError as failure:
-            raise not_listed(self._source, failure) from failure
         if not is_there:
             raise SourceNotFoundError(
                 f"The source {self._name} does not exist or is not a folder. Create it, or correct "
@@ -365,10 +360,8 @@ class DirectoryListing:
         pattern = self._filter.pattern
         if pattern is None:
             return
-        try:
+        with being_listed(self._source):
             found = next(self._source.list(pattern + "/", ordered=False), None)
-        except OSError as failure:
-            raise not_listed(self._source, failure) from failure
         if found is not None:
             raise SourceNotFoundError(
                 f"Nothing in {self._name} matches the pattern {pattern!r}, but there is a folder "

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
@@ -246,13 +247,9 @@ class Readers:
     def _cut(self, victim: _Reader) -> _Reader | None:
         """Take the upper part of a range; `None` when there seems to be none."""
         upper = None
-        try:
+        with being_listed(self._source):
             if self._is_cuttable(victim.position):
                 upper = self._upper(victim)
-        except UnorderedListingError:
-            raise
-        except OSError as failure:
-            raise not_listed(self._source, failure) from failure
         with self._changed:
             victim.is_being_cut = False  # not before: its end must be the one that was listed to
             victim.unsplit = 0
@@ -332,7 +329,7 @@ class Readers:
     ) -> Iterator[FileEntry]:
         """List the next keys of a range, until its end as it is by then."""
         left, order, accepts = self._segment_keys, self._order, self._filter.accepts_in_folder
-        try:
+        with being_listed(self._source):
             for entry in islice(listing, left):
                 if reader.end != first_end and order(entry.path) >= order(reader.end):
                     break
@@ -342,10 +339,6 @@ class Readers:
                 reader.listed += 1
                 if accepts(entry):
                     yield entry
-        except UnorderedListingError:
-            raise
-        except OSError as failure:
-            raise not_listed(self._source, failure) from failure
         reader.is_read = left > 0
 
     def _record_or_wait(self, reader: _Reader) -> None:
@@ -392,11 +385,25 @@ def order_of(source: ObjectStore) -> KeyOrder | None:
     Raises:
         SourceError: The account, which is asked for it once, did not answer.
     """
-    try:
+    with being_listed(source):
         order: KeyOrder | None = getattr(source, "key_order", key_bytes)
+    return order
+
+
+@contextmanager
+def being_listed(source: ObjectStore) -> Iterator[None]:
+    """Say what it means that a source cannot be listed.
+
+    Raises:
+        UnorderedListingError: It keeps no order, which is for the caller to deal with.
+        SourceError: It could not be listed, or is not there at all.
+    """
+    try:
+        yield
+    except UnorderedListingError:
+        raise
     except OSError as failure:
         raise not_listed(source, failure) from failure
-    return order
 
 
 def not_listed(source: ObjectStore, failure: OSError) -> SourceError:

@@ -39,9 +39,9 @@ from airflow_cloudfiles.engine.discovery.listing.edges import (
 )
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS, ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS
 from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
-from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage.outage import read_if_there
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import as_record
 
@@ -314,10 +314,8 @@ def is_known(known: KnownKeys, path: str) -> bool:
 
 def load_state(state: ObjectStore) -> ListingState:
     """Read what is remembered; nothing, when there is no file or it cannot be understood."""
-    try:
-        with reaching_state(state):
-            content = state.get(KEY)
-    except ObjectNotFoundError:
+    content = read_if_there(state, KEY)
+    if content is None:
         return ListingState()
     try:
         return _decode(unseal(content))

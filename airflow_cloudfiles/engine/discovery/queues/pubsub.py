@@ -30,6 +30,7 @@ References:
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -156,12 +157,7 @@ class _Resource(msgspec.Struct, rename="camel"):
 
 def parse(message: Message) -> events.Parsed:
     """Read a message of a Pub/Sub subscription."""
-    attributes = message.attributes
-
-    def read(body: bytes) -> events.Parsed:
-        return _parse(attributes, body)
-
-    return events.guarded(read, message.body)
+    return events.guarded(partial(_parse, message.attributes), message.body)
 
 
 def _parse(attributes: Mapping[str, str], body: bytes) -> events.Parsed:

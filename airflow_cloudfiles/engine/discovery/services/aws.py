@@ -47,6 +47,7 @@ from airflow_cloudfiles.engine.discovery.services.base import (
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
 from airflow_cloudfiles.engine.storage.access import AwsAccess, of_kind
 from airflow_cloudfiles.engine.storage.aws.session import aws_client
+from airflow_cloudfiles.engine.storage.uri import bucket_and_path
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
@@ -126,11 +127,7 @@ class AwsServices:
 
     def existing(self, source: str | None) -> Iterator[NotificationRequest]:
         """Find queues by their names and tags."""
-        region = (
-            self._bucket(NotificationRequest(source=source, name="").bucket).region
-            if source
-            else None
-        )
+        region = self._bucket(bucket_and_path(source)[0]).region if source else None
         sqs = self.client("sqs", region)
         pages = sqs.get_paginator("list_queues").paginate(
             QueueNamePrefix=PREFIX, PaginationConfig={"PageSize": 1000}

@@ -33,6 +33,7 @@ from airflow_cloudfiles.engine.discovery.services.base import (
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
 from airflow_cloudfiles.engine.storage.access import AzureAccess, of_kind
 from airflow_cloudfiles.engine.storage.azure.client import open_account
+from airflow_cloudfiles.engine.storage.uri import bucket_and_path
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
@@ -360,7 +361,7 @@ def _holds(found: Any, wanted: Any) -> bool:
 
 def _account(source: str) -> tuple[str, str, str]:
     """Container, account and domain of a source."""
-    found = _ACCOUNT.fullmatch(NotificationRequest(source=source, name="").bucket)
+    found = _ACCOUNT.fullmatch(bucket_and_path(source)[0])
     if found is None:
         raise OptionError(f"{source} does not name a container and an account.")
     container, account, domain = found.groups()

@@ -28,6 +28,7 @@ from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
+from airflow_cloudfiles.engine.storage.uri import bucket_and_path
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
@@ -158,12 +159,12 @@ class NotificationRequest:
     @property
     def bucket(self) -> str:
         """Bucket of the source; on Azure `container@account…`."""
-        return self.source.partition("://")[2].partition("/")[0]
+        return bucket_and_path(self.source)[0]
 
     @property
     def key_prefix(self) -> str:
         """What the keys of the source begin with, up to the first pattern in its path."""
-        path = split_pattern(self.source)[0].partition("://")[2].partition("/")[2].rstrip("/")
+        path = bucket_and_path(split_pattern(self.source)[0])[1].rstrip("/")
         return f"{path}/" if path else ""
 
 

@@ -59,29 +59,6 @@ _SERVICE = Service(
 )
 
 
-def translated(failure: Exception, kind: Call, where: str) -> Exception:
-    """Give the error of a store for an error of the client.
-
-    Args:
-        failure: From the client.
-        kind: What was asked for.
-        where: URI of what it was about.
-
-    Returns:
-        `ObjectNotFoundError`, `ObjectChangedError`, or an `OSError` of the class that fits.
-    """
-    cause: BaseException = failure
-    while isinstance(cause, google.RetryError) and cause.cause is not None:
-        cause = cause.cause
-    status = cause.code if isinstance(cause, google.GoogleAPICallError) else None
-    if status == HTTPStatus.NOT_FOUND and kind not in {"list", "put"}:
-        return ObjectNotFoundError(where)
-    if status == HTTPStatus.PRECONDITION_FAILED:
-        return ObjectChangedError(where)
-    error, reason = _reason(cause, status, _PERMISSIONS[kind])
-    return error(f"{where} {OUTCOMES[kind]}: {reason}")
-
-
 def _reason(cause: BaseException, status: int | None, needed: str) -> Reason:
     """Why a request failed and what to do, with the class that programs react to."""
     if status is not None:
@@ -270,7 +247,16 @@ class GcsStore(CloudStore):
         return self._listed(found["name"], int(size) if size else None, time_us, etag)
 
     def _translated(self, failure: Exception, kind: Call, where: str) -> Exception:
-        return translated(failure, kind, where)
+        cause: BaseException = failure
+        while isinstance(cause, google.RetryError) and cause.cause is not None:
+            cause = cause.cause
+        status = cause.code if isinstance(cause, google.GoogleAPICallError) else None
+        if status == HTTPStatus.NOT_FOUND and kind not in {"list", "put"}:
+            return ObjectNotFoundError(where)
+        if status == HTTPStatus.PRECONDITION_FAILED:
+            return ObjectChangedError(where)
+        error, reason = _reason(cause, status, _PERMISSIONS[kind])
+        return error(f"{where} {OUTCOMES[kind]}: {reason}")
 
     def _blob(self, full_key: str, generation: int | None = None) -> Any:
         return self._client().bucket(self._bucket).blob(full_key, generation=generation)
