@@ -1,7 +1,7 @@
 """Learn what the files of a sample hold, and show how far that is.
 
 Files are read from the newest on. A large sample is not read to its end: after `QUIET_BYTES` that
-told nothing new, each further file is read as far as its first block. So every file is looked at,
+showed nothing new, each further file is read as far as its first block. So every file is looked at,
 and what a first run samples from gigabytes is not read twice. What only the rest of a file has is
 found when its rows are read, as any later change is: a field makes the next schema version, and a
 value that does not fit its column is rescued.
@@ -137,7 +137,7 @@ class Sample:
 
 
 class _Learner:
-    """Learns from files in order, until enough of them has told nothing new."""
+    """Learns from files in order, until enough of them has shown nothing new."""
 
     def __init__(self, sample: Sample) -> None:
         self._sample = sample
@@ -202,6 +202,6 @@ def learn_sample(sample: Sample, counts: FetchCounts) -> StructType:
             progress.add(1, part.size)
     if learner.has_enough:
         _log.info(
-            "%s in a row told nothing new: not all of the sample was read", _size(QUIET_BYTES)
+            "%s in a row showed nothing new: not all of the sample was read", _size(QUIET_BYTES)
         )
     return learner.inference.result()
