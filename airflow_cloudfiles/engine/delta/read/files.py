@@ -175,7 +175,7 @@ class DataFileReader:
             ) from error
 
     def _deleted(self, vector: DeletionVector) -> NDArray[np.int64]:
-        """Which rows of a file are deleted.
+        """Find which rows of a file are deleted.
 
         Raises:
             TargetCorruptedError: The vector is damaged, or gone.
@@ -202,7 +202,7 @@ class DataFileReader:
 
 
 def _without(batch: pa.RecordBatch, deleted: NDArray[np.int64], first: int) -> pa.RecordBatch:
-    """The rows of a batch that are not deleted.
+    """Drop the deleted rows of a batch.
 
     Args:
         batch: Rows of the file.
@@ -221,7 +221,7 @@ _TRUTH: Final = {"true": True, "false": False}
 
 
 def parse_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
-    """The value of a partition column, typed.
+    """Parse the value of a partition column.
 
     A timestamp without an offset is in UTC.
 
