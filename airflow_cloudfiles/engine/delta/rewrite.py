@@ -73,7 +73,7 @@ class TableFile:
     partition_values: tuple[tuple[str, str | None], ...] = ()
 
     def has_only_nulls(self, column: str) -> bool:
-        """Whether, by the log, a column has no value in this file."""
+        """Tell whether, by the log, a column has no value in this file."""
         return self.rows is not None and self.nulls.get(column) == self.rows
 
 
@@ -289,7 +289,7 @@ def names_of(table: DeltaTable) -> set[str]:
 
 
 def _listed(table: DeltaTable) -> list[dict[str, Any]]:
-    """The data files as the log lists them, without bounds: Python has not all of their dates."""
+    """List the data files from the log, without bounds: Python cannot hold all of their dates."""
     actions = pa.table(table.get_add_actions(flatten=True))
     wanted = ("path", "size_bytes", "num_records")
     names = enumerate(actions.column_names)  # two columns may have one name

@@ -120,7 +120,7 @@ def find_again(
 
 
 def counts_of(metrics: Mapping[str, Any]) -> dict[str, int]:
-    """What a merge has counted."""
+    """Read the counts from the metrics of a merge."""
     return {name: int(metrics.get(theirs, 0)) for name, theirs in COUNTS.items()}
 
 
@@ -130,7 +130,7 @@ def _merged(entry: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _is_of(entry: Mapping[str, Any], target: str, batch: BatchId) -> bool:
-    """Whether an entry of a table's history is the commit of a batch."""
+    """Tell whether an entry of a table's history is the commit of a batch."""
     note = batch_note(entry, target, batch.app_id)
     return (note.get("app_id"), note.get("number"), note.get("replay")) == (
         batch.app_id,
@@ -160,7 +160,7 @@ def sync_data_files(location: DeltaLocation, version: int) -> None:
 
 
 def _added(entry: Path) -> Iterator[tuple[str, int]]:
-    """The data files that an entry of a log adds, with their sizes."""
+    """Yield the data files that an entry of a log adds, with their sizes."""
     if not entry.exists():  # cleaned up behind a checkpoint: older than any run
         return
     for line in entry.read_bytes().splitlines():

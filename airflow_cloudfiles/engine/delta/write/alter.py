@@ -298,7 +298,7 @@ def _ddl(state: TableState) -> str:
 
 
 def _path(column: str) -> Path:
-    """The parts of a path as users write it."""
+    """Parse the parts of a path as users write it."""
     return _one_column(f"{column} STRING").path
 
 
@@ -322,7 +322,7 @@ def _require_mapping(state: TableState, what: str) -> None:
 
 
 def _spelled(state: TableState, path: Path) -> Path:
-    """A path as the table spells it.
+    """Spell a path as the table does.
 
     Raises:
         SchemaMismatchError: There is no such column.
@@ -341,7 +341,7 @@ def _spelled(state: TableState, path: Path) -> Path:
 
 
 def _inside(kind: DataType, name: str) -> tuple[str, DataType] | None:
-    """What a name names inside of a type: with the spelling of the table, and its type."""
+    """Find what a name means inside a type: the table's spelling of it, and its type."""
     if isinstance(kind, StructType):
         field = CASE_INSENSITIVE.find(kind, name)
         return None if field is None else (field.name, field.dataType)
@@ -418,7 +418,7 @@ def _refuse_taken(columns: StructType, name: str, at: Path) -> None:
 
 
 def _mapped_by_name(state: TableState) -> TableState:
-    """The table with column mapping, whose files have columns under their present names."""
+    """Give the table column mapping; its files have columns under their present names."""
     numbers = itertools.count(1)
 
     def mapped(_: str, kind: DataType) -> DataType:

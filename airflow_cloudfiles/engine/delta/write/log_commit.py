@@ -144,7 +144,7 @@ def commit_version(  # noqa: PLR0913 - as `write_version`
 
 
 def refreshed(table: DeltaTable, location: DeltaLocation) -> DeltaTable:
-    """The table, once it has loaded what was committed."""
+    """Load what was committed into the table."""
     with location.translate_errors("cannot be read after a commit"):
         table.update_incremental()
     return table
@@ -208,7 +208,7 @@ def write_checkpoint(table: DeltaTable) -> None:
 
 
 def _encoded(lines: LogActions, target: str) -> bytes:
-    """The content of a version, whose texts are not escaped.
+    """Encode the content of a version, without escapes in its texts.
 
     delta-kernel, by which `deltalake` and DuckDB read, misreads escapes of characters beyond the
     basic plane.
@@ -280,7 +280,7 @@ def write_unescaped(table: DeltaTable, location: DeltaLocation) -> None:
 
 
 def _may_be_misread(table: DeltaTable) -> bool:
-    """Whether a bound or partition value has characters that a pair may have become."""
+    """Tell whether a bound or partition value has characters that a pair may have become."""
     actions = pa.table(table.get_add_actions(flatten=True))
     return any(
         pc.any(pc.match_substring_regex(column.cast(pa.string()), _MISREAD)).as_py()
@@ -296,7 +296,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _added(log: TableLog, file: FileEntry) -> Iterator[tuple[dict[str, Any], bool]]:
-    """What a file of the log says of each file that it adds, and whether escapes are in that."""
+    """Yield what a file of the log says of each file it adds, and whether that has escapes."""
     if file.path.endswith(".json"):
         for line in log.store.get(file.path).decode().splitlines():
             add = json.loads(line).get("add") if '"add"' in line else None
@@ -328,7 +328,7 @@ def _as_in_folder(add: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _misread(text: str) -> str:
-    """What delta-kernel makes of escapes of a text."""
+    """Convert a text to what delta-kernel makes of its escapes."""
     found = (ord(each) for each in text)
     return "".join(chr(each if each < _PAIRED else _PAIRED | each - _PAIRED) for each in found)
 
