@@ -101,7 +101,7 @@ class IcebergBatch:
     origin: str = field(default="", compare=False)
 
     def noted(self, files: Sequence[IcebergDataFile], snapshot: int, sequence: int) -> Noted:
-        """What its commit notes of it."""
+        """Build the note that the batch's commit carries."""
         return Noted(
             self.number,
             self.plan,
@@ -204,7 +204,7 @@ def find_batch(target: str, stream: str, number: int) -> tuple[str, Noted] | Non
 
 
 def knows_batch(target: str, stream: str, number: int) -> bool:
-    """Whether a table has a batch of this number, or had it.
+    """Tell whether a table has a batch with this number, or had it.
 
     Raises:
         TargetUnreachableError: Its catalog failed.
@@ -224,7 +224,7 @@ def newest_of_origin(target: str, origin: str) -> int | None:
 
 
 def newest_sequence(target: str) -> int | None:
-    """The sequence number of the table's newest commit; `None` where there is no table."""
+    """Read the sequence number of the table's newest commit; `None` where there is no table."""
     table = IcebergTarget.of(target).load()
     return None if table is None else table.last_sequence_number
 
@@ -339,7 +339,7 @@ def _committed_before(
     batch: IcebergBatch,
     files: Sequence[IcebergDataFile],
 ) -> CommittedSnapshot:
-    """The result for a batch that the table has: an earlier call's, or this one's."""
+    """Build the result for a batch that the table has, from an earlier call or from this one."""
     noted = found.find(batch.number)
     if noted is not None and batch.plan and noted.plan and noted.plan != batch.plan:
         raise CorruptedStateError(
@@ -365,7 +365,7 @@ _NOTHING = Noted(-1, "", "", 0, 0)
 def _checked(
     target: IcebergTarget, table: Table, columns: pa.Schema, rules: TableRules
 ) -> TablePlan:
-    """What a table must become, if it may."""
+    """Plan what a table must become, and check that it may."""
     check_spec(rules.partition_by, table.spec(), table.schema(), target.uri)
     Partitioner(table.spec(), table.schema(), target.uri)
     plan = plan_of(table.schema(), columns, target.uri)

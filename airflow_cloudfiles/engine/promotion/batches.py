@@ -67,7 +67,7 @@ class RequestedField:
 
 
 def path_text(path: Sequence[str]) -> str:
-    """A path as people write it; no two are written alike."""
+    """Write a path as people do; no two paths are written alike."""
     return ".".join(
         f"`{each.replace('`', '``')}`" if {".", "`"} & set(each) else each for each in path
     )
@@ -141,7 +141,7 @@ def kind_at(schema: StructType, path: Sequence[str]) -> tuple[tuple[str, ...], D
 def resolved_kind(
     asked: RequestedField, *, in_table: DataType | None, in_log: DataType | None
 ) -> DataType | None:
-    """The type of a promoted field; `None` to infer it from the values.
+    """Decide the type of a promoted field; `None` to infer it from the values.
 
     Args:
         asked: The field.
@@ -172,7 +172,7 @@ def resolved_kind(
 
 
 def _grows(have: DataType | None, want: DataType | None) -> DataType | None:
-    """The type by the matrix that holds both."""
+    """Return the type by the matrix that holds both."""
     if have is None or want is None or have == want:
         return want
     return wider_type(have, want, is_parquet=True)
@@ -183,7 +183,7 @@ def _type_name(kind: DataType | None) -> str:
 
 
 def with_column(schema: StructType, path: Sequence[str], kind: DataType) -> StructType:
-    """The schema with a column, or a field inside one: added at the end, or with this type."""
+    """Add a column, or a field inside one, at the end of a schema, or give it this type."""
     head, *rest = path
     fields = list(schema.fields)
     for place, known in enumerate(fields):
@@ -394,7 +394,7 @@ class _Work:
 
 
 def values_of(rescued: pa.Array, path: tuple[str, ...], *, case_sensitive: bool) -> list[bytes]:
-    """The values of one field in rescued data."""
+    """Read the values of one field in rescued data."""
     strings = rescued.take(hits(rescued, [path], case_sensitive=case_sensitive)).to_pylist()
     found = (find(text.encode(), path, case_sensitive=case_sensitive) for text in strings)
     return [value for value in found if value is not None]
@@ -415,7 +415,7 @@ def hits(rescued: pa.Array, paths: Sequence[tuple[str, ...]], *, case_sensitive:
 
 
 def _is_null(column: pa.Array, inside: tuple[str, ...]) -> np.ndarray[tuple[int], np.dtype[Any]]:
-    """Where a column, or a field inside it, has no value."""
+    """Find where a column, or a field inside it, has no value."""
     for name in inside:
         column = column.flatten()[column.type.get_field_index(name)]
     found: np.ndarray[tuple[int], np.dtype[Any]] = column.is_null().to_numpy(zero_copy_only=False)
@@ -423,7 +423,7 @@ def _is_null(column: pa.Array, inside: tuple[str, ...]) -> np.ndarray[tuple[int]
 
 
 def _filled(column: pa.Array, inside: tuple[str, ...], rows: Rows, values: pa.Array) -> pa.Array:
-    """A column with other values in some rows, at a place inside it."""
+    """Replace the values of some rows in a column, at a place inside it."""
     if not inside:
         order = np.arange(len(column))
         order[rows] = len(column) + np.arange(len(rows))

@@ -25,7 +25,7 @@ Path = Sequence[str]
 
 
 def find(rescued: bytes, path: Path, *, case_sensitive: bool) -> bytes | None:
-    """The text of a field's value; `None` when it is not rescued.
+    """Find the text of a field's value; `None` when it is not rescued.
 
     Of a key that is there twice, the last one counts, as in the record.
 
@@ -91,13 +91,13 @@ def members(value: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def key_name(key: bytes) -> str:
-    """The name that a key's text stands for; one that has no UTF-8 is its own text."""
+    """Decode a key's text to the name it stands for; one without UTF-8 is its own text."""
     name = json_tokens.key_text(key)
     return key.decode() if name is None else name
 
 
 def key_of(name: str) -> bytes:
-    """A name as the text of a key."""
+    """Encode a name as the text of a key."""
     return json.dumps(name, ensure_ascii=False).encode()
 
 
@@ -115,7 +115,7 @@ def _place(found: list[tuple[bytes, bytes]], name: str, *, case_sensitive: bool)
 
 
 def _replace(value: bytes, path: Path, new: bytes | None, *, case_sensitive: bool) -> bytes | None:
-    """An object with another value at a path; `None` when it has no member left."""
+    """Replace the value at a path of an object; return `None` when no member is left."""
     if not path:
         return new
     found = members(value)
