@@ -360,7 +360,7 @@ class _Parser:
 
 
 def _plain_name(token: _Token) -> str:
-    """A name without its backquotes."""
+    """Strip a name of its backquotes."""
     is_quoted = token.kind == "quoted"
     return token.value[1:-1].replace("``", "`") if is_quoted else token.value
 
