@@ -52,7 +52,7 @@ def azure_access(connection: CloudConnection) -> AzureAccess:
 def _credentials(
     connection: CloudConnection, extra: Extras, sas_token: str | None
 ) -> dict[str, str | None]:
-    """The one way of those given that counts.
+    """Choose the one of the given credentials that counts.
 
     Raises:
         OptionError: It lacks something.
@@ -90,7 +90,7 @@ def _addresses(connection: CloudConnection, extra: Extras) -> tuple[str | None, 
 
 
 def _host(connection: CloudConnection) -> str | None:
-    """The address in the field `host`; a bare word there is an id of Active Directory."""
+    """Read the address in the field `host`; a bare word there is an id of Active Directory."""
     address, host = address_of(connection), connection.host or ""
     if address is None or ("." not in host and "://" not in host and not connection.port):
         return None

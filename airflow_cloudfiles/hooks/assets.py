@@ -21,7 +21,7 @@ NEW_COLUMNS: Final = "new_columns"
 
 
 def location_of(given: Any) -> Any:
-    """The location that an asset stands for, which is its URI; anything else as it is."""
+    """Return an asset's location, which is its URI; return anything else as it is."""
     return given.uri if isinstance(given, Asset) else given
 
 

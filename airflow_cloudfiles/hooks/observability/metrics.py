@@ -80,7 +80,7 @@ def emit_gauges(ti: Any, location: str, values: Mapping[str, float]) -> None:
 
 
 def age_of(since: str | None) -> float:
-    """How many seconds ago a time was (ISO 8601); 0 for none."""
+    """Count the seconds since a time (ISO 8601); 0 for no time."""
     age = datetime.now(tz=UTC) - datetime.fromisoformat(since) if since else timedelta(0)
     return max(0.0, round(age.total_seconds(), 3))
 
@@ -144,7 +144,7 @@ class _Emitter:
 
 
 def _left(report: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """What a run has left, where its report says so."""
+    """Yield what a run has left, where its report says it."""
     left = report.get("metrics", {})
     for name, theirs in (("files", "numFilesOutstanding"), ("bytes", "numBytesOutstanding")):
         if theirs in left:
