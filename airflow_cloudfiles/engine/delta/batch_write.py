@@ -220,7 +220,7 @@ class BatchWrite:
         return written.prepare(table, self.evolution)
 
     def _appended(self, written: WrittenFiles) -> Committed:
-        """Append, without a memory of it: written again, the rows are there twice."""
+        """Append rows without recording a batch: a second write would append them again."""
         location = DeltaLocation.of(self.target)
 
         def attempt() -> Committed:

@@ -379,7 +379,7 @@ def check_expected(target: str, app_id: str, expected: Expected) -> None:
     """Find out before a stream starts whether the table has what was committed to it.
 
     Raises:
-        LostBatchesError: It has not.
+        LostBatchesError: It lacks the batch.
         TargetNotDeltaError: There is something else.
     """
     check_has(open_to_write(target), target, app_id, expected)

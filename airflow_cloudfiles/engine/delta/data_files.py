@@ -264,7 +264,7 @@ class _CloudFile:
         return self.where.tell()
 
     def finish(self) -> int:
-        """Upload it; its size. Until then, and if that fails, it is nowhere."""
+        """Upload the file and return its size; it is stored nowhere before, or if that fails."""
         content = self.where.getvalue()
         self._location.store().put(self.name, content)
         return len(content)

@@ -213,7 +213,7 @@ def check_has(
 ) -> DeltaTable | None:
     """Refuse a table that lacks a batch of the stream.
 
-    Reads the commits since the batch, which are none where there is no other writer. A table that
+    Reads the commits since the batch; without another writer there are none. A table that
     seems to lack it is opened once more: the newest entry of a log may be missing from one look at
     a flaky disk.
 
@@ -227,7 +227,7 @@ def check_has(
         The table that has it.
 
     Raises:
-        LostBatchesError: It lacks the batch; the message has which, and how to go on.
+        LostBatchesError: It lacks the batch; the message says which, and what to do.
         TargetUnreachableError: Its storage failed.
     """
     if _lost(table, target, app_id, expected.record) is None:

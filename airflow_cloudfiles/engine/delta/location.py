@@ -254,7 +254,7 @@ def _check_name(location: DeltaLocation) -> None:
 
 
 def _of_aws(bucket: str) -> dict[str, str]:
-    """Identity and address for S3, as boto3 finds them."""
+    """Find identity and address for S3, as boto3 does."""
     from airflow_cloudfiles.engine.storage.aws.session import (  # noqa: PLC0415 - of this cloud only
         aws_client,
         aws_credentials,
@@ -298,7 +298,7 @@ def _region(client: Any, bucket: str) -> str:
 
 
 def _of_azure(bucket: str) -> dict[str, str]:
-    """Identity and address for a container, as the Azure store finds them."""
+    """Find identity and address for a container, as the Azure store does."""
     from airflow_cloudfiles.engine.storage.azure.client import (  # noqa: PLC0415 - of this cloud only
         open_account,
     )
@@ -323,7 +323,7 @@ def _of_azure(bucket: str) -> dict[str, str]:
 
 
 def _of_gcp(_bucket: str) -> dict[str, str]:
-    """Identity and address for Cloud Storage; without a key, `deltalake` searches for its own."""
+    """Find identity and address for Cloud Storage; without a key, `deltalake` looks for its own."""
     access: GcpAccess = of_kind(GcpAccess, None) or GcpAccess()
     options: dict[str, str] = {}
     if access.keyfile_json:

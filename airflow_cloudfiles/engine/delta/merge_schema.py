@@ -86,7 +86,7 @@ class TypeChange:
     want: DataType
 
     def __str__(self) -> str:
-        """Both types, as a message has them."""
+        """Write both types as a message has them."""
         return (
             f"{dotted(self.path)} is {cut(self.have.simpleString())} but "
             f"{cut(self.want.simpleString())}"
@@ -326,7 +326,7 @@ def _refuse_twins(rows: StructType, at: Sequence[str]) -> None:
 
 
 def _incompatible(change: TypeChange, rules: MergeRules) -> SchemaMismatchError:
-    """Delta's error for two types of which neither gives way."""
+    """Build Delta's error for two types of which neither gives way."""
     have, want = change.have, change.want
     path, name = dotted(change.path), change.path[-1]
     if isinstance(have, DecimalType) and isinstance(want, DecimalType):

@@ -85,7 +85,7 @@ def open_table(target: str, version: int | None = None) -> DeltaTable | None:
         version: One of its versions; the newest, unless one is named.
 
     Raises:
-        TargetNotDeltaError: The folder holds something else, or is no folder.
+        TargetNotDeltaError: The folder holds something else, or is not a folder.
         TargetUnreachableError: Its storage failed, or refused us.
     """
     location = DeltaLocation.of(target)
@@ -128,7 +128,7 @@ def _loaded_again(kept: _OpenedTable | None, location: DeltaLocation) -> _Opened
 
 
 def _opened_now(table: DeltaTable, location: DeltaLocation) -> _OpenedTable | None:
-    """Give a table with what it is known again by; `None` where there is no such thing."""
+    """Give a table with the mark that identifies it; `None` where it has no such mark."""
     with location.translate_store_errors("cannot be opened"):
         version, etag = next(_commits(location, table.version()), (-1, ""))
     is_known = version == table.version() and etag
@@ -161,7 +161,7 @@ def open_to_write(target: str) -> DeltaTable | None:
 
 
 def _damaged_checkpoints(location: DeltaLocation) -> list[str]:
-    """Checkpoints that cannot be read, if all commits that they repeat are there; and their note.
+    """List checkpoints that cannot be read, if all commits they repeat exist; and their note.
 
     Such a note makes `deltalake` (1.6) look for a checkpoint that is not there.
     """

@@ -52,7 +52,7 @@ class Compared:
     value: pa.Scalar
 
     def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
-        """True, false or null for each row."""
+        """Compute true, false or null for each row."""
         return _SIGNS[self.sign](rows.column(self.column), self.value)
 
     def to_sql(self, alias: str = "") -> str:
@@ -67,7 +67,7 @@ class IsNull:
     column: str
 
     def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
-        """True or false for each row."""
+        """Compute true or false for each row."""
         return pc.is_null(rows.column(self.column))
 
     def to_sql(self, alias: str = "") -> str:
@@ -82,7 +82,7 @@ class Negated:
     of: Predicate
 
     def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
-        """True, false or null for each row."""
+        """Compute true, false or null for each row."""
         return pc.invert(self.of.evaluate(rows))
 
     def to_sql(self, alias: str = "") -> str:
@@ -99,7 +99,7 @@ class Combined:
     right: Predicate
 
     def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
-        """True, false or null for each row, by SQL's three-valued logic."""
+        """Compute true, false or null for each row, by SQL's three-valued logic."""
         combine = pc.and_kleene if self.word == "AND" else pc.or_kleene
         return combine(self.left.evaluate(rows), self.right.evaluate(rows))
 
@@ -120,8 +120,8 @@ def parse_predicate(option: str, text: str, schema: pa.Schema) -> Predicate:
         schema: The columns, whose names are compared without case.
 
     Raises:
-        OptionError: It is no predicate of the part of SQL that is known here, names a column that
-            is not there, or compares one with what is no value of its type.
+        OptionError: It is not a predicate in the supported part of SQL, names a column that
+            does not exist, or compares one with what is not a value of its type.
     """
     parser = _Parser(option, text, schema)
     found = parser.disjunction(0)
@@ -311,7 +311,7 @@ class _Parser:
         return self._tokens[self._at - 1]
 
     def _take(self, text: str) -> bool:
-        """Go on if the next token is this keyword or sign."""
+        """Consume the next token if it is this keyword or sign; tell whether it was."""
         is_next = self._tokens[self._at : self._at + 1]
         if not is_next or is_next[0] not in {("keyword", text), ("sign", text)}:
             return False

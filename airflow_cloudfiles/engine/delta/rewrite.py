@@ -144,7 +144,7 @@ class TableSnapshot:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
 
     def write(self, rows: Iterable[pa.RecordBatch], settings: FileSettings) -> list[DataFile]:
-        """Write rows of these columns to data files nobody sees yet.
+        """Write rows of these columns to data files that no reader sees yet.
 
         Args:
             rows: The rows.
@@ -283,7 +283,7 @@ def _properties(note: Mapping[str, Any]) -> CommitProperties:
 
 
 def names_of(table: DeltaTable) -> set[str]:
-    """Names of the data files of a version: as the log has them, and as they are on the storage."""
+    """Return the names of a version's data files, both as in the log and as on the storage."""
     paths = pa.table(table.get_add_actions())["path"].to_pylist()
     return {*paths, *map(decoded, paths)}
 

@@ -256,7 +256,7 @@ def note(  # noqa: PLR0913 - what a record holds
     end: Offset | None = None,
     done: BatchDone | None = None,
 ) -> None:
-    """Record a batch that the table has; the record that is there stays.
+    """Record a batch that the table has; a record that exists already stays.
 
     `done` is what a job knows of it besides.
     """
@@ -308,7 +308,7 @@ def found_in_table(state: ObjectStore, target: str, batch: int, plan: str) -> Fo
         plan: Id of its plan.
 
     Returns:
-        `None` where the table has it not, or has another batch of that number, or its history does
+        `None` where the table lacks it, or has another batch of that number, or its history does
         not reach back to it: then its files are read, and the commit decides.
 
     Raises:

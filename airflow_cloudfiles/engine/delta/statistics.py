@@ -272,7 +272,7 @@ def _put(into: dict[str, Any], path: tuple[str, ...], value: object) -> None:
 
 
 def _json(value: object) -> str:
-    """JSON; of decimals with all digits, which Python's encoder has not.
+    """Encode a value as JSON; decimals keep all digits, which Python's encoder cannot do.
 
     Texts are not escaped: delta-kernel misreads escapes of characters beyond the basic plane.
     """
@@ -284,7 +284,7 @@ def _json(value: object) -> str:
 
 
 def _paths(text: str) -> Iterator[tuple[str, ...]]:
-    """Names of columns, separated by commas, with dots between a struct and what is inside."""
+    """Parse names of columns: separated by commas, with dots between a struct and its fields."""
     at: list[str] = []
     for quoted, plain, end in _PATH.findall(text):
         at.append(quoted.replace("``", "`") if quoted else plain.strip())

@@ -146,7 +146,7 @@ def _refuse_spellings(
 def _misspelt(
     columns: StructType, fields: Sequence[pa.Field], mode: str
 ) -> Iterator[tuple[str, str]]:
-    """Names of the table with those of a file that differ from them in case, at any depth."""
+    """Pair the table's names with those of a file that differ only in case, at any depth."""
     by_name = {each.name: each for each in fields}
     for column in columns.fields:
         name = physical_name(column, mode)

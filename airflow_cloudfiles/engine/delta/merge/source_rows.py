@@ -262,7 +262,7 @@ class SourceRows:
                 yield pa.RecordBatch.from_arrays([*rows.columns, deletes], schema=schema)
 
     def _keys(self) -> pa.Table:
-        """Keys and order of all rows, under names of their own, and where each row is."""
+        """Read keys and order of all rows, under names of their own, and where each row is."""
         order = self.rule.order_by
         columns = [*self.rule.keys, *([order] if order is not None else [])]
         wanted = pa.schema([self._schema.field(name) for name in dict.fromkeys(columns)])

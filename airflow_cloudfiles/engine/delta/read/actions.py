@@ -266,7 +266,7 @@ class CheckpointPart:
             )
 
     def gone(self) -> Iterator[RemoveFile]:
-        """Files that it had before."""
+        """Yield the files that the table had before."""
         yield from (each.remove for each in self.others if each.remove is not None)
         if self.removed is not None:
             rows = self.removed

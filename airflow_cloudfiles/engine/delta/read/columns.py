@@ -48,7 +48,7 @@ def schema_of(table: DeltaTable) -> StructType:
 
 
 def delta_fields(fields: list[StructField]) -> list[Field]:
-    """Columns, as `deltalake` takes them."""
+    """Convert columns to the fields that `deltalake` takes."""
     return [Field.from_json(json.dumps(each.jsonValue())) for each in fields]
 
 
@@ -119,7 +119,7 @@ def _marked(_: str, kind: DataType) -> DataType:
 
 
 def as_written(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows as a data file takes them.
+    """Convert rows to what a data file takes.
 
     The library refuses a part that is null, though the VARIANT is null as a whole: such a row comes
     from Spark, and from columns that a file lacks.

@@ -230,7 +230,7 @@ def parse_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
         kind: The type of the column in Arrow.
 
     Raises:
-        ValueError: It is no value of that type.
+        ValueError: It is not a value of that type.
     """
     if text is None or not text:
         return pa.scalar(None, kind)
@@ -310,7 +310,7 @@ class TablePart:
 def shared_out(
     columns: TableColumns, files: Sequence[AddFile], tasks: int = MOST_TASKS
 ) -> list[TablePart]:
-    """Parts of about the same size, as far as possible in the order of the files.
+    """Share the files out to parts of about the same size, as far as possible in their order.
 
     Args:
         columns: Of the version.

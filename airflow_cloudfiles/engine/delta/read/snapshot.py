@@ -403,7 +403,7 @@ class CommitTimes:
         return self.first, since - 1
 
     def of(self, version: int) -> int:
-        """Milliseconds since 1970."""
+        """Return when a version was committed, in milliseconds since 1970."""
         if self._noted_since is not None and version >= self._noted_since:
             for action in self._log.actions(self._listing.commits[version]):
                 if action.commit_info and action.commit_info.in_commit_timestamp is not None:
@@ -432,7 +432,7 @@ def milliseconds(option: str, text: str) -> int:
         text: Its value.
 
     Raises:
-        OptionError: It is no time, or names no time zone.
+        OptionError: It is not a time, or names no time zone.
     """
     try:
         found = datetime.fromisoformat(text.strip())

@@ -411,7 +411,7 @@ def features_of_types(kind: DataType) -> frozenset[str]:
 
 
 def _computed(kind: DataType, at: tuple[str, ...]) -> Iterator[str]:
-    """Columns whose values the table prescribes, at any depth."""
+    """Yield the columns whose values the table prescribes, at any depth."""
     for each in kind.fields if isinstance(kind, StructType) else ():
         for key in each.metadata or {}:
             if key in _COMPUTED:

@@ -217,7 +217,7 @@ def _operation(kinds: set[ChangeKind]) -> str:
 
 
 def _java_hash(text: str) -> int:
-    """Java's hash of a string, by which Delta makes the key of a stream."""
+    """Compute Java's hash of a string, from which Delta makes the key of a stream."""
     units = text.encode("utf-16-be", "surrogatepass")
     found = 0
     for place in range(0, len(units), 2):

@@ -107,7 +107,7 @@ class TableOffset:
             target: The table, for errors.
 
         Raises:
-            CorruptedStateError: It is no offset of a Delta table.
+            CorruptedStateError: It is not an offset of a Delta table.
             IncompatibleStateError: A newer version of Delta or of this package wrote it.
             StateConflictError: It is of another table.
         """

@@ -114,7 +114,7 @@ class UntrackedEvolution:
         return False
 
     def pass_change(self, commits: TableCommits, version: int, newest: int) -> None:
-        """Go on behind a change at which a stream with tracking has stopped."""
+        """Continue behind a change at which a stream with tracking has stopped."""
 
     def _check(self, then: TableState) -> None:
         is_past = then.version <= self._definition.head
@@ -196,7 +196,7 @@ class TrackedEvolution:
             allowed.require(changes, before.version, entry.state.version)
 
     def begin(self, version: int) -> None:
-        """Write the first entry of the log, if there is none: the schema at the start.
+        """Write the first entry of the log, unless it has one: the schema at the start.
 
         Raises:
             TableEvolvedError: It is not the schema that the stream was defined with.
@@ -236,7 +236,7 @@ class TrackedEvolution:
         return state.differs_from(state.after(commit.version, commit.metadata, commit.protocol))
 
     def pass_change(self, commits: TableCommits, version: int, newest: int) -> None:
-        """Go on behind a change, if the log has it; else write it there and fail.
+        """Continue behind a change, if the log has it; else write it there and fail.
 
         Args:
             commits: Of the table.

@@ -153,9 +153,9 @@ class TableStream:
             Where it ends; `start` itself when there is nothing new.
 
         Raises:
-            TableEvolvedError: The table has another schema; the next start goes on with it.
-            BlockedSchemaChangeError: It has one that the stream cannot go on with by itself.
-            TableRowsChangedError: Rows were deleted or updated, and no option says to go on.
+            TableEvolvedError: The table has another schema; the next start continues with it.
+            BlockedSchemaChangeError: It has one that the stream cannot continue with by itself.
+            TableRowsChangedError: Rows were deleted or updated, and no option says to continue.
             VersionsGoneError: Versions are gone from its log.
             StateConflictError: It is another table than before.
         """
@@ -203,7 +203,7 @@ class TableStream:
         return [step.file for step in steps if step.file and step.place <= end.place]
 
     def newest(self) -> TableOffset | None:
-        """Behind the newest version that was seen; `None` before one was."""
+        """Return the offset behind the newest version that was seen; `None` before one was."""
         if self._newest < 0:
             return None
         return TableOffset(self._definition.table_id, self._newest + 1)
@@ -313,7 +313,7 @@ class FileRules:
         """List the files of a commit that have an index; none where the commit is skipped.
 
         Raises:
-            TableRowsChangedError: The commit takes rows away, and no option says to go on.
+            TableRowsChangedError: The commit removes rows, and no option says to continue.
         """
         if not commit.removes:
             return commit.adds

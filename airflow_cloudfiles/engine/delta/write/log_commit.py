@@ -70,7 +70,7 @@ def write_version(  # noqa: PLR0913 - what a version is, and what its history sa
     table: DeltaTable | None = None,
     reads_rows: bool = False,
 ) -> None:
-    """Write one version of a table, if nobody else has.
+    """Write one version of a table, unless another writer has.
 
     Args:
         location: Of the table.
@@ -172,7 +172,7 @@ def retried(what: str, attempt: Callable[[], _T]) -> _T:
 
 
 def add_actions(files: Iterable[DataFile]) -> list[dict[str, Any]]:
-    """Data files, as a version adds them."""
+    """Build the add actions of data files."""
     return [
         {
             "add": {
@@ -189,7 +189,7 @@ def add_actions(files: Iterable[DataFile]) -> list[dict[str, Any]]:
 
 
 def checkpoint_when_due(table: DeltaTable) -> None:
-    """Write a checkpoint at every so many versions, as `deltalake` does behind its own commits.
+    """Write a checkpoint when one is due, as `deltalake` does after its own commits.
 
     Without one the log is merely longer: a failure is a warning.
     """
@@ -313,9 +313,10 @@ def _added(log: TableLog, file: FileEntry) -> Iterator[tuple[dict[str, Any], boo
 
 
 def _as_in_folder(add: Mapping[str, Any]) -> dict[str, str | None]:
-    """Partition values; those that a checkpoint of `deltalake` has misread, as the folder has them.
+    """Return the partition values; take from the folder's name what `deltalake` has misread.
 
-    The folder is only a name. But where its value would be misread as just this one, it was.
+    `deltalake` misreads values in its checkpoints. The folder is only a name, but where its value
+    would be misread as just the one in the checkpoint, it was.
     """
     parts = (unquote(part).partition("=") for part in str(add["path"]).split("/"))
     in_folder = {unquote(name): unquote(value) for name, _, value in parts}

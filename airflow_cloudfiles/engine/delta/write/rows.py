@@ -110,7 +110,7 @@ def write_rows(
     layout: FileLayout | None,
     settings: FileSettings = _USUAL,
 ) -> list[DataFile]:
-    """Write rows to data files nobody sees yet; a failure removes them, as far as it allows.
+    """Write rows to data files that no reader sees yet; a failure removes them, if it can.
 
     Args:
         target: Path or URI of the table.
@@ -405,7 +405,7 @@ class _Check:
             self._one(array, column)
 
     def _one(self, array: pa.Array, column: ColumnLayout) -> None:
-        """Look at a column; inside of what is null there is nothing."""
+        """Check a column; null values have nothing inside."""
         if not column.checks_values:
             return
         if self._checks_nulls and column.required and array.null_count:
