@@ -129,7 +129,7 @@ class CommittedSnapshot:
 
 
 def ready_table(target: IcebergTarget, columns: pa.Schema, rules: TableRules) -> Table:
-    """Open a table that has all columns of a stream; create it, or change it, where it has not.
+    """Open a table that has all columns of a stream; create or change it where it lacks them.
 
     Repeating it is harmless.
 
@@ -184,7 +184,7 @@ def check_expected(target: str, stream: str, expected: SinkRecord, state: str) -
     """Find out before a stream starts whether the table has what was committed to it.
 
     Raises:
-        LostBatchesError: It has not.
+        LostBatchesError: It lacks the batch.
     """
     check_has(IcebergTarget.of(target).load(), target, stream, expected, state)
 
@@ -193,7 +193,7 @@ def find_batch(target: str, stream: str, number: int) -> tuple[str, Noted] | Non
     """Find a batch in a table: the id of the table, and what the commit has noted.
 
     Returns:
-        `None` where the table has it not, or its snapshot has expired.
+        `None` where the table lacks it, or its snapshot has expired.
 
     Raises:
         TargetUnreachableError: Its catalog failed.
@@ -310,7 +310,7 @@ def remove_files(target: str, files: Sequence[IcebergDataFile]) -> None:
 def _append(
     target: IcebergTarget, table: Table, batch: IcebergBatch, files: Sequence[IcebergDataFile]
 ) -> int:
-    """Commit, if the table has not changed; the sequence number of the snapshot."""
+    """Commit if the table has not changed; return the sequence number of the snapshot."""
     sequence = table.metadata.next_sequence_number()
     with target.translate_errors("may not have taken a commit"):
         transaction = table.transaction()
@@ -434,5 +434,5 @@ def _too_many(target: IcebergTarget) -> SinkError:
 
 
 def _pause(attempt: int) -> None:
-    """Let the other writer go on: two that try in step would meet at every try."""
+    """Let the other writer finish: two that try in step would meet at every try."""
     time.sleep(random.uniform(0, _PAUSE_SECONDS * (attempt + 1)))  # noqa: S311 - no secret

@@ -244,7 +244,7 @@ class _OpenFile:
         return pa.ipc.read_record_batch(rows.serialize(), pa.schema(columns))
 
     def finish(self) -> IcebergDataFile:
-        """Finish and describe it."""
+        """Finish the file and describe it."""
         self.flush()
         assert self._writer is not None  # noqa: S101 - a file is opened for rows
         self._writer.close()
@@ -288,7 +288,7 @@ class _OpenFile:
 
 
 def _beyond_python(metadata: pq.FileMetaData, schema: Any, mapping: dict[str, int]) -> list[str]:
-    """Columns with a date or time outside of the years 1 to 9999: Python has no value for it."""
+    """Find columns with a date or time outside the years 1 to 9999, which Python cannot hold."""
     found = []
     for number in range(metadata.num_columns):
         path = metadata.schema.column(number).path

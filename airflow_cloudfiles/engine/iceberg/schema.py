@@ -251,7 +251,7 @@ def _path(schema: Schema, field_id: int) -> list[str]:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Values as Iceberg computes with them: days and microseconds as numbers."""
+    """Convert values to what Iceberg computes with: days and microseconds as numbers."""
     if pa.types.is_date32(column.type):
         return column.cast(pa.int32())
     if pa.types.is_timestamp(column.type) or pa.types.is_time64(column.type):
@@ -339,7 +339,7 @@ def new_schema(columns: pa.Schema, target: str) -> Schema:
     """Build the columns of a table that is created for a stream; all may be null.
 
     Raises:
-        SchemaMismatchError: One has a type that Iceberg has not, or two differ only in case.
+        SchemaMismatchError: One has a type that Iceberg lacks, or two differ only in case.
     """
     numbers = itertools.count(1)
     return Schema(*_fields(columns, (), target, numbers))
@@ -385,7 +385,7 @@ def iceberg_type(
         kind: Type of the stream's column.
         at: The column.
         target: The table, for errors.
-        numbers: Ids for fields inside of it.
+        numbers: Ids for fields inside it.
 
     Raises:
         SchemaMismatchError: There is none.

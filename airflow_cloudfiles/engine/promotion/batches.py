@@ -81,7 +81,7 @@ def parse_fields(fields: Mapping[str, str | None] | Sequence[str]) -> list[Reque
             backquotes), each with a type in DDL, or `None`; or a list of paths.
 
     Raises:
-        OptionError: There is none, one cannot be read, or one is another one or inside it.
+        OptionError: None is given, one cannot be read, or one repeats another or is inside it.
     """
     given = fields if isinstance(fields, Mapping) else dict.fromkeys(fields)
     found: list[RequestedField] = []
@@ -121,7 +121,7 @@ def kind_at(schema: StructType, path: Sequence[str]) -> tuple[tuple[str, ...], D
         The path as the schema spells it, and the type; `None` when there is no such column.
 
     Raises:
-        OptionError: The path leads into a column that is no struct.
+        OptionError: The path leads into a column that is not a struct.
     """
     spelled: list[str] = []
     kind: DataType | None = schema
@@ -315,7 +315,7 @@ class Promoter:
         self.columns = (*{each.column[0]: None for each in fields}, rescued_column)
 
     def apply(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, PromotionCounts]:
-        """Promote what can be.
+        """Promote what can be promoted.
 
         Args:
             batch: Rows with at least `columns`.
@@ -401,7 +401,7 @@ def values_of(rescued: pa.Array, path: tuple[str, ...], *, case_sensitive: bool)
 
 
 def hits(rescued: pa.Array, paths: Sequence[tuple[str, ...]], *, case_sensitive: bool) -> Rows:
-    """Rows whose rescued data may have one of some fields: all that do, and few others."""
+    """Find the rows whose rescued data may have one of some fields: all that do, and few others."""
     mask = np.zeros(len(rescued), np.bool_)
     for path in paths:
         name = path[-1]

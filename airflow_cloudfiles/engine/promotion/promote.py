@@ -97,7 +97,7 @@ def tried(snapshot: TableSnapshot, promoter: Promoter, schema: StructType) -> Pr
 
 
 def unfilled(fields: Sequence[PromotedField], found: PromotionCounts) -> list[str]:
-    """Warnings of fields whose rescued values fit their columns in no row."""
+    """Write warnings for fields whose rescued values fit their columns in no row."""
     return [
         f"None of the {found.unfit[each.name]:,} rescued values of {each.name} fits the column "
         f"{path_text(each.column)}, a {each.kind.simpleString()}: they stay rescued. Check the "
@@ -216,7 +216,7 @@ class _Stream:
         return cls(options, reading_options(options, given), rescued, log)
 
     def check(self, asked: Sequence[RequestedField], latest: SchemaVersion | None) -> None:
-        """Refuse fields that are no fields of records."""
+        """Refuse fields that are not fields of records."""
         key = CASE_INSENSITIVE.key
         own = {key(self.rescued_column), "_file_path"}
         named = self.options.partition_columns or ()

@@ -27,7 +27,7 @@ Path = Sequence[str]
 def find(rescued: bytes, path: Path, *, case_sensitive: bool) -> bytes | None:
     """Find the text of a field's value; `None` when it is not rescued.
 
-    Of a key that is there twice, the last one counts, as in the record.
+    Of duplicate keys, the last one counts, as in the record.
 
     Args:
         rescued: Rescued data: strict JSON.
@@ -50,7 +50,7 @@ def find(rescued: bytes, path: Path, *, case_sensitive: bool) -> bytes | None:
 def replace(
     rescued: bytes, path: Path, value: bytes | None, *, case_sensitive: bool
 ) -> bytes | None:
-    """Rescued data with another value of a field that `find` finds, or without it.
+    """Replace the value of a field that `find` finds in rescued data, or remove the field.
 
     Args:
         rescued: Rescued data.
@@ -69,10 +69,10 @@ def replace(
 
 
 def members(value: bytes) -> list[tuple[bytes, bytes]]:
-    """Keys and values of an object, as they are written, keys that are there twice included.
+    """Parse keys and values of an object as they are written, including duplicate keys.
 
     Raises:
-        NotJsonError: It is no object.
+        NotJsonError: It is not an object.
     """
     if b"\\" not in value:
         try:
@@ -102,7 +102,7 @@ def key_of(name: str) -> bytes:
 
 
 def as_object(found: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Members as an object."""
+    """Encode members as an object."""
     return b"{" + b",".join(key + b":" + text for key, text in found) + b"}"
 
 

@@ -225,7 +225,7 @@ _RESCUED: Final = "rescued"
 
 
 def reading_options(stream: CloudFilesOptions, given: Mapping[str, str]) -> CloudFilesOptions:
-    """Options of a JSON reader that reads values as a stream does.
+    """Build the options of a JSON reader that reads values as a stream does.
 
     Args:
         stream: The options of the stream.

@@ -121,7 +121,7 @@ class SchemaProposals:
     ) -> SchemaEntry:
         """Let the stream fail as long as files ask for the change.
 
-        It goes on when they are corrected or removed, or when somebody accepts or rescues after
+        It continues when they are corrected or removed, or when somebody accepts or rescues after
         all.
 
         Args:

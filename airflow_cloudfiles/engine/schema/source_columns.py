@@ -151,7 +151,7 @@ def _learn(
 
 
 def _kind_of(value: str) -> DataType:
-    """Whole numbers and dates, as Spark infers them; all other text keeps its form as a string."""
+    """Infer whole numbers and dates as Spark does; all other text keeps its form as a string."""
     if _INTEGER.fullmatch(value):
         number = int(value)
         if -(2**31) <= number < 2**31:
@@ -196,9 +196,9 @@ def with_metadata(schema: StructType, columns: Sequence[MetadataColumn]) -> Stru
 def check_names(
     data_schema: StructType, partition_schema: StructType, options: CloudFilesOptions
 ) -> None:
-    """Refuse a column of the files that has the name of one of these.
+    """Refuse a column of the files that has the name of a metadata column.
 
-    A field that is met later is none: it is rescued, as everything under a reserved name.
+    A field that is met later is not refused: it is rescued, as is all under a reserved name.
 
     Args:
         data_schema: Columns found in the records.
