@@ -145,10 +145,10 @@ def _common_address(connection: CloudConnection, extra: Extras) -> tuple[str | N
 
 
 def _endpoints(extra: Extras, common: str | None) -> tuple[dict[str, str], _Config]:
-    """Addresses by service, and S3's own settings.
+    """Read the addresses by service, and S3's own settings.
 
     A common address serves every service but STS, as in Airflow: it may be that of S3 in one's
-    network, where nobody assumes roles.
+    network, where no role is assumed.
     """
     found = {service: common for service in _SERVICES if common and service != "sts"}
     of_s3 = _Config()

@@ -81,7 +81,7 @@ def _credentials(
 
 
 def _addresses(connection: CloudConnection, extra: Extras) -> tuple[str | None, str | None]:
-    """Addresses of the Blob and the Queue service, where they are not those of a URI's account."""
+    """Read the addresses of the Blob and the Queue service, where not those of a URI's account."""
     queue = extra.text("queue_endpoint")
     blob = extra.text("blob_endpoint") or _host(connection)
     if blob and _PUBLIC.fullmatch(blob):

@@ -138,7 +138,7 @@ class StreamArguments:
         return self._parsed().discovery
 
     def own_locations(self) -> list[str]:
-        """Locations beside the state that may lie below the source and are not input."""
+        """List locations other than the state that may lie below the source and are not input."""
         named = (self.target, self.schema_location, self._parsed().bad_records_path)
         return [location for location in named if location]
 
@@ -204,7 +204,7 @@ def check_at_parse(
 
 
 def _check_location(name: str, given: object) -> None:
-    """Refuse what is no location, where a user may think that several can be given."""
+    """Refuse what is not a location, where a user may think that several can be given."""
     if isinstance(given, list | tuple | set | Mapping):
         raise OptionError(
             f"{name} must be one path or URI, got {given!r}. A stream reads one folder, or what a "
@@ -345,7 +345,7 @@ def metadata_options(
         options: The options of the stream.
 
     Raises:
-        OptionError: A field that `_metadata` has not, two columns of one name, a source that is a
+        OptionError: A field that `_metadata` lacks, two columns of one name, a source that is a
             table, or the option was given as well.
     """
     if not columns:

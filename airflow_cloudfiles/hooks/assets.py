@@ -26,7 +26,7 @@ def location_of(given: Any) -> Any:
 
 
 def with_asset(assets: Iterable[Any], given: object) -> list[Any]:
-    """Assets of a task, and one more where a location of it is an asset."""
+    """Return a task's assets, and one more where a location of the task is an asset."""
     found = list(assets)
     return [*found, given] if isinstance(given, Asset) and given not in found else found
 

@@ -119,7 +119,7 @@ def submission(
 
 
 def _without_spark(spark: SparkArguments) -> LocalPython:
-    """Processes of the worker; whatever says where Spark runs means nothing to them.
+    """Choose processes of the worker, for which arguments about where Spark runs are refused.
 
     Raises:
         OptionError: There is such an argument, or no such engine.

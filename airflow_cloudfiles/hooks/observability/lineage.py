@@ -109,7 +109,7 @@ def inferred(stream: StreamArguments, report: Mapping[str, Any] | None) -> Linea
 
 
 def dataset_name(location: str, *, is_source: bool = False) -> tuple[str, str] | None:
-    """Namespace and name of a location, by the naming rules of OpenLineage.
+    """Derive namespace and name of a location, by the naming rules of OpenLineage.
 
     Args:
         location: Path or URI.
@@ -159,6 +159,6 @@ def _count(report: Mapping[str, Any], name: str) -> int | None:
 
 
 def _written(report: Mapping[str, Any]) -> int | None:
-    """Rows that were written; those that a merge has inserted, updated or deleted."""
+    """Count the rows that were written; those that a merge has inserted, updated or deleted."""
     merged = [int(report[name]) for name in _MERGED if name in report]
     return sum(merged) if merged else _count(report, "rows")

@@ -124,7 +124,7 @@ class SilenceWatch:
         context: Mapping[str, Any],
         log: Any,
     ) -> None:
-        """Call who wants to know, unless they were called for the same silence."""
+        """Call the callbacks, unless they were called for the same silence."""
         assert self.expected_every is not None  # noqa: S101 - or nobody looks
         who = _name(context)
         if was_notified(state, who, arrival):
