@@ -119,7 +119,7 @@ class LogListing:
             version: Of the table; the newest, unless one is named.
 
         Raises:
-            OptionError: There is no such version, or not any more.
+            OptionError: The version does not exist, or no longer does.
             TargetCorruptedError: A commit is missing.
         """
         wanted = self.latest if version is None else version

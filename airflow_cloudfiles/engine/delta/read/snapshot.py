@@ -160,7 +160,7 @@ class TableLog:
             TargetNotDeltaError: There is no Delta table.
             UnsupportedTableError: The table needs a feature that is not supported.
             TargetCorruptedError: The log is damaged.
-            OptionError: There is no such version, or not any more.
+            OptionError: The version does not exist, or no longer does.
             TargetUnreachableError: Its storage failed, or refused us.
         """
         return self.snapshot_of(

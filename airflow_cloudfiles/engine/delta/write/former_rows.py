@@ -299,7 +299,7 @@ def _snapshot(table: DeltaTable, target: str, former: FormerRows) -> Partitioned
 
 
 def _suspects(snapshot: PartitionedSnapshot, former: FormerRows) -> list[TableFile]:
-    """Find the data files that may have such rows, by their bounds."""
+    """Find the data files that may have rows of the former files, by their bounds."""
     bounds = {} if snapshot.state.mode != "none" else _bounds(snapshot.table, former.column)
     return [
         file
