@@ -105,7 +105,7 @@ def aws_access(connection: CloudConnection) -> AwsAccess:
 
 
 def _keys(connection: CloudConnection, extra: Extras) -> tuple[str | None, str | None]:
-    """The key pair: of login and password, else of the extra fields."""
+    """Read the key pair: from login and password, else from the extra fields."""
     named = extra.text("aws_access_key_id"), extra.text("aws_secret_access_key")
     key, secret = (connection.login, connection.password) if connection.login else named
     if bool(key) != bool(secret):
@@ -118,7 +118,7 @@ def _keys(connection: CloudConnection, extra: Extras) -> tuple[str | None, str |
 
 
 def _common_address(connection: CloudConnection, extra: Extras) -> tuple[str | None, bool]:
-    """The address of all services but STS, and whether it is a host of a server of one's own.
+    """Find the address of all services but STS, and whether it is a self-hosted server.
 
     Such a server has the buckets in the path of a request, unless the connection says otherwise:
     few have a name for each bucket.
@@ -145,10 +145,10 @@ def _common_address(connection: CloudConnection, extra: Extras) -> tuple[str | N
 
 
 def _endpoints(extra: Extras, common: str | None) -> tuple[dict[str, str], _Config]:
-    """Addresses by service, and S3's own settings.
+    """Read the addresses by service, and S3's own settings.
 
     A common address serves every service but STS, as in Airflow: it may be that of S3 in one's
-    network, where nobody assumes roles.
+    network, where no role is assumed.
     """
     found = {service: common for service in _SERVICES if common and service != "sts"}
     of_s3 = _Config()
@@ -177,7 +177,7 @@ class _Config:
 
 
 def _addressing_style(config: Extras) -> str | None:
-    """Where botocore's settings put the bucket in a request."""
+    """Read where botocore's settings put the bucket in a request."""
     s3 = config.within("s3")
     style = s3.text("addressing_style")
     config.pass_over("signature_version", "s3v4")
@@ -188,7 +188,7 @@ def _addressing_style(config: Extras) -> str | None:
 
 
 def _request_arguments(given: Extras) -> dict[str, str | bool]:
-    """What requests say, under the names that `S3Hook(extra_args=…)` and boto3 have for it."""
+    """Read the arguments of requests, named as `S3Hook(extra_args=…)` and boto3 name them."""
     found: dict[str, str | bool | None] = {
         "RequestPayer": given.text("RequestPayer", ("requester",)),
         "ServerSideEncryption": given.text("ServerSideEncryption", _ENCRYPTIONS),
@@ -201,7 +201,7 @@ def _request_arguments(given: Extras) -> dict[str, str | bool]:
 
 
 def _verify(extra: Extras) -> bool | str:
-    """Whether certificates are checked; a text that says neither yes nor no is a bundle's path."""
+    """Read whether certificates are checked; a text other than true or false is a bundle's path."""
     given = extra.peek("verify")
     if isinstance(given, str) and given.lower() not in ("true", "false"):
         return str(extra.text("verify"))

@@ -52,7 +52,7 @@ def azure_access(connection: CloudConnection) -> AzureAccess:
 def _credentials(
     connection: CloudConnection, extra: Extras, sas_token: str | None
 ) -> dict[str, str | None]:
-    """The one way of those given that counts.
+    """Choose the one of the given credentials that counts.
 
     Raises:
         OptionError: It lacks something.
@@ -81,7 +81,7 @@ def _credentials(
 
 
 def _addresses(connection: CloudConnection, extra: Extras) -> tuple[str | None, str | None]:
-    """Addresses of the Blob and the Queue service, where they are not those of a URI's account."""
+    """Read the addresses of the Blob and the Queue service, where not those of a URI's account."""
     queue = extra.text("queue_endpoint")
     blob = extra.text("blob_endpoint") or _host(connection)
     if blob and _PUBLIC.fullmatch(blob):
@@ -90,7 +90,7 @@ def _addresses(connection: CloudConnection, extra: Extras) -> tuple[str | None, 
 
 
 def _host(connection: CloudConnection) -> str | None:
-    """The address in the field `host`; a bare word there is an id of Active Directory."""
+    """Read the address in the field `host`; a bare word there is an id of Active Directory."""
     address, host = address_of(connection), connection.host or ""
     if address is None or ("." not in host and "://" not in host and not connection.port):
         return None

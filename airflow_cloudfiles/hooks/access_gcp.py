@@ -87,7 +87,7 @@ def gcp_access(connection: CloudConnection) -> GcpAccess:
 
 
 def _keyfile(connection: CloudConnection, extra: Extras) -> str | None:
-    """The key of a service account as JSON text, however the connection holds it."""
+    """Read the key of a service account as JSON text, however the connection holds it."""
     if extra.peek("keyfile_dict") is None:
         return None
     key = dict(extra.within("keyfile_dict").fields())

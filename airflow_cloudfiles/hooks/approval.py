@@ -177,7 +177,7 @@ def answer_of(event: Mapping[str, Any] | None) -> Answer:
     """Read an answer.
 
     Raises:
-        AirflowFailException: Nobody has answered in time, and there is no default.
+        AirflowFailException: No answer came in time, and there is no default.
     """
     given = event or {}
     chosen = [str(each) for each in given.get("chosen_options") or ()]
@@ -196,7 +196,7 @@ def decision_of(chosen: object) -> Decision:
     """Read what was chosen, here or in one of Airflow's operators.
 
     Raises:
-        OptionError: It is none of the decisions.
+        OptionError: It is not one of the decisions.
     """
     several = [chosen] if isinstance(chosen, str) else chosen
     words = [str(each) for each in several] if isinstance(several, list | tuple) else []

@@ -63,13 +63,13 @@ class StreamArguments:
     """`cloudFiles.*` and format options under Auto Loader's names."""
 
     def as_keywords(self) -> dict[str, Any]:
-        """What makes the same value again, as keyword arguments."""
+        """Return the keyword arguments that make an equal value."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def job(
         self, kind: Literal["ingest", "infer", "promote", "clean"], *, run_id: str, **details: Any
     ) -> JobSpec:
-        """A run of this stream.
+        """Build the spec of a run of this stream.
 
         Args:
             kind: What to do.
@@ -85,7 +85,7 @@ class StreamArguments:
         )
 
     def located(self, locate: Callable[[str], str]) -> StreamArguments:
-        """The same stream with every location made absolute by `locate`."""
+        """Make every location of the stream absolute by `locate`."""
         return replace(
             self,
             source=locate(self.source),
@@ -99,7 +99,7 @@ class StreamArguments:
         )
 
     def engine_options(self) -> dict[str, str]:
-        """The options as strings, without those that are arguments of the task.
+        """Return the options as strings, without those that are arguments of the task.
 
         Raises:
             OptionError: An option repeats an argument with another value.
@@ -118,7 +118,7 @@ class StreamArguments:
         return strings
 
     def validated(self) -> StreamArguments:
-        """The same stream, after all options were found valid.
+        """Return the same stream after checking that all options are valid.
 
         Raises:
             OptionError: Of the kind `CloudFilesOptions.parse` raises.
@@ -130,7 +130,7 @@ class StreamArguments:
         return self
 
     def discovery(self) -> DiscoveryOptions:
-        """What the options say about finding files.
+        """Parse what the options say about finding files.
 
         Raises:
             OptionError: Of the kind `CloudFilesOptions.parse` raises.
@@ -138,7 +138,7 @@ class StreamArguments:
         return self._parsed().discovery
 
     def own_locations(self) -> list[str]:
-        """Locations beside the state that may lie below the source and are not input."""
+        """List locations other than the state that may lie below the source and are not input."""
         named = (self.target, self.schema_location, self._parsed().bad_records_path)
         return [location for location in named if location]
 
@@ -147,7 +147,7 @@ class StreamArguments:
 
 
 def as_text(location: Location) -> str:
-    """A location as templates and the state take it; what is no path is left as it is.
+    """Convert a location for templates and the state; leave what is not a path as it is.
 
     What another task returns (`XComArg`) Airflow replaces by its value when the task runs.
     """
@@ -204,7 +204,7 @@ def check_at_parse(
 
 
 def _check_location(name: str, given: object) -> None:
-    """Refuse what is no location, where a user may think that several can be given."""
+    """Refuse what is not a location, where a user may think that several can be given."""
     if isinstance(given, list | tuple | set | Mapping):
         raise OptionError(
             f"{name} must be one path or URI, got {given!r}. A stream reads one folder, or what a "
@@ -280,19 +280,19 @@ def _parse(given: Mapping[str, object], source: str) -> CloudFilesOptions:
 
 
 def _as_option(value: object) -> str:
-    """A value as Spark writes it."""
+    """Write a value as Spark does."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value is known when the DAG is parsed."""
+    """Tell whether a value is known when the DAG is parsed."""
     if isinstance(value, str):
         return not has_template(value)
     return isinstance(value, bool | int | float)
 
 
 def has_template(text: str) -> bool:
-    """Whether Jinja has anything to do in a text."""
+    """Tell whether a text has marks of Jinja to render."""
     return any(mark in text for mark in _TEMPLATE_MARKS)
 
 
@@ -337,7 +337,7 @@ def metadata_options(
     format: str,  # noqa: A002 - Spark's word
     options: object,
 ) -> dict[str, str]:
-    """The option of the source for a task's `metadata_columns`.
+    """Build the option of the source for a task's `metadata_columns`.
 
     Args:
         columns: Fields of `_metadata`, or a mapping from names of columns to fields.
@@ -345,7 +345,7 @@ def metadata_options(
         options: The options of the stream.
 
     Raises:
-        OptionError: A field that `_metadata` has not, two columns of one name, a source that is a
+        OptionError: A field that `_metadata` lacks, two columns of one name, a source that is a
             table, or the option was given as well.
     """
     if not columns:
@@ -367,7 +367,7 @@ def metadata_options(
 def merge_options(
     write: str, keys: Sequence[str], order_by: str | None, delete_when: str | None
 ) -> dict[str, str]:
-    """The options of the sink for a task's arguments of a merge.
+    """Build the options of the sink for a task's arguments of a merge.
 
     Args:
         write: `append` or `merge`.

@@ -21,12 +21,12 @@ NEW_COLUMNS: Final = "new_columns"
 
 
 def location_of(given: Any) -> Any:
-    """The location that an asset stands for, which is its URI; anything else as it is."""
+    """Return an asset's location, which is its URI; return anything else as it is."""
     return given.uri if isinstance(given, Asset) else given
 
 
 def with_asset(assets: Iterable[Any], given: object) -> list[Any]:
-    """Assets of a task, and one more where a location of it is an asset."""
+    """Return a task's assets, and one more where a location of the task is an asset."""
     found = list(assets)
     return [*found, given] if isinstance(given, Asset) and given not in found else found
 

@@ -43,7 +43,7 @@ _NO_LISTING_OF_ITS_OWN = {"list_on_start": False, "backfill_interval_seconds": N
 
 
 def is_absolute(location: str) -> bool:
-    """Whether a location is a URI or begins with a slash."""
+    """Tell whether a location is a URI or begins with a slash."""
     return _ABSOLUTE.match(location) is not None
 
 
@@ -142,7 +142,7 @@ class CloudFilesHook(BaseHook):
         return _batch(located, backlog), waits
 
     def has_arrivals(self, stream: StreamArguments) -> bool:
-        """Whether there is something to ingest; records and acknowledges nothing."""
+        """Tell whether there is something to ingest; record and acknowledge nothing."""
         return bool(self.check(stream))
 
     def check(self, stream: StreamArguments) -> Arrivals:
@@ -332,14 +332,14 @@ class CloudFilesHook(BaseHook):
         return self.get_connection(self.conn_id) if self.conn_id else None
 
     def _base_path(self) -> str | None:
-        """The folder that relative locations are below."""
+        """Return the folder that relative locations are below."""
         if self._connection is None or self.access is not None:
             return None
         return str(self._connection.extra_dejson.get("path") or "/")
 
 
 def _batch(located: StreamArguments, backlog: Backlog) -> dict[str, Any] | None:
-    """The reference to what is outstanding; `None` where nothing is."""
+    """Build the reference to what is outstanding; `None` where nothing is."""
     if backlog.last_entry is None:
         return None
     return {

@@ -57,7 +57,7 @@ class CloudConnectionHook(CloudFilesHook):
         )
 
     def _test_location(self) -> str:
-        """The location that the connection names for its test.
+        """Read the location that the connection names for its test.
 
         Raises:
             OptionError: It names none, or one that is not in its cloud.

@@ -138,7 +138,7 @@ class Extras:
             del self._fields[name]
 
     def refuse(self, reasons: Mapping[str, str]) -> None:
-        """Refuse the fields that need something which is not offered.
+        """Refuse the fields that need something unsupported.
 
         Args:
             reasons: What to do instead, by the name of the field.
@@ -151,7 +151,7 @@ class Extras:
                 raise UnsupportedOptionError(f"{self._where}: {name} is refused. {reasons[name]}")
 
     def end(self, *, passed_over: Collection[str] = ()) -> None:
-        """Refuse what nobody has taken.
+        """Refuse the fields that have not been read.
 
         Args:
             passed_over: Fields that say nothing about how the cloud is reached.
@@ -187,7 +187,7 @@ def address_of(connection: CloudConnection) -> str | None:
     """Give the address that host, port and schema of a connection name; `None` without a host.
 
     Raises:
-        UnsupportedOptionError: There is a port or a schema, and no host, or the schema is none.
+        UnsupportedOptionError: A port or a schema has no host, or the schema is not valid.
     """
     host = (connection.host or "").strip().rstrip("/")
     schema = (connection.schema or "").strip().lower()

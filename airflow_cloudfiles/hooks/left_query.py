@@ -40,7 +40,7 @@ class LeftQueryHook(BaseHook):
         self._query = LeftQuery.from_json(query)
 
     def state(self) -> QueryState:
-        """Ask whether the query goes on.
+        """Ask whether the query is still running.
 
         Raises:
             SparkUnreachableError: The server does not answer.

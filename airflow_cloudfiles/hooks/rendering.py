@@ -63,7 +63,7 @@ class TextArguments(BaseOperator):
         return environment.from_string(value).render(context)
 
     def _has_template(self, text: str) -> bool:
-        """Whether Jinja has anything to do in a text, also where a DAG has marks of its own."""
+        """Tell whether a text has something for Jinja to render, also with a DAG's own marks."""
         dag = self.get_dag()
         given = (dag.jinja_environment_kwargs or {}) if dag else {}
         return has_template(text) or any(name.endswith(_OF_MARKS) for name in given)

@@ -119,7 +119,7 @@ def submission(
 
 
 def _without_spark(spark: SparkArguments) -> LocalPython:
-    """Processes of the worker; whatever says where Spark runs means nothing to them.
+    """Choose processes of the worker, for which arguments about where Spark runs are refused.
 
     Raises:
         OptionError: There is such an argument, or no such engine.
@@ -141,7 +141,7 @@ def _without_spark(spark: SparkArguments) -> LocalPython:
 
 
 def _server(spark: SparkArguments, remote: str) -> SparkConnect:
-    """A Spark Connect server, which was started with its own master, memory and jars."""
+    """Return a Spark Connect server, which was started with its own master, memory and jars."""
     if spark.master or spark.driver_memory or spark.is_submitted:
         raise OptionError(
             "A Spark Connect server has a master, memory, jars and files of its own: leave out "
@@ -152,7 +152,7 @@ def _server(spark: SparkArguments, remote: str) -> SparkConnect:
 
 
 def _remote(connection: SparkConnection | None) -> str | None:
-    """The address in a connection of the Connect type, as Airflow's Spark provider writes it."""
+    """Read the address in a Spark Connect connection, as Airflow's Spark provider writes it."""
     if connection is None or connection.conn_type != CONNECT_TYPE:
         return None
     if not connection.host:
@@ -170,13 +170,13 @@ def _remote(connection: SparkConnection | None) -> str | None:
 
 
 def _extra(extra: Mapping[str, Any], name: str) -> str | None:
-    """An extra field of a connection, which Airflow's form and older ones spell differently."""
+    """Read a connection's extra field, which Airflow's form and older ones spell differently."""
     value = extra.get(name) or extra.get(name.replace("-", "_"))
     return str(value) if value else None
 
 
 def _master(connection: SparkConnection) -> str:
-    """The master URL of a connection, as Airflow's Spark provider writes them.
+    """Build the master URL of a connection, as Airflow's Spark provider writes it.
 
     The host holds the scheme (`spark://host`, `k8s://https://host`, `yarn`, `local[2]`); a
     connection given as a URI has lost it, so a bare host with a port is a standalone master.
@@ -193,7 +193,7 @@ def _master(connection: SparkConnection) -> str:
 
 
 def _binary(name: str | None) -> str | None:
-    """The spark-submit of a connection: whoever edits connections may not choose any program."""
+    """Check a connection's spark-submit: whoever edits connections may not choose any program."""
     if name is not None and name not in _BINARIES:
         raise OptionError(f"spark-binary must be one of {', '.join(_BINARIES)}; got {name!r}.")
     return name

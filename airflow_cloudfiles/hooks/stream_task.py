@@ -96,7 +96,7 @@ class StreamTask(TextArguments):
         self.conn_id = conn_id
 
     def stream_arguments(self) -> StreamArguments:
-        """The stream, as the rendered arguments describe it."""
+        """Build the stream from the rendered arguments."""
         with task_errors():
             return StreamArguments(
                 source=self.source,

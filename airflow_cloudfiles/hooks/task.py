@@ -52,7 +52,7 @@ _LONGEST_RUN_ID = 160
 def healing_arguments(
     retry_policy: RetryPolicy | None, given: Mapping[str, Any]
 ) -> dict[str, object]:
-    """Have what is healed already retried soon, wherever a task's author says nothing else.
+    """Build the arguments that retry soon what is healed already, unless the author says otherwise.
 
     The defaults themselves belong in the signatures of `__init__`: Airflow 3.3 reads them there for
     a mapped task, which it hands every argument of its base operator explicitly.

@@ -179,7 +179,7 @@ class BatchWrite:
         return found
 
     def _skipped(self, files: Sequence[DataFile]) -> Committed | None:
-        """The result of a write that the table has already."""
+        """Return the result of an overwrite that the table already has; `None` for a new one."""
         batch, table = self.batch, open_to_write(self.target)
         seen = None if batch is None or table is None else transaction_version(table, batch.app_id)
         if table is None or batch is None or seen is None or seen < batch.number:
@@ -212,7 +212,7 @@ class BatchWrite:
         return self._appended(written)
 
     def _prepared(self, written: WrittenFiles) -> DeltaTable:
-        """The table with all columns of the rows; it is created when absent."""
+        """Open the table and give it all columns of the rows; create it when it is absent."""
         new = NewTable.of(self.options)
         if self.stages:
             return prepared_table(self.target, written.schema, self.evolution, new)
@@ -220,7 +220,7 @@ class BatchWrite:
         return written.prepare(table, self.evolution)
 
     def _appended(self, written: WrittenFiles) -> Committed:
-        """Append, without a memory of it: written again, the rows are there twice."""
+        """Append rows without recording a batch: a second write would append them again."""
         location = DeltaLocation.of(self.target)
 
         def attempt() -> Committed:

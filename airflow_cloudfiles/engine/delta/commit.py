@@ -88,7 +88,7 @@ class Committed:
     def of(
         cls, table: DeltaTable, *, is_new: bool = True, counts: dict[str, int] | None = None
     ) -> Committed:
-        """What a commit amounted to that the version of the table has."""
+        """Describe the commit that the version of the table has."""
         return cls(table.version(), is_new, str(table.metadata().id), counts or {})
 
 
@@ -126,7 +126,7 @@ class BatchId:
         return self.app_id if self.replay is None else f"{self.app_id}.replay-{self.replay}"
 
     def transactions(self, seen: int | None) -> list[Transaction]:
-        """The transactions of the commit; a replayed batch counts for the stream as well.
+        """Return the transactions of the commit; a replayed batch counts for the stream as well.
 
         Args:
             seen: The newest batch of the stream that the table knows.
@@ -137,7 +137,7 @@ class BatchId:
         return found
 
     def note(self) -> dict[str, Any]:
-        """What the commit notes for people, for `lineage`, and for a run after a killed one."""
+        """Build the commit's note: for people, for `lineage`, and for a run after a killed one."""
         more = {
             "replay": self.replay,
             "schema_version": self.schema_version,
@@ -230,7 +230,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
 def _committed_before(
     table: DeltaTable, target: str, batch: BatchId, files: Sequence[DataFile]
 ) -> Committed:
-    """The result for a batch that the table has: an earlier call's, or this one's."""
+    """Build the result for a batch that the table has, from an earlier call or from this one."""
     check_same_plan(table, target, batch)
     location = DeltaLocation.of(target)
     with location.translate_errors("may lose a commit"):
@@ -284,7 +284,7 @@ def append_files(
 
 
 def change_properties(table: DeltaTable, batch: BatchId | None) -> CommitProperties:
-    """What the commit of a change notes: nothing may be committed beside it."""
+    """Build the properties of the commit of a change, beside which nothing may be committed."""
     transactions, note = None, dict[str, Any]()
     if batch is not None:
         transactions = batch.transactions(transaction_version(table, batch.app_id))
@@ -313,7 +313,7 @@ class WrittenFiles:
     layout: FileLayout | None
 
     def prepare(self, table: DeltaTable, evolution: Evolution) -> DeltaTable:
-        """The table with all columns of the batch; the files of a refused batch are removed.
+        """Give the table all columns of the batch; remove the files of a refused batch.
 
         Raises:
             TargetChangedError: The files were written for other columns.
@@ -357,7 +357,7 @@ def check_same_plan(table: DeltaTable, target: str, batch: BatchId) -> None:
 def has_batch(
     table: DeltaTable | None, target: str, batch: BatchId, expected: Expected | None = None
 ) -> bool:
-    """Whether a table has a batch of this number already.
+    """Tell whether a table already has a batch with this number.
 
     Args:
         table: The table; `None` where there is none.
@@ -379,7 +379,7 @@ def check_expected(target: str, app_id: str, expected: Expected) -> None:
     """Find out before a stream starts whether the table has what was committed to it.
 
     Raises:
-        LostBatchesError: It has not.
+        LostBatchesError: It lacks the batch.
         TargetNotDeltaError: There is something else.
     """
     check_has(open_to_write(target), target, app_id, expected)
@@ -425,7 +425,7 @@ def check_target(
 
 
 def table_state(target: str) -> TableState | None:
-    """The newest version of a table, as writers need it; `None` where there is none.
+    """Return the newest version of a table, as writers need it; `None` where there is no table.
 
     Raises:
         TargetNotDeltaError: There is something else.

@@ -96,7 +96,7 @@ class FileSettings:
 
     @classmethod
     def of(cls, configuration: Mapping[str, str], target_bytes: int | None = None) -> FileSettings:
-        """What the properties of a table ask for.
+        """Read the settings from the properties of a table.
 
         Args:
             configuration: The properties.
@@ -155,7 +155,7 @@ class DataFileWriter:
         return self.files
 
     def _open(self, rows: pa.RecordBatch) -> pq.ParquetWriter:
-        """The file that is being written; a new one is opened for the rows it begins with."""
+        """Return the writer of the current file; open a new file for its first rows."""
         if self._writer is None:
             name = f"{self._settings.folder}part-{uuid.uuid4()}.c000.{_COMPRESSION}.parquet"
             folder = self._location.folder
@@ -264,7 +264,7 @@ class _CloudFile:
         return self.where.tell()
 
     def finish(self) -> int:
-        """Upload it; its size. Until then, and if that fails, it is nowhere."""
+        """Upload the file and return its size; it is stored nowhere before, or if that fails."""
         content = self.where.getvalue()
         self._location.store().put(self.name, content)
         return len(content)
@@ -311,7 +311,7 @@ def remove(location: DeltaLocation, names: Iterable[str]) -> None:
 
 
 def add_action(file: DataFile, *, data_change: bool = True) -> AddAction:
-    """A data file, as a commit adds it."""
+    """Build the add action of a data file."""
     return AddAction(
         path=file.name,
         size=file.size,
@@ -356,5 +356,5 @@ def opened(location: DeltaLocation, name: str) -> Iterator[pq.ParquetFile]:
 
 
 def is_compacted(configuration: Mapping[str, str]) -> bool:
-    """Whether the properties of a table ask for compacting it after writes."""
+    """Tell whether the properties of a table ask for compacting it after writes."""
     return configuration.get("delta.autoOptimize.autoCompact", "").lower() not in {"", "false"}

@@ -196,7 +196,7 @@ def set_aside_torn(location: DeltaLocation) -> bool:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a file ends as its kind does, and has no block of zeros where its bytes were lost."""
+    """Check that a file ends as its kind does, and not in zeros where its bytes were lost."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 4096))

@@ -72,7 +72,7 @@ class CommitLineage:
     is_doubtful: bool = False
 
     def has_version(self, version: int) -> bool:
-        """Whether what was committed at a version was neither taken back nor removed."""
+        """Tell whether what was committed at a version was neither taken back nor removed."""
         taken_back = any(low <= version <= high for low, high in self.undone)
         return version <= self.version and not taken_back
 
@@ -213,7 +213,7 @@ def check_has(
 ) -> DeltaTable | None:
     """Refuse a table that lacks a batch of the stream.
 
-    Reads the commits since the batch, which are none where there is no other writer. A table that
+    Reads the commits since the batch; without another writer there are none. A table that
     seems to lack it is opened once more: the newest entry of a log may be missing from one look at
     a flaky disk.
 
@@ -227,7 +227,7 @@ def check_has(
         The table that has it.
 
     Raises:
-        LostBatchesError: It lacks the batch; the message has which, and how to go on.
+        LostBatchesError: It lacks the batch; the message says which, and what to do.
         TargetUnreachableError: Its storage failed.
     """
     if _lost(table, target, app_id, expected.record) is None:
@@ -249,7 +249,7 @@ def check_has(
 
 
 def _ways_on(target: str, expected: Expected, first: int) -> str:
-    """What else than to put the table back helps, as part of a message."""
+    """Say what helps other than putting the table back, as part of a message."""
     replay = (
         f"cloudfiles replay --checkpoint-location {expected.state} --target {target} "
         f"--from-batch {first}"
@@ -264,7 +264,7 @@ def _ways_on(target: str, expected: Expected, first: int) -> str:
 
 
 def _lost(table: DeltaTable | None, target: str, app_id: str, expected: SinkRecord) -> str | None:
-    """Why a batch cannot be in the table; `None` when it is there."""
+    """Say why a batch cannot be in the table; return `None` when it is there."""
     if expected.is_accepted and not expected.table_id:
         return None
     if table is None:
@@ -282,9 +282,9 @@ def _lost(table: DeltaTable | None, target: str, app_id: str, expected: SinkReco
 
 
 def _untold(table: DeltaTable, target: str, app_id: str, expected: SinkRecord) -> str | None:
-    """Why a batch cannot be in a table that has no transaction of its stream; else `None`.
+    """Say why a batch cannot be in a table without a transaction of its stream; else `None`.
 
-    Its commit tells, or that there is none in a history that is complete; else its record does.
+    Its commit decides, or the lack of one in a complete history; otherwise its record does.
     """
     found = lineage(table, target, app_id)
     if expected.batch in found.batches:
@@ -296,7 +296,7 @@ def _untold(table: DeltaTable, target: str, app_id: str, expected: SinkRecord) -
 
 
 def _taken_back(table: DeltaTable, target: str, app_id: str, expected: SinkRecord) -> str | None:
-    """How a batch that was in the table got out of it; `None` when it is there."""
+    """Say how a batch that was in the table got out of it; return `None` when it is there."""
     if 0 <= expected.version == table.version():
         return None
     if table.version() < expected.version:
@@ -316,7 +316,7 @@ _TO_A_TIME = -2
 
 
 def _restored(commit: Mapping[str, Any]) -> int | None:
-    """The version that a commit has restored; `None` for another commit."""
+    """Return the version that a commit has restored; `None` for any other commit."""
     if commit.get("operation") != "RESTORE":
         return None
     parameters = commit.get("operationParameters") or {}
@@ -327,7 +327,7 @@ def _restored(commit: Mapping[str, Any]) -> int | None:
 
 
 def batch_note(commit: Mapping[str, Any], target: str, app_id: str) -> Mapping[str, Any]:
-    """What a commit of a stream notes of its batch; nothing for those of others.
+    """Return what a commit of a stream notes of its batch; nothing for other commits.
 
     Args:
         commit: An entry of the table's history.

@@ -129,12 +129,12 @@ class DeltaLocation:
         return self.uri if self.folder is None else local_path(self.uri)
 
     def store(self) -> ObjectStore:
-        """The table's files."""
+        """Open the store of the table's files."""
         refuse_source_only(self.uri)
         return open_store(self.uri)
 
     def storage_options(self) -> dict[str, str]:
-        """What `deltalake` needs to get there; it holds secrets, some of which end soon.
+        """Build the options that `deltalake` needs; they hold secrets, some of which expire soon.
 
         Raises:
             OptionError: The access is not for this place, or cannot be used.
@@ -197,7 +197,7 @@ class DeltaLocation:
             raise self._failed(what, f"{error}.", lasts=lasts) from error
 
     def _lasts(self, what: str, reason: str) -> bool:
-        """Whether another try would meet the same refusal.
+        """Tell whether another try would meet the same refusal.
 
         On a disk, only the next try can tell whether a commit was taken that the disk then failed.
         """
@@ -217,7 +217,7 @@ class DeltaLocation:
 
 
 def _is_outage(text: str) -> bool:
-    """Whether what `deltalake` says may be over the next time."""
+    """Tell whether the failure that `deltalake` reports may have passed by the next try."""
     numbers = map(int, _OS_ERROR.findall(text))
     return _OUTAGE.search(text) is not None or any(is_passing(number) for number in numbers)
 
@@ -254,7 +254,7 @@ def _check_name(location: DeltaLocation) -> None:
 
 
 def _of_aws(bucket: str) -> dict[str, str]:
-    """Identity and address for S3, as boto3 finds them."""
+    """Find identity and address for S3, as boto3 does."""
     from airflow_cloudfiles.engine.storage.aws.session import (  # noqa: PLC0415 - of this cloud only
         aws_client,
         aws_credentials,
@@ -290,7 +290,7 @@ def _of_aws(bucket: str) -> dict[str, str]:
 
 
 def _region(client: Any, bucket: str) -> str:
-    """The region that a client is for; without one, the bucket is asked."""
+    """Return the region of a client; ask the bucket when the client has none."""
     named = str(client.meta.region_name or "")
     if named not in {"", "aws-global"}:
         return named
@@ -298,7 +298,7 @@ def _region(client: Any, bucket: str) -> str:
 
 
 def _of_azure(bucket: str) -> dict[str, str]:
-    """Identity and address for a container, as the Azure store finds them."""
+    """Find identity and address for a container, as the Azure store does."""
     from airflow_cloudfiles.engine.storage.azure.client import (  # noqa: PLC0415 - of this cloud only
         open_account,
     )
@@ -323,7 +323,7 @@ def _of_azure(bucket: str) -> dict[str, str]:
 
 
 def _of_gcp(_bucket: str) -> dict[str, str]:
-    """Identity and address for Cloud Storage; without a key, `deltalake` searches for its own."""
+    """Find identity and address for Cloud Storage; without a key, `deltalake` looks for its own."""
     access: GcpAccess = of_kind(GcpAccess, None) or GcpAccess()
     options: dict[str, str] = {}
     if access.keyfile_json:
@@ -347,7 +347,7 @@ def _address(key: str, allow_key: str, endpoint: str) -> dict[str, str]:
 
 
 def _without_secrets(text: str, options: dict[str, str]) -> str:
-    """One line of what an error says, without the secrets it was given."""
+    """Return an error's text as one line, without the secrets it was given."""
     line = " ".join(_STACK.sub("", _COLORS.sub("", text)).replace("↳", "").split())
     for key, value in options.items():
         if key.endswith(_SECRETS):

@@ -86,7 +86,7 @@ class TypeChange:
     want: DataType
 
     def __str__(self) -> str:
-        """Both types, as a message has them."""
+        """Write both types as a message has them."""
         return (
             f"{dotted(self.path)} is {cut(self.have.simpleString())} but "
             f"{cut(self.want.simpleString())}"
@@ -161,7 +161,7 @@ def merge_schemas(table: StructType, rows: StructType, rules: MergeRules) -> Mer
 
 
 def partners(table: StructType, rows: StructType, at: Sequence[str] = ()) -> list[int | None]:
-    """For each column of rows, the place of the table's column that it feeds.
+    """Find, for each column of rows, the place of the table's column that it feeds.
 
     A column whose metadata names another source (`SOURCE_NAME`) is fed by that one; by its own
     name only where the rows lack the other. One that another writer has renamed is found by the
@@ -206,7 +206,7 @@ def partners(table: StructType, rows: StructType, at: Sequence[str] = ()) -> lis
 
 
 def casts_exactly(kind: DataType, to: DataType) -> bool:
-    """Whether a type holds every value of another, so that a cast loses nothing."""
+    """Tell whether a type holds every value of another, so that a cast loses nothing."""
     if isinstance(to, DecimalType):
         digits = _DIGITS.get(type(kind))
         if digits is not None:
@@ -222,7 +222,7 @@ def casts_exactly(kind: DataType, to: DataType) -> bool:
 
 
 def type_name(kind: DataType) -> str:
-    """A type as Delta's messages have it: `IntegerType`, `DecimalType(5,2)`."""
+    """Write a type as Delta's messages have it: `IntegerType`, `DecimalType(5,2)`."""
     if isinstance(kind, DecimalType):
         return f"DecimalType({kind.precision},{kind.scale})"
     if isinstance(kind, (StructType, ArrayType, MapType)):
@@ -238,7 +238,7 @@ class _Walk:
         self.found = MergedSchema(StructType([]))
 
     def struct(self, have: StructType, want: StructType, at: tuple[str, ...]) -> StructType:
-        """The fields of `have`, merged with those of `want`; what only that has behind them."""
+        """Merge the fields of `want` into those of `have`; those that only `want` has come last."""
         feeding: dict[int, StructField] = {}
         new: list[StructField] = []
         for each, place in zip(want.fields, partners(have, want, at), strict=True):
@@ -267,7 +267,7 @@ class _Walk:
             yield each
 
     def _added(self, new: StructField, path: tuple[str, ...]) -> StructField:
-        """A field that the table lacks; its older rows have null there."""
+        """Add a field that the table lacks; its older rows have null there."""
         if not self._rules.adds_void:
             self._refuse_void(new.dataType, path)
         self.found.added.append(path)
@@ -295,7 +295,7 @@ class _Walk:
         return self._leaf(TypeChange(at, have, want))
 
     def _leaf(self, change: TypeChange) -> DataType:
-        """The type of the table afterwards, where at least one side is not nested."""
+        """Decide the type of the table afterwards, where at least one side is not nested."""
         have, want = change.have, change.want
         if have == want:
             return have
@@ -326,7 +326,7 @@ def _refuse_twins(rows: StructType, at: Sequence[str]) -> None:
 
 
 def _incompatible(change: TypeChange, rules: MergeRules) -> SchemaMismatchError:
-    """Delta's error for two types of which neither gives way."""
+    """Build Delta's error for two types of which neither gives way."""
     have, want = change.have, change.want
     path, name = dotted(change.path), change.path[-1]
     if isinstance(have, DecimalType) and isinstance(want, DecimalType):
@@ -359,7 +359,7 @@ def _decimals(have: DecimalType, want: DecimalType) -> str:
 
 
 def _narrow(found: MergedSchema, rules: MergeRules) -> SchemaMismatchError:
-    """The error for types that would have to become wider, and may not."""
+    """Build the error for types that would have to become wider, and may not."""
     widened = few([f"{each} in {rules.rows}" for each in found.widened], characters=200)
     first = found.widened[0]
     name = first.path[-1]
@@ -376,7 +376,7 @@ def _narrow(found: MergedSchema, rules: MergeRules) -> SchemaMismatchError:
 def _mismatch(
     found: MergedSchema, table: StructType, rows: StructType, rules: MergeRules
 ) -> SchemaMismatchError:
-    """The error for columns that the table lacks, or types that would change."""
+    """Build the error for columns that the table lacks, or types that would change."""
     lacks = f"{rules.target} lacks {few([dotted(each) for each in found.added])}. "
     changes = f"{few([str(each) for each in found.retyped], characters=200)} in {rules.rows}. "
     return SchemaMismatchError(

@@ -85,7 +85,7 @@ def open_table(target: str, version: int | None = None) -> DeltaTable | None:
         version: One of its versions; the newest, unless one is named.
 
     Raises:
-        TargetNotDeltaError: The folder holds something else, or is no folder.
+        TargetNotDeltaError: The folder holds something else, or is not a folder.
         TargetUnreachableError: Its storage failed, or refused us.
     """
     location = DeltaLocation.of(target)
@@ -128,7 +128,7 @@ def _loaded_again(kept: _OpenedTable | None, location: DeltaLocation) -> _Opened
 
 
 def _opened_now(table: DeltaTable, location: DeltaLocation) -> _OpenedTable | None:
-    """Give a table with what it is known again by; `None` where there is no such thing."""
+    """Give a table with the mark that identifies it; `None` where it has no such mark."""
     with location.translate_store_errors("cannot be opened"):
         version, etag = next(_commits(location, table.version()), (-1, ""))
     is_known = version == table.version() and etag
@@ -161,7 +161,7 @@ def open_to_write(target: str) -> DeltaTable | None:
 
 
 def _damaged_checkpoints(location: DeltaLocation) -> list[str]:
-    """Checkpoints that cannot be read, if all commits that they repeat are there; and their note.
+    """List checkpoints that cannot be read, if all commits they repeat exist; and their note.
 
     Such a note makes `deltalake` (1.6) look for a checkpoint that is not there.
     """
@@ -200,7 +200,7 @@ def open_existing(target: str, version: int | None = None) -> DeltaTable:
 
 
 def table_schema(target: str) -> StructType:
-    """The columns of the newest version of a table.
+    """Read the columns of the newest version of a table.
 
     Raises:
         TargetNotDeltaError: There is no Delta table.
@@ -211,7 +211,7 @@ def table_schema(target: str) -> StructType:
 
 
 def _log_of(location: DeltaLocation) -> TableLog:
-    """The log of a table, where `deltalake` does not say enough of it."""
+    """Open the log of a table, where `deltalake` does not say enough of it."""
     from airflow_cloudfiles.engine.delta.read.snapshot import TableLog  # noqa: PLC0415 - few runs
 
     return TableLog(location)
@@ -242,7 +242,7 @@ def load_table(location: DeltaLocation, version: int | None = None) -> DeltaTabl
 
 
 def _null_partition(location: DeltaLocation) -> SinkError | None:
-    """The error for a table with a partition value that is null where none may be."""
+    """Build the error for a table with a null partition value where none may be null."""
     snapshot = _log_of(location).snapshot()
     columns = TableColumns.of(snapshot)
     names = {
@@ -263,7 +263,7 @@ def _null_partition(location: DeltaLocation) -> SinkError | None:
 
 
 def _has_log(location: DeltaLocation) -> bool:
-    """Whether there is a Delta log; refuses a place that has something else."""
+    """Check for a Delta log; refuse a place that has something else."""
     if location.folder is None:
         store = location.store()
         if next(store.list("_delta_log/"), None) is not None:
@@ -288,7 +288,7 @@ def _has_log(location: DeltaLocation) -> bool:
 
 
 def _is_ours(key: str) -> bool:
-    """Whether something is hidden, or a data file that a killed task left before any commit."""
+    """Tell whether a key is hidden, or a data file that a killed task left before any commit."""
     name = key.partition("/")[0]
     return name.startswith((".", "_")) or (
         name.startswith("part-") and name.endswith(".parquet") and name == key

@@ -193,7 +193,7 @@ def _snapshot(table: DeltaTable, target: str) -> TableSnapshot:
 
 
 def _small_files(table: DeltaTable, target: str, size: int) -> int:
-    """How many files are small; in a partitioned table, those that have a neighbour."""
+    """Count the small files; in a partitioned table, those that have a neighbor."""
     if not table.metadata().partition_columns:
         sizes = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
         return sum(each < size * _FULL for each in sizes)
@@ -203,7 +203,7 @@ def _small_files(table: DeltaTable, target: str, size: int) -> int:
 
 
 def _partitions(snapshot: TableSnapshot) -> list[list[TableFile]]:
-    """The files of each partition; those of a table without partitions are together."""
+    """Group the files by partition; those of a table without partitions are together."""
     found: dict[tuple[tuple[str, str | None], ...], list[TableFile]] = {}
     for file in snapshot.files.values():
         found.setdefault(file.partition_values, []).append(file)

@@ -52,11 +52,11 @@ class Compared:
     value: pa.Scalar
 
     def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
-        """True, false or null for each row."""
+        """Compute true, false or null for each row."""
         return _SIGNS[self.sign](rows.column(self.column), self.value)
 
     def to_sql(self, alias: str = "") -> str:
-        """The same, as DataFusion has it."""
+        """Write the predicate as DataFusion has it."""
         return f"{sql_name(self.column, alias)} {self.sign} {sql_literal(self.value)}"
 
 
@@ -67,11 +67,11 @@ class IsNull:
     column: str
 
     def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
-        """True or false for each row."""
+        """Compute true or false for each row."""
         return pc.is_null(rows.column(self.column))
 
     def to_sql(self, alias: str = "") -> str:
-        """The same, as DataFusion has it."""
+        """Write the predicate as DataFusion has it."""
         return f"{sql_name(self.column, alias)} IS NULL"
 
 
@@ -82,11 +82,11 @@ class Negated:
     of: Predicate
 
     def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
-        """True, false or null for each row."""
+        """Compute true, false or null for each row."""
         return pc.invert(self.of.evaluate(rows))
 
     def to_sql(self, alias: str = "") -> str:
-        """The same, as DataFusion has it."""
+        """Write the predicate as DataFusion has it."""
         return f"NOT ({self.of.to_sql(alias)})"
 
 
@@ -99,12 +99,12 @@ class Combined:
     right: Predicate
 
     def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
-        """True, false or null for each row, by SQL's three-valued logic."""
+        """Compute true, false or null for each row, by SQL's three-valued logic."""
         combine = pc.and_kleene if self.word == "AND" else pc.or_kleene
         return combine(self.left.evaluate(rows), self.right.evaluate(rows))
 
     def to_sql(self, alias: str = "") -> str:
-        """The same, as DataFusion has it."""
+        """Write the predicate as DataFusion has it."""
         return f"({self.left.to_sql(alias)} {self.word} {self.right.to_sql(alias)})"
 
 
@@ -120,8 +120,8 @@ def parse_predicate(option: str, text: str, schema: pa.Schema) -> Predicate:
         schema: The columns, whose names are compared without case.
 
     Raises:
-        OptionError: It is no predicate of the part of SQL that is known here, names a column that
-            is not there, or compares one with what is no value of its type.
+        OptionError: It is not a predicate in the supported part of SQL, names a column that
+            does not exist, or compares one with what is not a value of its type.
     """
     parser = _Parser(option, text, schema)
     found = parser.disjunction(0)
@@ -130,18 +130,18 @@ def parse_predicate(option: str, text: str, schema: pa.Schema) -> Predicate:
 
 
 def holds(predicate: Predicate, rows: pa.RecordBatch) -> pa.Array:
-    """Whether a predicate is true, for each row: null is not."""
+    """Tell for each row whether a predicate is true: null is not."""
     return pc.fill_null(predicate.evaluate(rows), False)
 
 
 def sql_name(column: str, alias: str = "") -> str:
-    """A column, as DataFusion has it."""
+    """Write a column as DataFusion has it."""
     quoted = '"' + column.replace('"', '""') + '"'
     return f"{alias}.{quoted}" if alias else quoted
 
 
 def sql_literal(value: pa.Scalar) -> str:
-    """A value, as DataFusion has it.
+    """Write a value as DataFusion has it.
 
     Raises:
         ValueError: Values of its type have no literal here.
@@ -165,7 +165,7 @@ def sql_literal(value: pa.Scalar) -> str:
 
 
 def literal(text: str, kind: pa.DataType, *, is_text: bool) -> pa.Scalar | None:
-    """A literal as a value of a column's type; `None` if it is none.
+    """Convert a literal to a value of a column's type; return `None` if it is not one.
 
     Floating-point numbers have no literals: Arrow, Spark and DataFusion differ about NaN.
 
@@ -191,7 +191,7 @@ def _literal(text: str, kind: pa.DataType, *, is_text: bool) -> pa.Scalar | None
 
 
 def _of_text(text: str, kind: pa.DataType) -> pa.Scalar | None:
-    """A literal in quotes."""
+    """Convert a literal that was in quotes."""
     if pa.types.is_string(kind):
         return pa.scalar(text, kind)
     if pa.types.is_date32(kind):
@@ -225,7 +225,7 @@ class _Parser:
             at = found.end()
 
     def disjunction(self, depth: int) -> Predicate:
-        """`a OR b OR c`."""
+        """Parse `a OR b OR c`."""
         found = self._conjunction(depth)
         while self._take("or"):
             found = Combined("OR", found, self._conjunction(depth))
@@ -311,7 +311,7 @@ class _Parser:
         return self._tokens[self._at - 1]
 
     def _take(self, text: str) -> bool:
-        """Go on if the next token is this keyword or sign."""
+        """Consume the next token if it is this keyword or sign; tell whether it was."""
         is_next = self._tokens[self._at : self._at + 1]
         if not is_next or is_next[0] not in {("keyword", text), ("sign", text)}:
             return False

@@ -73,7 +73,7 @@ class TableFile:
     partition_values: tuple[tuple[str, str | None], ...] = ()
 
     def has_only_nulls(self, column: str) -> bool:
-        """Whether, by the log, a column has no value in this file."""
+        """Tell whether, by the log, a column has no value in this file."""
         return self.rows is not None and self.nulls.get(column) == self.rows
 
 
@@ -144,7 +144,7 @@ class TableSnapshot:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
 
     def write(self, rows: Iterable[pa.RecordBatch], settings: FileSettings) -> list[DataFile]:
-        """Write rows of these columns to data files nobody sees yet.
+        """Write rows of these columns to data files that no reader sees yet.
 
         Args:
             rows: The rows.
@@ -283,13 +283,13 @@ def _properties(note: Mapping[str, Any]) -> CommitProperties:
 
 
 def names_of(table: DeltaTable) -> set[str]:
-    """Names of the data files of a version: as the log has them, and as they are on the storage."""
+    """Return the names of a version's data files, both as in the log and as on the storage."""
     paths = pa.table(table.get_add_actions())["path"].to_pylist()
     return {*paths, *map(decoded, paths)}
 
 
 def _listed(table: DeltaTable) -> list[dict[str, Any]]:
-    """The data files as the log lists them, without bounds: Python has not all of their dates."""
+    """List the data files from the log, without bounds: Python cannot hold all of their dates."""
     actions = pa.table(table.get_add_actions(flatten=True))
     wanted = ("path", "size_bytes", "num_records")
     names = enumerate(actions.column_names)  # two columns may have one name

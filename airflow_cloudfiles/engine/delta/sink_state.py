@@ -120,7 +120,7 @@ def find_again(
 
 
 def counts_of(metrics: Mapping[str, Any]) -> dict[str, int]:
-    """What a merge has counted."""
+    """Read the counts from the metrics of a merge."""
     return {name: int(metrics.get(theirs, 0)) for name, theirs in COUNTS.items()}
 
 
@@ -130,7 +130,7 @@ def _merged(entry: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _is_of(entry: Mapping[str, Any], target: str, batch: BatchId) -> bool:
-    """Whether an entry of a table's history is the commit of a batch."""
+    """Tell whether an entry of a table's history is the commit of a batch."""
     note = batch_note(entry, target, batch.app_id)
     return (note.get("app_id"), note.get("number"), note.get("replay")) == (
         batch.app_id,
@@ -160,7 +160,7 @@ def sync_data_files(location: DeltaLocation, version: int) -> None:
 
 
 def _added(entry: Path) -> Iterator[tuple[str, int]]:
-    """The data files that an entry of a log adds, with their sizes."""
+    """Yield the data files that an entry of a log adds, with their sizes."""
     if not entry.exists():  # cleaned up behind a checkpoint: older than any run
         return
     for line in entry.read_bytes().splitlines():
@@ -256,7 +256,7 @@ def note(  # noqa: PLR0913 - what a record holds
     end: Offset | None = None,
     done: BatchDone | None = None,
 ) -> None:
-    """Record a batch that the table has; the record that is there stays.
+    """Record a batch that the table has; a record that exists already stays.
 
     `done` is what a job knows of it besides.
     """
@@ -308,7 +308,7 @@ def found_in_table(state: ObjectStore, target: str, batch: int, plan: str) -> Fo
         plan: Id of its plan.
 
     Returns:
-        `None` where the table has it not, or has another batch of that number, or its history does
+        `None` where the table lacks it, or has another batch of that number, or its history does
         not reach back to it: then its files are read, and the commit decides.
 
     Raises:

@@ -73,11 +73,11 @@ class IndexedColumns:
         return cls(number, None if listed is None else tuple(_paths(listed)))
 
     def renamed(self, rename: Callable[[tuple[str, ...]], tuple[str, ...]]) -> IndexedColumns:
-        """The same columns by other names."""
+        """Rename the columns."""
         return self if self.names is None else replace(self, names=tuple(map(rename, self.names)))
 
     def chosen(self, leaves: Sequence[BoundedLeaf]) -> list[BoundedLeaf]:
-        """The leaf columns with statistics; names are compared without case."""
+        """Choose the leaf columns with statistics; names are compared without case."""
         if self.names is not None:
             key = CASE_INSENSITIVE.key
             wanted = {tuple(map(key, each)) for each in self.names}
@@ -108,14 +108,14 @@ class BoundedLeaf:
 
 
 def leaves_of(schema: pa.Schema) -> list[BoundedLeaf]:
-    """The leaf columns of a schema, in order."""
+    """List the leaf columns of a schema, in order."""
     return list(_leaves(list(schema), (), 0))
 
 
 def _leaves(
     fields: Sequence[pa.Field], at: tuple[str, ...], index: int
 ) -> Generator[BoundedLeaf, None, int]:
-    """The leaves of some fields; returns the index behind the last one."""
+    """Yield the leaves of some fields; return the index behind the last one."""
     for each in fields:
         path = (*at, each.name)
         if pa.types.is_struct(each.type) and not each.type.equals(VARIANT, check_metadata=True):
@@ -127,7 +127,7 @@ def _leaves(
 
 
 def _width(kind: pa.DataType) -> int:
-    """How many columns of a Parquet file a type is."""
+    """Count the columns that a type takes in a Parquet file."""
     if not pa.types.is_nested(kind):
         return 1
     if pa.types.is_map(kind):
@@ -156,7 +156,7 @@ class FileStatistics:
                 self._with_nan.add(leaf.path)
 
     def to_json(self, footer: pq.FileMetaData) -> str:
-        """As the log has them."""
+        """Write the statistics as the log has them."""
         low: dict[str, Any] = {}
         high: dict[str, Any] = {}
         nulls: dict[str, Any] = {}
@@ -182,7 +182,7 @@ class FileStatistics:
 
 
 def _has_nan(batch: pa.RecordBatch, names: list[str], leaf: BoundedLeaf) -> bool:
-    """Whether a column has NaN, perhaps where a struct around it is null."""
+    """Tell whether a column has NaN, perhaps where a struct around it is null."""
     array = batch.column(names.index(leaf.path[0]))
     for name in leaf.path[1:]:
         array = array.field(array.type.get_field_index(name))
@@ -192,7 +192,7 @@ def _has_nan(batch: pa.RecordBatch, names: list[str], leaf: BoundedLeaf) -> bool
 def _bounds(
     kind: pa.DataType, chunks: Sequence[Any], known: Sequence[pq.Statistics]
 ) -> tuple[Any, Any] | None:
-    """The bounds of a column; `None` where it has none, or may not have any."""
+    """Find the bounds of a column; `None` where it has none, or may not have any."""
     bounded = [each for each in known if each.has_min_max]
     with_values = sum(
         each.null_count < chunk.num_values for each, chunk in zip(known, chunks, strict=True)
@@ -208,7 +208,7 @@ def _bounds(
 
 
 def _bound(kind: pa.DataType, raw: Any, *, is_upper: bool) -> Any:
-    """A bound as the log has it; `None` for kinds without one, or if it has no form there."""
+    """Convert a bound to the log's form; `None` for kinds without one, or if none fits."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         text = _text(raw)
         if text is None:
@@ -220,7 +220,7 @@ def _bound(kind: pa.DataType, raw: Any, *, is_upper: bool) -> Any:
 
 
 def _exact(kind: pa.DataType, raw: Any) -> Any:
-    """A bound that needs no rounding."""
+    """Convert a bound that needs no rounding."""
     if pa.types.is_date32(kind):
         is_plain = _FIRST_DAY <= raw <= _LAST_DAY
         return date.fromordinal(_EPOCH + raw).isoformat() if is_plain else None
@@ -241,7 +241,7 @@ def _text(raw: bytes) -> str | None:
 
 
 def _raised(text: str) -> str:
-    """A text of few characters that is not below this one, by code points as by UTF-8's bytes."""
+    """Shorten a text to one that is not below it, by code points as by UTF-8's bytes."""
     if len(text) <= MOST_TEXT:
         return text
     for end in range(MOST_TEXT, len(text)):
@@ -251,7 +251,7 @@ def _raised(text: str) -> str:
 
 
 def _moment(kind: pa.DataType, milliseconds: int) -> str | None:
-    """A moment in ISO 8601, with the zone if its column has one."""
+    """Write a moment in ISO 8601, with the zone if its column has one."""
     if kind.unit != "us" or not _FIRST_DAY <= milliseconds // _DAY_MS <= _LAST_DAY:
         return None
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
@@ -272,7 +272,7 @@ def _put(into: dict[str, Any], path: tuple[str, ...], value: object) -> None:
 
 
 def _json(value: object) -> str:
-    """JSON; of decimals with all digits, which Python's encoder has not.
+    """Encode a value as JSON; decimals keep all digits, which Python's encoder cannot do.
 
     Texts are not escaped: delta-kernel misreads escapes of characters beyond the basic plane.
     """
@@ -284,7 +284,7 @@ def _json(value: object) -> str:
 
 
 def _paths(text: str) -> Iterator[tuple[str, ...]]:
-    """Names of columns, separated by commas, with dots between a struct and what is inside."""
+    """Parse names of columns: separated by commas, with dots between a struct and its fields."""
     at: list[str] = []
     for quoted, plain, end in _PATH.findall(text):
         at.append(quoted.replace("``", "`") if quoted else plain.strip())
@@ -333,7 +333,7 @@ def _worth_it(array: pa.Array, path: str) -> Iterator[str]:
 
 
 def _repeats(values: pa.Array) -> bool:
-    """Whether enough of some values come more than once."""
+    """Tell whether enough of the values occur more than once."""
     count: int = len(values) - values.null_count
     distinct: int = pc.count_distinct(values).as_py() if count else 0
     return distinct <= MOST_DISTINCT * count

@@ -86,7 +86,7 @@ class VacuumReport:
         self.kinds[_kind(file.path)] += 1
 
     def as_record(self) -> dict[str, Any]:
-        """The same for JSON, as the command line and the operator report it."""
+        """Return the result for JSON, as the command line and the operator report it."""
         return {
             "version": self.version,
             "retention_hours": self.retention / timedelta(hours=1),
@@ -283,7 +283,7 @@ def _refuse_features(protocol: Protocol, target: str) -> None:
 def _retention(
     metadata: Metadata, asked: timedelta | None, target: str, *, may_be_short: bool
 ) -> timedelta:
-    """The retention to keep.
+    """Decide the retention to keep.
 
     Raises:
         OptionError: It is shorter than the table's own, or the table's own cannot be read.

@@ -65,7 +65,7 @@ class DurableFileIO(PyArrowFileIO):
     """pyiceberg's own reading and writing, but durable on local disks."""
 
     def new_output(self, location: str) -> PyArrowFile:
-        """A file that is to be written."""
+        """Open a file that is to be written."""
         scheme, _, path = self.parse_location(location, self.properties)
         if scheme != "file":
             return super().new_output(location)
@@ -141,7 +141,7 @@ class IcebergTarget:
         return cls(target, catalog, identifier)
 
     def open_catalog(self) -> Catalog:
-        """The catalog; opened once a process.
+        """Open the catalog, once per process.
 
         Raises:
             OptionError: It is not configured, or its client is not installed.
@@ -149,7 +149,7 @@ class IcebergTarget:
         return _catalog(self.catalog, os.getpid())
 
     def load(self) -> Table | None:
-        """The table in its newest version; `None` where there is none.
+        """Load the newest version of the table; `None` where there is no table.
 
         Raises:
             OptionError: Its catalog is not configured.
@@ -213,7 +213,7 @@ class IcebergTarget:
 
 
 def without_retries(table: Table) -> Table:
-    """The same table, whose commits pyiceberg does not try again; nothing is stored.
+    """Keep pyiceberg from retrying the table's commits; nothing is stored.
 
     Its retries append to a newer version of the table without looking at what that has: a batch
     that another process has committed meanwhile would be in the table twice.
@@ -246,7 +246,7 @@ def _catalog(name: str, _process: int) -> Catalog:
 
 
 def _is_outage(failure: Exception) -> bool:
-    """Whether it may pass; by its name where the client of a catalog need not be installed."""
+    """Tell whether a failure may pass; by name where a catalog's client need not be installed."""
     if isinstance(failure, OSError):
         return is_transient(failure)
     names = {f"{kind.__module__}.{kind.__name__}" for kind in type(failure).__mro__}
@@ -264,7 +264,7 @@ _OUTAGES = {
 
 
 def _reason(failure: Exception) -> str:
-    """The first line of what went wrong: further ones may have statements and their values."""
+    """Return the first line of a failure: further ones may have statements and their values."""
     # SQLAlchemy puts the driver's error first; the driver's own text is shorter.
     origin: Any = getattr(failure, "orig", None) or failure
     lines = str(origin).splitlines() or [type(failure).__name__]

@@ -101,7 +101,7 @@ class IcebergBatch:
     origin: str = field(default="", compare=False)
 
     def noted(self, files: Sequence[IcebergDataFile], snapshot: int, sequence: int) -> Noted:
-        """What its commit notes of it."""
+        """Build the note that the batch's commit carries."""
         return Noted(
             self.number,
             self.plan,
@@ -129,7 +129,7 @@ class CommittedSnapshot:
 
 
 def ready_table(target: IcebergTarget, columns: pa.Schema, rules: TableRules) -> Table:
-    """Open a table that has all columns of a stream; create it, or change it, where it has not.
+    """Open a table that has all columns of a stream; create or change it where it lacks them.
 
     Repeating it is harmless.
 
@@ -184,7 +184,7 @@ def check_expected(target: str, stream: str, expected: SinkRecord, state: str) -
     """Find out before a stream starts whether the table has what was committed to it.
 
     Raises:
-        LostBatchesError: It has not.
+        LostBatchesError: It lacks the batch.
     """
     check_has(IcebergTarget.of(target).load(), target, stream, expected, state)
 
@@ -193,7 +193,7 @@ def find_batch(target: str, stream: str, number: int) -> tuple[str, Noted] | Non
     """Find a batch in a table: the id of the table, and what the commit has noted.
 
     Returns:
-        `None` where the table has it not, or its snapshot has expired.
+        `None` where the table lacks it, or its snapshot has expired.
 
     Raises:
         TargetUnreachableError: Its catalog failed.
@@ -204,7 +204,7 @@ def find_batch(target: str, stream: str, number: int) -> tuple[str, Noted] | Non
 
 
 def knows_batch(target: str, stream: str, number: int) -> bool:
-    """Whether a table has a batch of this number, or had it.
+    """Tell whether a table has a batch with this number, or had it.
 
     Raises:
         TargetUnreachableError: Its catalog failed.
@@ -224,7 +224,7 @@ def newest_of_origin(target: str, origin: str) -> int | None:
 
 
 def newest_sequence(target: str) -> int | None:
-    """The sequence number of the table's newest commit; `None` where there is no table."""
+    """Read the sequence number of the table's newest commit; `None` where there is no table."""
     table = IcebergTarget.of(target).load()
     return None if table is None else table.last_sequence_number
 
@@ -310,7 +310,7 @@ def remove_files(target: str, files: Sequence[IcebergDataFile]) -> None:
 def _append(
     target: IcebergTarget, table: Table, batch: IcebergBatch, files: Sequence[IcebergDataFile]
 ) -> int:
-    """Commit, if the table has not changed; the sequence number of the snapshot."""
+    """Commit if the table has not changed; return the sequence number of the snapshot."""
     sequence = table.metadata.next_sequence_number()
     with target.translate_errors("may not have taken a commit"):
         transaction = table.transaction()
@@ -339,7 +339,7 @@ def _committed_before(
     batch: IcebergBatch,
     files: Sequence[IcebergDataFile],
 ) -> CommittedSnapshot:
-    """The result for a batch that the table has: an earlier call's, or this one's."""
+    """Build the result for a batch that the table has, from an earlier call or from this one."""
     noted = found.find(batch.number)
     if noted is not None and batch.plan and noted.plan and noted.plan != batch.plan:
         raise CorruptedStateError(
@@ -365,7 +365,7 @@ _NOTHING = Noted(-1, "", "", 0, 0)
 def _checked(
     target: IcebergTarget, table: Table, columns: pa.Schema, rules: TableRules
 ) -> TablePlan:
-    """What a table must become, if it may."""
+    """Plan what a table must become, and check that it may."""
     check_spec(rules.partition_by, table.spec(), table.schema(), target.uri)
     Partitioner(table.spec(), table.schema(), target.uri)
     plan = plan_of(table.schema(), columns, target.uri)
@@ -434,5 +434,5 @@ def _too_many(target: IcebergTarget) -> SinkError:
 
 
 def _pause(attempt: int) -> None:
-    """Let the other writer go on: two that try in step would meet at every try."""
+    """Let the other writer finish: two that try in step would meet at every try."""
     time.sleep(random.uniform(0, _PAUSE_SECONDS * (attempt + 1)))  # noqa: S311 - no secret

@@ -80,7 +80,7 @@ class IcebergDataFile:
     statistics: dict[str, Any] = field(default_factory=dict)
 
     def entry(self) -> DataFile:
-        """As pyiceberg adds it."""
+        """Build the entry that pyiceberg adds."""
         return DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=self.path,
@@ -137,7 +137,7 @@ class IcebergFileWriter:
         return self.files
 
     def _as_table(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same rows with the table's types, in its order; columns left out are null."""
+        """Convert rows to the table's types, in its order; columns left out are null."""
         names = set(batch.schema.names)
         for name in self._required:
             if name not in names or batch.column(name).null_count:
@@ -235,7 +235,7 @@ class _OpenFile:
         self.waiting_bytes = 0
 
     def _named_as_in_files(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The same rows under the names that Iceberg uses in files (`a b` is `a_x20b` there)."""
+        """Give the rows the names that Iceberg uses in files (`a b` is `a_x20b` there)."""
         if self._schema == self._table.schema():
             return rows
         # By position: a cast would look for the fields of a struct by name.
@@ -244,7 +244,7 @@ class _OpenFile:
         return pa.ipc.read_record_batch(rows.serialize(), pa.schema(columns))
 
     def finish(self) -> IcebergDataFile:
-        """Finish and describe it."""
+        """Finish the file and describe it."""
         self.flush()
         assert self._writer is not None  # noqa: S101 - a file is opened for rows
         self._writer.close()
@@ -271,7 +271,7 @@ class _OpenFile:
             _log.warning("%s could not be closed: %s", self.path, failure)
 
     def _statistics(self, metadata: pq.FileMetaData) -> dict[str, Any]:
-        """As pyiceberg computes them, but for dates and times that Python has no values for."""
+        """Compute statistics as pyiceberg does, except for dates and times beyond Python's."""
         properties, mapping = self._table.properties, parquet_path_to_id_mapping(self._schema)
         odd = {mapping[path] for path in _beyond_python(metadata, self._schema, mapping)}
         counted = {
@@ -288,7 +288,7 @@ class _OpenFile:
 
 
 def _beyond_python(metadata: pq.FileMetaData, schema: Any, mapping: dict[str, int]) -> list[str]:
-    """Columns with a date or time outside of the years 1 to 9999: Python has no value for it."""
+    """Find columns with a date or time outside the years 1 to 9999, which Python cannot hold."""
     found = []
     for number in range(metadata.num_columns):
         path = metadata.schema.column(number).path

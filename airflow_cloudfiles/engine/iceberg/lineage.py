@@ -56,7 +56,7 @@ class Noted:
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def summary(self, stream: str) -> dict[str, str]:
-        """What the summary of the snapshot has."""
+        """Build the note for the summary of the snapshot."""
         return {
             VERSION: str(NOTE_VERSION),
             STREAM: stream,
@@ -68,7 +68,7 @@ class Noted:
         }
 
     def properties(self, stream: str) -> dict[str, str]:
-        """The table property."""
+        """Build the table property."""
         names = ("batch", "plan", "write", "snapshot", "sequence")
         fields = {name: getattr(self, name) for name in names}
         return {PROPERTY + stream: json.dumps({FIELD: NOTE_VERSION, **fields})}
@@ -105,7 +105,7 @@ class SnapshotLineage:
         return Presence.PRESENT if self.has_newest else Presence.LOST
 
     def find(self, batch: int) -> Noted | None:
-        """What is known of a batch; `None` when its snapshot has expired."""
+        """Find what is known of a batch; `None` when its snapshot has expired."""
         is_newest = self.newest is not None and self.newest.batch == batch
         return self.batches.get(batch) or (self.newest if is_newest else None)
 
@@ -173,7 +173,7 @@ def check_has(
 
 
 def _lost(table: Table | None, stream: str, expected: SinkRecord) -> str | None:
-    """Why a batch cannot be in a table; `None` when it is there."""
+    """Say why a batch cannot be in a table; return `None` when it is there."""
     if table is None:
         return "there is no such table"
     if expected.table_id not in {"", str(table.metadata.table_uuid)}:
@@ -220,7 +220,7 @@ def _of_property(metadata: TableMetadata, stream: str) -> Noted | None:
 
 
 def _of_record(metadata: TableMetadata, recorded: SinkRecord | None) -> Noted | None:
-    """What a record in the state says of a table; its version is a sequence number."""
+    """Return what a record in the state says of a table; its version is a sequence number."""
     newest = getattr(metadata, "last_sequence_number", -1)  # format version 1 has none
     if recorded is None or not 0 <= recorded.version <= newest:
         return None

@@ -128,7 +128,7 @@ def _wanted(item: re.Match[str], text: str) -> RequestedPartition:
 
 
 def new_spec(partition_by: str | None, schema: Schema, target: str) -> PartitionSpec:
-    """The partitioning of a table that is created.
+    """Build the partitioning of a new table.
 
     Raises:
         OptionError: It cannot be read.
@@ -218,7 +218,7 @@ class Partitioner:
     def _values(
         self, batch: pa.RecordBatch, path: Sequence[str], field: PartitionField
     ) -> tuple[np.ndarray[Any, Any], list[Any]]:
-        """The partition values of a column: a code for each row, and the value of each code."""
+        """Encode a column's partition values: a code for each row, and the value of each code."""
         column = batch.column(path[0])
         if path[1:]:
             column = pc.struct_field(column, path[1:])
@@ -238,7 +238,7 @@ class Partitioner:
 
 
 def _path(schema: Schema, field_id: int) -> list[str]:
-    """The names that lead to a column, or to a field inside of structs."""
+    """Find the names that lead to a column, or to a field inside structs."""
     for each in schema.fields:
         if each.field_id == field_id:
             return [each.name]
@@ -251,7 +251,7 @@ def _path(schema: Schema, field_id: int) -> list[str]:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Values as Iceberg computes with them: days and microseconds as numbers."""
+    """Convert values to what Iceberg computes with: days and microseconds as numbers."""
     if pa.types.is_date32(column.type):
         return column.cast(pa.int32())
     if pa.types.is_timestamp(column.type) or pa.types.is_time64(column.type):
@@ -336,10 +336,10 @@ class TablePlan:
 
 
 def new_schema(columns: pa.Schema, target: str) -> Schema:
-    """The columns of a table that is created for a stream; all may be null.
+    """Build the columns of a table that is created for a stream; all may be null.
 
     Raises:
-        SchemaMismatchError: One has a type that Iceberg has not, or two differ only in case.
+        SchemaMismatchError: One has a type that Iceberg lacks, or two differ only in case.
     """
     numbers = itertools.count(1)
     return Schema(*_fields(columns, (), target, numbers))
@@ -379,13 +379,13 @@ def _fields(
 def iceberg_type(
     kind: pa.DataType, at: Path, target: str, numbers: Iterator[int] | None = None
 ) -> IcebergType:
-    """The type of Iceberg that holds the values of a column.
+    """Find the type of Iceberg that holds the values of a column.
 
     Args:
         kind: Type of the stream's column.
         at: The column.
         target: The table, for errors.
-        numbers: Ids for fields inside of it.
+        numbers: Ids for fields inside it.
 
     Raises:
         SchemaMismatchError: There is none.
@@ -424,7 +424,7 @@ def iceberg_type(
 
 
 def _has_variant_inside(kind: pa.DataType) -> bool:
-    """Whether it is a field inside that is the VARIANT, which is found there."""
+    """Tell whether it is a field inside a type that is the VARIANT, which is found there."""
     inner = [kind.field(index).type for index in range(kind.num_fields)]
     return any(holds_variant(each) for each in inner)
 
@@ -505,7 +505,7 @@ def _is_variant(kind: pa.DataType) -> bool:
 
 
 def _is_wider(kind: IcebergType, *, than: IcebergType) -> bool:
-    """Whether Iceberg promotes one type to another (its specification, "Schema Evolution")."""
+    """Tell whether Iceberg promotes one type to another (its specification, "Schema Evolution")."""
     if isinstance(kind, DecimalType) and isinstance(than, DecimalType):
         return kind.scale == than.scale and kind.precision > than.precision
     return (type(than), type(kind)) in {(IntegerType, LongType), (FloatType, DoubleType)}

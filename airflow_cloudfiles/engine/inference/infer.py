@@ -88,7 +88,7 @@ def applied_hints(
 def no_field(
     uri: str, sample: Sequence[FileEntry], options: CloudFilesOptions, why: str | None
 ) -> str:
-    """The message for a sample that has files, but nothing that could be a column.
+    """Write the message for a sample that has files, but nothing that could be a column.
 
     Args:
         uri: The source.
@@ -131,7 +131,7 @@ def _before(
 
 
 def _type_at(kind: DataType, path: Sequence[str], matcher: NameMatcher) -> DataType | None:
-    """The type at the end of a dotted path; `None` when nothing is there."""
+    """Find the type at the end of a dotted path; `None` when nothing is there."""
     for name in path:
         if isinstance(kind, StructType):
             field = matcher.find(kind, name)
@@ -155,7 +155,7 @@ def warnings_of(
     options: CloudFilesOptions,
     counts: FetchCounts,
 ) -> list[str]:
-    """What may surprise readers of the schema."""
+    """List what may surprise readers of the schema."""
     found = []
     matcher = options.matcher
     if options.partition_columns is None and not partitions.fields:
@@ -179,7 +179,7 @@ def warnings_of(
 
 
 def _contradiction(paths: Sequence[str], options: CloudFilesOptions) -> str | None:
-    """Two paths whose folders contradict each other (B38), if there are."""
+    """Find two paths whose folders contradict each other (B38), and say how; else `None`."""
     first = paths[0] if paths else ""
     key = options.matcher.key
     names = [key(name) for name, _ in path_partitions(first)]
@@ -203,7 +203,7 @@ _TRAILING_COMMA: Final = re.compile(r",\s*[}\]]")
 
 
 def why_nothing(head: bytes, options: FormatOptions, asked: str) -> str | None:
-    """Why no field was found in a file, as a sentence; `None` when that is not known.
+    """Say in a sentence why no field was found in a file; `None` when that is not known.
 
     Args:
         head: Its first bytes, decompressed.
@@ -293,7 +293,7 @@ class Inferred:
     provenance: dict[str, list[str]] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """As one process hands it to another."""
+        """Encode the result for another process."""
         return json.dumps(asdict(self), default=StructType.jsonValue)
 
     @classmethod
@@ -379,7 +379,7 @@ def infer_files(
 
 
 def _why(store: ObjectStore, sample: Sequence[FileEntry], options: CloudFilesOptions) -> str | None:
-    """Why nothing was found, as far as the first file that is not empty shows."""
+    """Say why nothing was found, as far as the first file that is not empty shows."""
     first = next((file for file in sample if file.size), None)
     if first is None:
         return None
@@ -462,7 +462,7 @@ def infer_source(
 def _noticed(
     files: Iterable[FileEntry], on_found: Callable[[], None] | None
 ) -> Iterator[FileEntry]:
-    """The files; says so when there is one."""
+    """Yield the files; call `on_found` when there is one."""
     for number, file in enumerate(files):
         if number == 0 and on_found is not None:
             on_found()
@@ -470,7 +470,7 @@ def _noticed(
 
 
 def _recorded(options: CloudFilesOptions, place: SourcePath) -> Iterator[FileEntry]:
-    """The files to ingest that the file log of this source holds, ingested or not."""
+    """Yield the files to ingest that the file log of this source holds, ingested or not."""
     if options.checkpoint_location is None:
         return
     state: ObjectStore = open_store(options.checkpoint_location)

@@ -87,7 +87,7 @@ class SampleProgress:
                 self._width = len(line)
 
     def __str__(self) -> str:
-        """How far it is, for people."""
+        """Describe the progress, for people."""
         speed = self._bytes / max(self.seconds, 1e-9)
         left = f", about {_duration((self._all_bytes - self._bytes) / speed)} left" if speed else ""
         return (
@@ -151,7 +151,7 @@ class _Learner:
         return self._quiet >= QUIET_BYTES and not self._sample.is_read_whole
 
     def first_range(self, size: int) -> tuple[int, int]:
-        """What is read first of a file of some size (`FirstRange`)."""
+        """Return the range of a file of some size that is read first (`FirstRange`)."""
         start, length = self._range(size)
         return start, min(length, TEXT_BYTES) if self.has_enough else length
 

@@ -70,7 +70,7 @@ class Promoted:
     warnings: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """As a report has it."""
+        """Return the counts as a report has them."""
         return asdict(self)
 
 
@@ -147,7 +147,7 @@ class Backfill:
             self._commit(snapshot, group)
 
     def _rewritten(self, snapshot: TableSnapshot, file: TableFile) -> _Replacement | None:
-        """A file with what can be promoted; `None` when nothing can."""
+        """Rewrite a file with what can be promoted; return `None` when nothing can."""
         if file.has_only_nulls(self._promoter.rescued_column):
             self._done.add(file.name)
             return None

@@ -67,7 +67,7 @@ class RequestedField:
 
 
 def path_text(path: Sequence[str]) -> str:
-    """A path as people write it; no two are written alike."""
+    """Write a path as people do; no two paths are written alike."""
     return ".".join(
         f"`{each.replace('`', '``')}`" if {".", "`"} & set(each) else each for each in path
     )
@@ -81,7 +81,7 @@ def parse_fields(fields: Mapping[str, str | None] | Sequence[str]) -> list[Reque
             backquotes), each with a type in DDL, or `None`; or a list of paths.
 
     Raises:
-        OptionError: There is none, one cannot be read, or one is another one or inside it.
+        OptionError: None is given, one cannot be read, or one repeats another or is inside it.
     """
     given = fields if isinstance(fields, Mapping) else dict.fromkeys(fields)
     found: list[RequestedField] = []
@@ -121,7 +121,7 @@ def kind_at(schema: StructType, path: Sequence[str]) -> tuple[tuple[str, ...], D
         The path as the schema spells it, and the type; `None` when there is no such column.
 
     Raises:
-        OptionError: The path leads into a column that is no struct.
+        OptionError: The path leads into a column that is not a struct.
     """
     spelled: list[str] = []
     kind: DataType | None = schema
@@ -141,7 +141,7 @@ def kind_at(schema: StructType, path: Sequence[str]) -> tuple[tuple[str, ...], D
 def resolved_kind(
     asked: RequestedField, *, in_table: DataType | None, in_log: DataType | None
 ) -> DataType | None:
-    """The type of a promoted field; `None` to infer it from the values.
+    """Decide the type of a promoted field; `None` to infer it from the values.
 
     Args:
         asked: The field.
@@ -172,7 +172,7 @@ def resolved_kind(
 
 
 def _grows(have: DataType | None, want: DataType | None) -> DataType | None:
-    """The type by the matrix that holds both."""
+    """Return the type by the matrix that holds both."""
     if have is None or want is None or have == want:
         return want
     return wider_type(have, want, is_parquet=True)
@@ -183,7 +183,7 @@ def _type_name(kind: DataType | None) -> str:
 
 
 def with_column(schema: StructType, path: Sequence[str], kind: DataType) -> StructType:
-    """The schema with a column, or a field inside one: added at the end, or with this type."""
+    """Add a column, or a field inside one, at the end of a schema, or give it this type."""
     head, *rest = path
     fields = list(schema.fields)
     for place, known in enumerate(fields):
@@ -315,7 +315,7 @@ class Promoter:
         self.columns = (*{each.column[0]: None for each in fields}, rescued_column)
 
     def apply(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, PromotionCounts]:
-        """Promote what can be.
+        """Promote what can be promoted.
 
         Args:
             batch: Rows with at least `columns`.
@@ -394,14 +394,14 @@ class _Work:
 
 
 def values_of(rescued: pa.Array, path: tuple[str, ...], *, case_sensitive: bool) -> list[bytes]:
-    """The values of one field in rescued data."""
+    """Read the values of one field in rescued data."""
     strings = rescued.take(hits(rescued, [path], case_sensitive=case_sensitive)).to_pylist()
     found = (find(text.encode(), path, case_sensitive=case_sensitive) for text in strings)
     return [value for value in found if value is not None]
 
 
 def hits(rescued: pa.Array, paths: Sequence[tuple[str, ...]], *, case_sensitive: bool) -> Rows:
-    """Rows whose rescued data may have one of some fields: all that do, and few others."""
+    """Find the rows whose rescued data may have one of some fields: all that do, and few others."""
     mask = np.zeros(len(rescued), np.bool_)
     for path in paths:
         name = path[-1]
@@ -415,7 +415,7 @@ def hits(rescued: pa.Array, paths: Sequence[tuple[str, ...]], *, case_sensitive:
 
 
 def _is_null(column: pa.Array, inside: tuple[str, ...]) -> np.ndarray[tuple[int], np.dtype[Any]]:
-    """Where a column, or a field inside it, has no value."""
+    """Find where a column, or a field inside it, has no value."""
     for name in inside:
         column = column.flatten()[column.type.get_field_index(name)]
     found: np.ndarray[tuple[int], np.dtype[Any]] = column.is_null().to_numpy(zero_copy_only=False)
@@ -423,7 +423,7 @@ def _is_null(column: pa.Array, inside: tuple[str, ...]) -> np.ndarray[tuple[int]
 
 
 def _filled(column: pa.Array, inside: tuple[str, ...], rows: Rows, values: pa.Array) -> pa.Array:
-    """A column with other values in some rows, at a place inside it."""
+    """Replace the values of some rows in a column, at a place inside it."""
     if not inside:
         order = np.arange(len(column))
         order[rows] = len(column) + np.arange(len(rows))

@@ -97,7 +97,7 @@ def tried(snapshot: TableSnapshot, promoter: Promoter, schema: StructType) -> Pr
 
 
 def unfilled(fields: Sequence[PromotedField], found: PromotionCounts) -> list[str]:
-    """Warnings of fields whose rescued values fit their columns in no row."""
+    """Write warnings for fields whose rescued values fit their columns in no row."""
     return [
         f"None of the {found.unfit[each.name]:,} rescued values of {each.name} fits the column "
         f"{path_text(each.column)}, a {each.kind.simpleString()}: they stay rescued. Check the "
@@ -216,7 +216,7 @@ class _Stream:
         return cls(options, reading_options(options, given), rescued, log)
 
     def check(self, asked: Sequence[RequestedField], latest: SchemaVersion | None) -> None:
-        """Refuse fields that are no fields of records."""
+        """Refuse fields that are not fields of records."""
         key = CASE_INSENSITIVE.key
         own = {key(self.rescued_column), "_file_path"}
         named = self.options.partition_columns or ()
@@ -254,7 +254,7 @@ class _Stream:
 def _resolved(
     asked: Sequence[RequestedField], snapshot: TableSnapshot, known: StructType, stream: _Stream
 ) -> list[PromotedField]:
-    """The fields with their columns and types; those not given are inferred."""
+    """Resolve the fields to their columns and types; infer the types that are not given."""
     columns: dict[str, tuple[str, ...]] = {}
     kinds: dict[str, DataType | None] = {}
     for each in asked:
@@ -287,7 +287,7 @@ def _resolved(
 
 
 def _rescued_batches(snapshot: TableSnapshot, column: str) -> Iterator[pa.RecordBatch]:
-    """The rescued data of a table, where there is any."""
+    """Yield the rescued data of a table, where it has any."""
     for file in snapshot.files.values():
         if not file.has_only_nulls(column):
             yield from snapshot.batches(file, [column])
@@ -304,7 +304,7 @@ def _grow_table(promotion: Promotion, fields: Sequence[PromotedField]) -> None:
 
 
 def _with_columns(schema: StructType, fields: Sequence[PromotedField]) -> StructType:
-    """The columns of a table that has those of the fields as well."""
+    """Add the fields to the columns of a table."""
     for each in fields:
         schema = with_column(schema, each.column, each.kind)
     return schema

@@ -25,9 +25,9 @@ Path = Sequence[str]
 
 
 def find(rescued: bytes, path: Path, *, case_sensitive: bool) -> bytes | None:
-    """The text of a field's value; `None` when it is not rescued.
+    """Find the text of a field's value; `None` when it is not rescued.
 
-    Of a key that is there twice, the last one counts, as in the record.
+    Of duplicate keys, the last one counts, as in the record.
 
     Args:
         rescued: Rescued data: strict JSON.
@@ -50,7 +50,7 @@ def find(rescued: bytes, path: Path, *, case_sensitive: bool) -> bytes | None:
 def replace(
     rescued: bytes, path: Path, value: bytes | None, *, case_sensitive: bool
 ) -> bytes | None:
-    """Rescued data with another value of a field that `find` finds, or without it.
+    """Replace the value of a field that `find` finds in rescued data, or remove the field.
 
     Args:
         rescued: Rescued data.
@@ -69,10 +69,10 @@ def replace(
 
 
 def members(value: bytes) -> list[tuple[bytes, bytes]]:
-    """Keys and values of an object, as they are written, keys that are there twice included.
+    """Parse keys and values of an object as they are written, including duplicate keys.
 
     Raises:
-        NotJsonError: It is no object.
+        NotJsonError: It is not an object.
     """
     if b"\\" not in value:
         try:
@@ -91,18 +91,18 @@ def members(value: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def key_name(key: bytes) -> str:
-    """The name that a key's text stands for; one that has no UTF-8 is its own text."""
+    """Decode a key's text to the name it stands for; one without UTF-8 is its own text."""
     name = json_tokens.key_text(key)
     return key.decode() if name is None else name
 
 
 def key_of(name: str) -> bytes:
-    """A name as the text of a key."""
+    """Encode a name as the text of a key."""
     return json.dumps(name, ensure_ascii=False).encode()
 
 
 def as_object(found: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Members as an object."""
+    """Encode members as an object."""
     return b"{" + b",".join(key + b":" + text for key, text in found) + b"}"
 
 
@@ -115,7 +115,7 @@ def _place(found: list[tuple[bytes, bytes]], name: str, *, case_sensitive: bool)
 
 
 def _replace(value: bytes, path: Path, new: bytes | None, *, case_sensitive: bool) -> bytes | None:
-    """An object with another value at a path; `None` when it has no member left."""
+    """Replace the value at a path of an object; return `None` when no member is left."""
     if not path:
         return new
     found = members(value)

@@ -71,7 +71,7 @@ _NUMBER: Final = re.compile(
 
 
 def has_string_values(options: CloudFilesOptions) -> bool:
-    """Whether the values of a format are strings."""
+    """Tell whether the values of a format are strings."""
     return isinstance(options.format_options, CsvOptions | XmlOptions)
 
 
@@ -98,7 +98,7 @@ class StringConverter:
             self._convert(kind)
 
     def as_json(self, value: bytes, kind: DataType) -> bytes:
-        """A value as the JSON reader takes it for a type.
+        """Convert a value to what the JSON reader takes for a type.
 
         Args:
             value: Strict JSON, whose leaves are strings.
@@ -132,7 +132,7 @@ class StringConverter:
 
 
 def with_guessed_types(value: bytes) -> bytes:
-    """A value of XML, with numbers and booleans where its strings are such, for inference."""
+    """Turn strings of an XML value into the numbers and booleans they hold, for inference."""
     first = value[:1]
     if first == b"{":
         return as_object([(key, with_guessed_types(text)) for key, text in members(value)])
@@ -153,7 +153,7 @@ def with_guessed_types(value: bytes) -> bytes:
 
 
 def _converters(options: CloudFilesOptions) -> Callable[[DataType], Callable[[str], object]]:
-    """The conversions of a format's own reader."""
+    """Return the conversions of a format's own reader."""
     own, numbers = options.format_options, NumberRule.of(options)
     if isinstance(own, CsvOptions):
         from airflow_cloudfiles.engine.formats.csv.columns import (  # noqa: PLC0415 - of this format
@@ -170,7 +170,7 @@ def _converters(options: CloudFilesOptions) -> Callable[[DataType], Callable[[st
 
 
 def _written(value: Any, kind: DataType) -> str:
-    """A value in JSON, as the JSON reader takes it."""
+    """Write a value in JSON as the JSON reader takes it."""
     for base, write in _WRITERS.items():
         if isinstance(kind, base):
             return write(value)
@@ -185,7 +185,7 @@ def _number_or_word(value: float) -> str:
 
 
 def _moment(value: int, unit: Literal["D", "us"]) -> str:
-    """A date or a timestamp in ISO 8601, of any year."""
+    """Write a date or a timestamp of any year in ISO 8601."""
     found = np.datetime64(value, unit)
     return _FIRST_MOMENT if np.isnat(found) else iso_year(str(found))
 
@@ -225,7 +225,7 @@ _RESCUED: Final = "rescued"
 
 
 def reading_options(stream: CloudFilesOptions, given: Mapping[str, str]) -> CloudFilesOptions:
-    """Options of a JSON reader that reads values as a stream does.
+    """Build the options of a JSON reader that reads values as a stream does.
 
     Args:
         stream: The options of the stream.
@@ -323,7 +323,7 @@ class FieldTypeInference:
             self._inference.add(b"".join(map(_line, seen)))
 
     def result(self, name: str) -> DataType:
-        """The type that holds the values.
+        """Return the type that holds the values.
 
         Args:
             name: The field, for the error.
@@ -346,7 +346,7 @@ class FieldTypeInference:
 
 
 def _csv_finder(stream: CloudFilesOptions) -> StringTypeFinder | None:
-    """What finds the types of CSV, where they are asked for."""
+    """Build the finder of CSV types; `None` where types are not inferred."""
     if not isinstance(stream.format_options, CsvOptions) or not stream.infer_column_types:
         return None
     from airflow_cloudfiles.engine.formats.csv.infer import (  # noqa: PLC0415 - of this format
@@ -357,6 +357,6 @@ def _csv_finder(stream: CloudFilesOptions) -> StringTypeFinder | None:
 
 
 def _line(value: bytes) -> bytes:
-    """A record with one field, on one line; strict JSON has line breaks between its words only."""
+    """Build a record of one field, on one line; strict JSON only has line breaks between tokens."""
     flat = value.replace(b"\n", b" ").replace(b"\r", b" ")
     return b'{"%b":%b}\n' % (_FIELD.encode(), flat)

@@ -78,7 +78,7 @@ def parse_schema(text: str) -> StructType:
 
 
 def _kind(read: TypeText) -> DataType:
-    """The type that was read."""
+    """Build the type that was read."""
     if read.name == "decimal":
         return DecimalType(*read.numbers)
     if read.name == "array":

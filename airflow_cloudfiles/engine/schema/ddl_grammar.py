@@ -153,7 +153,7 @@ def names_and_types(text: str) -> list[tuple[str, str]]:
         Name and type of each column, without `NOT NULL`.
 
     Raises:
-        SchemaHintError: The text has a character that DDL has not.
+        SchemaHintError: The text has a character that DDL does not have.
     """
     tokens, columns, depth, begin = _tokens(text), [], 0, 0
     for number, token in enumerate(tokens):
@@ -169,14 +169,14 @@ def names_and_types(text: str) -> list[tuple[str, str]]:
 
 
 def check_hints(text: str) -> None:
-    """Refuse hints that nobody can apply, whatever the files hold.
+    """Refuse hints that cannot be applied, whatever the files hold.
 
     Args:
         text: `cloudFiles.schemaHints`. Names that differ in case only may be two: whether they are,
             the session decides.
 
     Raises:
-        SchemaHintError: It is no list of columns, or names one twice.
+        SchemaHintError: It is not a list of columns, or names one twice.
     """
     refuse_repeated(read_columns(text, CASE_SENSITIVE), CASE_SENSITIVE)
 
@@ -289,7 +289,7 @@ class _Parser:
         return TypeText("decimal", numbers=(precision, scale))
 
     def _numbers(self, most: int) -> list[int]:
-        """Up to `most` numbers in parentheses, or nothing."""
+        """Parse up to `most` numbers in parentheses, or nothing."""
         numbers: list[int] = []
         if not self._accept("("):
             return numbers
@@ -360,7 +360,7 @@ class _Parser:
 
 
 def _plain_name(token: _Token) -> str:
-    """A name without its backquotes."""
+    """Strip a name of its backquotes."""
     is_quoted = token.kind == "quoted"
     return token.value[1:-1].replace("``", "`") if is_quoted else token.value
 

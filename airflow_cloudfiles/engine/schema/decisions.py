@@ -121,7 +121,7 @@ class SchemaProposals:
     ) -> SchemaEntry:
         """Let the stream fail as long as files ask for the change.
 
-        It goes on when they are corrected or removed, or when somebody accepts or rescues after
+        It continues when they are corrected or removed, or when somebody accepts or rescues after
         all.
 
         Args:
@@ -143,7 +143,7 @@ class SchemaProposals:
         return self._append(found, reason, by, note)
 
     def _found(self, number: int | None) -> Proposal:
-        """The proposal to decide on."""
+        """Find the proposal to decide on."""
         found = self.waiting()
         if found is not None and number in {None, found.number}:
             return found
@@ -192,7 +192,7 @@ class SchemaProposals:
 
 
 def _decided(entry: SchemaEntry) -> StateConflictError:
-    """The error of who comes second."""
+    """Build the error for whoever decides second."""
     change, by = entry.reason.get("change"), entry.reason.get("by")
     return StateConflictError(
         f"This was decided meanwhile: schema version {entry.version} is there ({change}, by {by})."

@@ -58,12 +58,12 @@ def in_words(change: SchemaChange) -> str:
 
 
 def paths_of(schema: Json) -> dict[str, str]:
-    """Every column and every field inside one, by its path, with its type as Spark writes it."""
+    """Map the path of every column and every field inside one to its type as Spark writes it."""
     return dict(_paths(schema, ""))
 
 
 def type_text(kind: Json) -> str:
-    """A type as Spark writes it, names quoted where needed: `array<struct<a:bigint>>`."""
+    """Write a type as Spark does, names quoted where needed: `array<struct<a:bigint>>`."""
     if isinstance(kind, str):
         return _SHORT_NAMES.get(kind, kind)
     if kind["type"] == "struct":
@@ -77,7 +77,7 @@ def type_text(kind: Json) -> str:
 
 
 def _insides(kind: Json) -> dict[str, Json]:
-    """What is inside an array or a map."""
+    """Return what is inside an array or a map."""
     if isinstance(kind, dict) and kind["type"] == "array":
         return {"element": kind["elementType"]}
     if isinstance(kind, dict) and kind["type"] == "map":
@@ -122,7 +122,7 @@ def _struct(old: Json, new: Json, within: str) -> Iterator[SchemaChange]:
 
 
 def _partners(old: Json, new: Json) -> dict[str, Json]:
-    """The fields of the new schema by their names in the old one.
+    """Map names of the old schema to fields of the new one.
 
     A name that is only in one of them is another spelling of one that is only in the other.
     """

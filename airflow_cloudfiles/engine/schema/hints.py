@@ -65,7 +65,7 @@ def apply_hints(
 def _in_struct(
     struct: StructType, hint: ColumnDefinition, depth: int, matcher: NameMatcher
 ) -> StructType:
-    """The struct with a hint for one of its fields, or for what is inside of one."""
+    """Apply a hint to a field of a struct, or to what is inside the field."""
     name = hint.path[depth]
     is_last = depth == len(hint.path) - 1
     fields = list(struct.fields)
@@ -81,7 +81,7 @@ def _in_struct(
 
 
 def _inside(kind: DataType, hint: ColumnDefinition, depth: int, matcher: NameMatcher) -> DataType:
-    """A type with a hint for it, or for what is inside of it: where its path goes on."""
+    """Apply a hint to a type, or to what is inside it where the hint's path continues."""
     if depth == len(hint.path):
         _refuse_empty(hint.data_type, dotted(hint.path))
         return as_nullable(hint.data_type)
@@ -121,7 +121,7 @@ def _refuse_empty(kind: DataType, where: str) -> None:
 
 
 def _metadata(hint: ColumnDefinition, known: StructField | None = None) -> dict[str, object] | None:
-    """The metadata of a hinted field: its comment, as Spark keeps it."""
+    """Build the metadata of a hinted field: its comment, as Spark keeps it."""
     metadata = dict(known.metadata or {}) if known else {}
     if hint.comment is not None:
         metadata["comment"] = hint.comment

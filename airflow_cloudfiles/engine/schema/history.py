@@ -229,13 +229,13 @@ class SchemaHistory:
 
 
 def _columns_of(entry: SchemaEntry) -> Mapping[str, Any]:
-    """All columns of a version, those of the records before those of the paths."""
+    """List all columns of a version, those of the records before those of the paths."""
     fields = [*entry.data_schema["fields"], *entry.partition_schema["fields"]]
     return {"type": "struct", "fields": fields}
 
 
 def _originated(entry: SchemaEntry, before: dict[str, ColumnOrigin]) -> dict[str, ColumnOrigin]:
-    """The origins of the columns of a version, with those of the versions before it."""
+    """Find the origins of a version's columns, given those of the versions before it."""
     files = _files(entry.reason)
     found: dict[str, ColumnOrigin] = {}
     for path, kind in paths_of(_columns_of(entry)).items():
@@ -256,7 +256,7 @@ def _originated(entry: SchemaEntry, before: dict[str, ColumnOrigin]) -> dict[str
 
 
 def _files(reason: Mapping[str, Any]) -> dict[str, str]:
-    """Which file had which path first, as far as a version records it.
+    """Map each path to the file that had it first, as far as a version records it.
 
     What is behind the name of a top-level column and a point holds for all that is inside it: older
     versions named the new top-level fields and one file that had them.

@@ -88,7 +88,7 @@ def evolve(
 
 
 def _evolve_type(current: DataType, observed: DataType, matcher: NameMatcher) -> DataType:
-    """The current type, with new fields in the structs that both have."""
+    """Add new fields to the structs that both the current and the observed type have."""
     if isinstance(current, StructType) and isinstance(observed, StructType):
         return evolve(current, observed, matcher)
     if isinstance(current, ArrayType) and isinstance(observed, ArrayType):
@@ -103,7 +103,7 @@ def _evolve_type(current: DataType, observed: DataType, matcher: NameMatcher) ->
 
 
 def _values_as_map(observed: DataType) -> list[DataType]:
-    """The types of the values, seen as a map: inference finds a struct where a hint says map."""
+    """Return the types of a map's values: inference finds a struct where a hint says map."""
     if isinstance(observed, MapType):
         return [observed.valueType]
     return [field.dataType for field in observed.fields] if isinstance(observed, StructType) else []
@@ -259,7 +259,7 @@ class Restarted:
 
 
 def inferring_options(options: CloudFilesOptions) -> dict[str, Any]:
-    """The options that a version was inferred with, as the schema log keeps them."""
+    """Return the options that a version was inferred with, as the schema log keeps them."""
     partitions = options.partition_columns
     return {
         HINTS: options.schema_hints,
@@ -308,7 +308,7 @@ def restarted(latest: SchemaVersion, options: CloudFilesOptions) -> Restarted:
 
 
 def not_null_warning(columns: Mapping[str, tuple[bool, DataType]], where: str) -> str | None:
-    """The warning that `NOT NULL` is not enforced; `None` when nothing is `NOT NULL`.
+    """Build the warning that `NOT NULL` is not enforced; `None` when nothing is `NOT NULL`.
 
     Args:
         columns: By name whether a column may be NULL, and its type.
@@ -328,7 +328,7 @@ def not_null_warning(columns: Mapping[str, tuple[bool, DataType]], where: str) -
 
 
 def hinted_not_null(options: CloudFilesOptions) -> str | None:
-    """The same for `cloudFiles.schemaHints`."""
+    """Build the same warning for `cloudFiles.schemaHints`."""
     hints = parse_columns(options.schema_hints, options.matcher) if options.schema_hints else []
     columns = {dotted(hint.path): (hint.nullable, hint.data_type) for hint in hints}
     return not_null_warning(columns, "cloudFiles.schemaHints")
@@ -337,7 +337,7 @@ def hinted_not_null(options: CloudFilesOptions) -> str | None:
 def _hinted(
     schema: StructType, hint: ColumnDefinition, latest: SchemaVersion, matcher: NameMatcher
 ) -> tuple[StructType, list[str]]:
-    """The schema with what a hint adds, and what of the hint has no effect."""
+    """Add to the schema what a hint adds; return it with what of the hint has no effect."""
     try:
         wanted = canonical_struct(apply_hints(schema, [hint], matcher))
     except SchemaHintError as error:
@@ -357,7 +357,7 @@ def _partitions(
     hints: Sequence[ColumnDefinition],
     matcher: NameMatcher,
 ) -> StructType:
-    """The columns of the paths that are wanted: those there are, then new ones.
+    """Choose the wanted columns of the paths: existing ones first, then new ones.
 
     New ones are strings, unless they are hinted: no path is inspected for their types.
     """

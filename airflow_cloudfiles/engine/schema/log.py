@@ -185,7 +185,7 @@ def full_schema(
 
 
 def in_order(schema: StructType, names: Sequence[str]) -> StructType:
-    """The same columns in the order that the user gave them, if there is one.
+    """Put the columns in the order that the user gave them, if any.
 
     Args:
         schema: The columns of a stream.

@@ -76,7 +76,7 @@ class SchemaEntry:
     stay_rescued: tuple[str, ...] | None = None
 
     def to_body(self) -> bytes:
-        """The body of the log's entry."""
+        """Encode the body of the log's entry."""
         body = {"source": self.source, "reason": dict(self.reason)}
         if self.pin is not None:
             body["pin"] = {"newFields": self.pin}
@@ -89,7 +89,7 @@ class SchemaEntry:
 
 
 def open_log(store: ObjectStore) -> NumberedLog:
-    """The schema log below a location."""
+    """Open the schema log below a location."""
     return NumberedLog(store, PREFIX, format_version=FORMAT_VERSION, width=0)
 
 
@@ -122,7 +122,7 @@ def read_entry(log: NumberedLog, version: int) -> SchemaEntry:
 
 
 def not_a_version(name: str, failure: Exception) -> CorruptedStateError:
-    """The error of an entry of the log that is not valid."""
+    """Build the error for an entry of the log that is not valid."""
     return CorruptedStateError(
         f"{name} is not a schema version: {failure}. Restore the schema location from a backup, or "
         "start the stream with a new one."
@@ -155,7 +155,7 @@ def append_entry(log: NumberedLog, entry: SchemaEntry) -> bool:
 
 
 def author() -> str:
-    """The author of a version: the Airflow task where there is one, else the user and the host."""
+    """Name the author of a version: the Airflow task where there is one, else user and host."""
     dag, task = os.environ.get("AIRFLOW_CTX_DAG_ID"), os.environ.get("AIRFLOW_CTX_TASK_ID")
     if dag and task:
         run = os.environ.get("AIRFLOW_CTX_DAG_RUN_ID")
@@ -237,7 +237,7 @@ class Provenance:
         return is_new
 
     def by_file(self, after: StructType, before: StructType | None = None) -> dict[str, list[str]]:
-        """For each file the paths it had first, of those that a schema has and another lacks."""
+        """Map files to the paths they had first, of those that a schema has and another lacks."""
         old = () if before is None else paths_of(before.jsonValue())
         found: dict[str, list[str]] = {}
         for path in paths_of(after.jsonValue()):

@@ -101,7 +101,7 @@ class Proposal:
         return list(dict.fromkeys(each.file for each in self.changes if each.file))
 
     def to_body(self) -> bytes:
-        """The body of the log's entry."""
+        """Encode the body of the log's entry."""
         body = {
             "source": self.source,
             "by": self.by,
@@ -163,7 +163,7 @@ def waiting_proposal(store: ObjectStore) -> Proposal | None:
 
 
 def error_of(proposal: Proposal, schema_uri: str) -> SchemaProposedError | SchemaRefusedError:
-    """The error of a run that a proposal stops; it has no value of a record."""
+    """Build the error of a run that a proposal stops; it has no value of a record."""
     what = few([each.in_words() for each in proposal.changes])
     where = printable_path(schema_uri)
     files = proposal.files

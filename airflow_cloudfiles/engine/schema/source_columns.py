@@ -123,7 +123,7 @@ def partition_values(
 def beside(
     data_schema: StructType, partitions: StructType, matcher: NameMatcher = CASE_INSENSITIVE
 ) -> StructType:
-    """The partition columns that the records do not have themselves."""
+    """Select the partition columns that the records do not have themselves."""
     own = matcher.keys(data_schema.names)
     return StructType([each for each in partitions.fields if matcher.key(each.name) not in own])
 
@@ -151,7 +151,7 @@ def _learn(
 
 
 def _kind_of(value: str) -> DataType:
-    """Whole numbers and dates, as Spark infers them; all other text keeps its form as a string."""
+    """Infer whole numbers and dates as Spark does; all other text keeps its form as a string."""
     if _INTEGER.fullmatch(value):
         number = int(value)
         if -(2**31) <= number < 2**31:
@@ -179,7 +179,7 @@ SHEET_FIELDS: Final = StructType([*FIELDS.fields, StructField(SHEET_NAME, String
 
 
 def metadata_fields(columns: Sequence[MetadataColumn]) -> list[StructField]:
-    """The columns as fields of a schema."""
+    """Convert the metadata columns to fields of a schema."""
     return [
         StructField(each.name, SHEET_FIELDS if each.has_sheet else FIELDS)
         if each.field == STRUCT
@@ -189,16 +189,16 @@ def metadata_fields(columns: Sequence[MetadataColumn]) -> list[StructField]:
 
 
 def with_metadata(schema: StructType, columns: Sequence[MetadataColumn]) -> StructType:
-    """A stream's columns, and behind them those that say what file a row came from."""
+    """Append to a stream's columns those that say what file a row came from."""
     return StructType([*schema.fields, *metadata_fields(columns)])
 
 
 def check_names(
     data_schema: StructType, partition_schema: StructType, options: CloudFilesOptions
 ) -> None:
-    """Refuse a column of the files that has the name of one of these.
+    """Refuse a column of the files that has the name of a metadata column.
 
-    A field that is met later is none: it is rescued, as everything under a reserved name.
+    A field that is met later is not refused: it is rescued, as is all under a reserved name.
 
     Args:
         data_schema: Columns found in the records.
@@ -220,7 +220,7 @@ def check_names(
 
 
 def given_metadata(schema: StructType, options: CloudFilesOptions) -> frozenset[str]:
-    """The metadata columns of a given schema, where they may stand anywhere.
+    """Find the metadata columns of a given schema, where they may stand anywhere.
 
     Raises:
         OptionError: It lacks one, which `register` adds.

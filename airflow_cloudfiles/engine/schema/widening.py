@@ -96,12 +96,12 @@ def widen(current: StructType, observed: StructType, options: CloudFilesOptions)
 
 
 def can_widen(schema: StructType, options: CloudFilesOptions) -> bool:
-    """Whether any value at all could widen the schema; text columns never widen."""
+    """Tell whether any value at all could widen the schema; text columns never widen."""
     return _Rule(options).can_widen(schema, ())
 
 
 def wider_type(current: DataType, observed: DataType, *, is_parquet: bool) -> DataType | None:
-    """The type by the matrix that holds the values of both.
+    """Find the type by the matrix that holds the values of both.
 
     Args:
         current: Type of a column that is not nested.
@@ -128,7 +128,7 @@ def _as_decimal(kind: DataType) -> DecimalType | None:
 
 
 def _wider_decimal(left: DecimalType | None, right: DecimalType | None) -> DecimalType | None:
-    """A decimal with the digits of both before and after the point, if there is one."""
+    """Find a decimal with the digits of both before and after the point; `None` if none has."""
     if left is None or right is None:
         return None
     scale = max(left.scale, right.scale)
@@ -138,7 +138,7 @@ def _wider_decimal(left: DecimalType | None, right: DecimalType | None) -> Decim
 
 @functools.lru_cache(maxsize=64)
 def _hinted(hints: str, matcher: NameMatcher) -> frozenset[Path]:
-    """The paths that hints name, as keys."""
+    """Return the paths that hints name, as keys."""
     columns = parse_columns(hints, matcher)
     return frozenset(tuple(map(matcher.key, hint.path)) for hint in columns)
 
@@ -181,7 +181,7 @@ class _Rule:
         return wider_type(current, observed, is_parquet=self._is_parquet) or current
 
     def can_widen(self, kind: DataType, at: Path) -> bool:
-        """Whether a column, or something inside it, has a wider type."""
+        """Tell whether a column, or something inside it, has a wider type."""
         if at in self._kept:
             return False
         if isinstance(kind, StructType):
@@ -264,7 +264,7 @@ class WiderTypes:
         self.schema = wider
 
     def _type(self, kind: DataType, value: Any) -> DataType | None:
-        """The type of a rescued value, in the shape of its column; `None` when it has none."""
+        """Find the type of a rescued value, in the shape of its column; `None` when it has none."""
         if isinstance(kind, StructType) and isinstance(value, dict):
             return self._struct(kind, value)
         if isinstance(kind, ArrayType) and isinstance(value, list):
@@ -288,7 +288,7 @@ class WiderTypes:
         return StructType(fields) if fields else None
 
     def _all(self, kind: DataType, values: Iterable[Any]) -> DataType | None:
-        """One type for what is inside an array or a map, as wide as any of its values asks for."""
+        """Find one type for what is inside an array or a map, as wide as any value needs."""
         found: DataType | None = None
         for value in values:
             seen = self._type(kind, value)
@@ -317,7 +317,7 @@ def _decimal(text: str) -> Decimal | None:
 
 
 def _number_type(value: Decimal) -> DataType | None:
-    """The narrowest type that holds a number exactly; a double for fractions past 38 digits."""
+    """Find the narrowest type that holds a number exactly; double for fractions past 38 digits."""
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         return None

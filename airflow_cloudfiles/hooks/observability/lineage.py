@@ -62,7 +62,7 @@ class Lineage:
 
 
 def ingested(stream: StreamArguments, report: Mapping[str, Any] | None) -> Lineage:
-    """What an ingestion reads and writes.
+    """List what an ingestion reads and writes.
 
     Args:
         stream: The stream; a relative location gives no dataset.
@@ -91,7 +91,7 @@ def ingested(stream: StreamArguments, report: Mapping[str, Any] | None) -> Linea
 
 
 def inferred(stream: StreamArguments, report: Mapping[str, Any] | None) -> Lineage:
-    """What an inference reads: the source, of which the schema is known then. It writes no table.
+    """List what an inference reads: the source, whose schema is known then. It writes no table.
 
     Args:
         stream: The stream; a relative location gives no dataset.
@@ -109,7 +109,7 @@ def inferred(stream: StreamArguments, report: Mapping[str, Any] | None) -> Linea
 
 
 def dataset_name(location: str, *, is_source: bool = False) -> tuple[str, str] | None:
-    """Namespace and name of a location, by the naming rules of OpenLineage.
+    """Derive namespace and name of a location, by the naming rules of OpenLineage.
 
     Args:
         location: Path or URI.
@@ -139,7 +139,7 @@ def dataset_name(location: str, *, is_source: bool = False) -> tuple[str, str] |
 
 
 def _named(location: str, *, is_source: bool = False, **details: Any) -> list[LineageDataset]:
-    """The dataset at a location, or none."""
+    """Name the dataset at a location, if any."""
     found = dataset_name(location, is_source=is_source)
     return [LineageDataset(namespace=found[0], name=found[1], **details)] if found else []
 
@@ -159,6 +159,6 @@ def _count(report: Mapping[str, Any], name: str) -> int | None:
 
 
 def _written(report: Mapping[str, Any]) -> int | None:
-    """Rows that were written; those that a merge has inserted, updated or deleted."""
+    """Count the rows that were written; those that a merge has inserted, updated or deleted."""
     merged = [int(report[name]) for name in _MERGED if name in report]
     return sum(merged) if merged else _count(report, "rows")

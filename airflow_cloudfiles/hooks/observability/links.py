@@ -143,7 +143,7 @@ _CONSOLES: Final = {"s3": _s3, "gs": _gcs, "abfss": _azure}
 
 
 def _in_airflow(path: str) -> str:
-    """The address of a page of this Airflow; without `[api] base_url`, one for its own host."""
+    """Build the address of a page of this Airflow; one on its own host without `[api] base_url`."""
     return str(conf.get("api", "base_url", fallback="") or "").rstrip("/") + path
 
 

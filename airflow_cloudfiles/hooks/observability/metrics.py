@@ -48,13 +48,13 @@ _log = logging.getLogger(__name__)
 def emit_run(
     ti: Any, report: Mapping[str, Any], *, schema_changes: int, lost_files: int | None = None
 ) -> None:
-    """Emit what a run did; no run fails for its metrics.
+    """Emit what a run did; a failure to emit does not fail the run.
 
     Args:
         ti: The task instance.
         report: Of the run; what it does not have is not emitted.
         schema_changes: How often the run has changed the schema.
-        lost_files: How many files were gone when it was to read them; `None` where nobody counts.
+        lost_files: How many files were gone when it was to read them; `None` if not counted.
     """
     location = str(report.get("report_uri", "")).rpartition(_REPORTS)[0]
     try:
@@ -64,10 +64,10 @@ def emit_run(
 
 
 def emit_gauges(ti: Any, location: str, values: Mapping[str, float]) -> None:
-    """Emit what a task has found out; none fails for its metrics.
+    """Emit what a task has found out; a failure to emit does not fail the task.
 
     Args:
-        ti: The task instance; `None` where nobody has one, and nothing is emitted.
+        ti: The task instance; `None` emits nothing.
         location: The checkpoint location of the stream.
         values: By name.
     """
@@ -80,13 +80,13 @@ def emit_gauges(ti: Any, location: str, values: Mapping[str, float]) -> None:
 
 
 def age_of(since: str | None) -> float:
-    """How many seconds ago a time was (ISO 8601); 0 for none."""
+    """Count the seconds since a time (ISO 8601); 0 for no time."""
     age = datetime.now(tz=UTC) - datetime.fromisoformat(since) if since else timedelta(0)
     return max(0.0, round(age.total_seconds(), 3))
 
 
 def stats() -> Any:
-    """Airflow's stats, which it has configured in the process of the task.
+    """Return Airflow's stats, which it has configured in the process of the task.
 
     Raises:
         ImportError: This Airflow has them nowhere known.
@@ -144,7 +144,7 @@ class _Emitter:
 
 
 def _left(report: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """What a run has left, where its report says so."""
+    """Yield what a run has left, where its report says it."""
     left = report.get("metrics", {})
     for name, theirs in (("files", "numFilesOutstanding"), ("bytes", "numBytesOutstanding")):
         if theirs in left:

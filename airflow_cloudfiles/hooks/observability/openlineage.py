@@ -48,12 +48,12 @@ def _operator_lineage(lineage: Lineage) -> OperatorLineage[Any, Any]:
 
 
 def _named(dataset: LineageDataset) -> dict[str, Any]:
-    """What inputs and outputs have in common."""
+    """Build what inputs and outputs have in common."""
     return {"namespace": dataset.namespace, "name": dataset.name, "facets": _facets(dataset)}
 
 
 def _facets(dataset: LineageDataset) -> dict[str, Any]:
-    """What holds of a dataset in any case."""
+    """Build the facets that every dataset has."""
     from openlineage.client.facet_v2 import dataset_version_dataset, schema_dataset, storage_dataset  # noqa: PLC0415
 
     facets: dict[str, Any] = {}
@@ -76,7 +76,7 @@ def _facets(dataset: LineageDataset) -> dict[str, Any]:
 
 
 def _input_facets(dataset: LineageDataset) -> dict[str, Any]:
-    """How much was read."""
+    """Build the facet that says how much was read."""
     from openlineage.client.facet_v2 import input_statistics_input_dataset  # noqa: PLC0415
 
     if dataset.rows is None and dataset.files is None and dataset.bytes is None:
@@ -89,7 +89,7 @@ def _input_facets(dataset: LineageDataset) -> dict[str, Any]:
 
 
 def _output_facets(dataset: LineageDataset) -> dict[str, Any]:
-    """How much was written."""
+    """Build the facet that says how much was written."""
     from openlineage.client.facet_v2 import output_statistics_output_dataset  # noqa: PLC0415
 
     if dataset.rows is None:

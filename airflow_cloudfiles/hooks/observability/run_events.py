@@ -34,12 +34,12 @@ _DISCOVERED: Final = " was discovered "
 
 
 def has_evolved_ahead(report: Mapping[str, Any]) -> bool:
-    """Whether the run has changed the schema before it read (`cloudFiles.evolveAhead`)."""
+    """Tell whether the run changed the schema before it read (`cloudFiles.evolveAhead`)."""
     return bool(report.get("evolved_ahead"))
 
 
 def is_schema_change(failure: BaseException | None) -> bool:
-    """Whether a run failed for a change of the schema that is recorded: its retry succeeds."""
+    """Tell whether a run failed for a recorded change of the schema: its retry succeeds."""
     kinds = (UnknownFieldException, TableEvolvedError)
     return isinstance(failure, kinds) and failure.is_retryable
 
@@ -118,7 +118,7 @@ def lost_files(report: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _rescued_fields(hook: CloudFilesHook, target: Any, column: str) -> list[dict[str, Any]]:
-    """The fields of the newest rescued data of a Delta table, without any value."""
+    """List the fields of the newest rescued data of a Delta table, without any value."""
     if not target or is_iceberg(target):
         return []
     try:
@@ -137,7 +137,7 @@ def _rescued_fields(hook: CloudFilesHook, target: Any, column: str) -> list[dict
 def _of_version(
     hook: CloudFilesHook, stream: StreamArguments, version: int | None
 ) -> dict[str, Any]:
-    """What the schema log has of a version."""
+    """Read what the schema log has of a version."""
     from airflow_cloudfiles.engine.schema.diff import in_words  # noqa: PLC0415 - rarely needed
     from airflow_cloudfiles.engine.schema.history import SchemaHistory  # noqa: PLC0415 - the same
 
@@ -154,7 +154,7 @@ def _of_version(
 
 
 def _files(entry: SchemaEntry) -> dict[str, list[str]]:
-    """The files with new fields and wider types, each with the paths of these."""
+    """Map the files with new fields and wider types to the paths of these."""
     found = {file: [*paths] for file, paths in entry.reason.get("brought", {}).items()}
     for path, change in entry.reason.get("widened", {}).items():
         if change.get("file"):

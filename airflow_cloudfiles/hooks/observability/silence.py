@@ -124,7 +124,7 @@ class SilenceWatch:
         context: Mapping[str, Any],
         log: Any,
     ) -> None:
-        """Call who wants to know, unless they were called for the same silence."""
+        """Call the callbacks, unless they were called for the same silence."""
         assert self.expected_every is not None  # noqa: S101 - or nobody looks
         who = _name(context)
         if was_notified(state, who, arrival):
@@ -145,7 +145,7 @@ class SilenceWatch:
 
 
 def _message(arrival: LastArrival, stream: StreamArguments, expected: timedelta) -> str:
-    """The silence in a sentence."""
+    """Describe the silence in a sentence."""
     since = arrival.at.astimezone(UTC).isoformat(timespec="seconds")
     silent = timedelta(seconds=round(arrival.seconds()))
     first = "" if arrival.entry >= 0 else ", when the stream was begun"
@@ -156,16 +156,16 @@ def _message(arrival: LastArrival, stream: StreamArguments, expected: timedelta)
 
 
 def _name(context: Mapping[str, Any]) -> str:
-    """The task, whatever its run; each mapped one is another."""
+    """Name the task, whatever its run; each mapped task has its own name."""
     ti = context["ti"]
     return ".".join([str(ti.dag_id), *own_names(ti)])
 
 
 def soonest(*times: float | None) -> float | None:
-    """The first of some times, in seconds since 1970; `None` where there is none."""
+    """Return the first of some times, in seconds since 1970; `None` where there is none."""
     return min((each for each in times if each is not None), default=None)
 
 
 def is_past(time: float | None) -> bool:
-    """Whether a time in seconds since 1970 is over; none is never."""
+    """Tell whether a time in seconds since 1970 is over; `None` never is."""
     return time is not None and datetime.now(tz=UTC).timestamp() >= time

@@ -152,7 +152,7 @@ class _Merge:
         remove_files(self.location.target, self.files)
 
     def found_before(self, batch: BatchId, expected: Expected | None) -> Committed | None:
-        """The result for a batch that the table has; `None` if it has it not.
+        """Return the result for a batch that the table has; `None` if it does not have it.
 
         Raises:
             LostBatchesError: The table lacks the batch that it must have.
@@ -171,7 +171,7 @@ class _Merge:
         return Committed(version, is_new=False, table_id=str(table.metadata().id), counts=counts)
 
     def checked(self, evolution: Evolution) -> SourceRows | None:
-        """The rows of the batch; refused before the table gets a column or is created.
+        """Check the rows of the batch before the table is created or gets a column.
 
         Args:
             evolution: How the table may change for them.
@@ -253,7 +253,7 @@ class _Merge:
 
 
 def _matching(rows: SourceRows, bound: BoundRule, names: Mapping[str, str]) -> Iterator[str]:
-    """When a row of the table is the same as one of the batch.
+    """Yield the conditions under which a row of the table is the same as one of the batch.
 
     The bounds of the keys, which follow from the rest, let `deltalake` skip files. It (1.6) skips
     too many where a bound consists of the last character of Unicode; such a bound is left out.
@@ -267,7 +267,7 @@ def _matching(rows: SourceRows, bound: BoundRule, names: Mapping[str, str]) -> I
 
 
 def _is_newer(bound: BoundRule, names: Mapping[str, str]) -> str:
-    """Whether a row of the batch is not older than the one in the table."""
+    """Build the condition that a row of the batch is not older than the one in the table."""
     if bound.order_by is None:
         return "true"
     ours, theirs = sql_name(bound.order_by, "s"), sql_name(names[bound.order_by], "t")

@@ -88,7 +88,7 @@ def refuse_misread(
 
 
 def _least(rows: Sequence[DataFile], names: Mapping[str, str], name: str) -> list[Any]:
-    """The least value of a column of the table in each file of the rows."""
+    """Find the least value of a column of the table in each file of the rows."""
     bounds = (json.loads(file.statistics)["minValues"] for file in rows)
     own = [each for each, in_table in names.items() if in_table == name]
     return [least[each] for least in bounds for each in own if each in least]
@@ -146,7 +146,7 @@ def _refuse_spellings(
 def _misspelt(
     columns: StructType, fields: Sequence[pa.Field], mode: str
 ) -> Iterator[tuple[str, str]]:
-    """Names of the table with those of a file that differ from them in case, at any depth."""
+    """Pair the table's names with those of a file that differ only in case, at any depth."""
     by_name = {each.name: each for each in fields}
     for column in columns.fields:
         name = physical_name(column, mode)
@@ -172,7 +172,7 @@ _MAY_BE_WRONG: Final = (pa.types.is_floating, pa.types.is_date, pa.types.is_time
 
 
 def writer_properties(table: DeltaTable, files: Sequence[DataFile] = ()) -> WriterProperties:
-    """How the library writes data files from those of a table and from some rows besides.
+    """Choose how `deltalake` writes data files made of a table's files and of more rows.
 
     Args:
         table: The table.
@@ -197,7 +197,7 @@ def writer_properties(table: DeltaTable, files: Sequence[DataFile] = ()) -> Writ
 
 
 def _has(actions: pa.Table, leaf: BoundedLeaf) -> bool:
-    """Whether all files of a table have bounds of a column, or only nulls in it."""
+    """Tell whether each file of a table has bounds of a column, or only nulls in it."""
     if not actions.num_rows:
         return True
     path = ".".join(leaf.path)
@@ -209,7 +209,7 @@ def _has(actions: pa.Table, leaf: BoundedLeaf) -> bool:
 
 
 def _have(statistics: Iterable[dict[str, Any]], leaf: BoundedLeaf) -> bool:
-    """The same, of files that are in no version."""
+    """Tell the same of files that are not in any version."""
     return all(
         _value(each["minValues"], leaf.path) is not None
         or _value(each["nullCount"], leaf.path) == each["numRecords"]
@@ -247,7 +247,7 @@ def refuse_change(state: TableState, what: str) -> None:
 
 
 def names_in(state: TableState, rows: pa.Schema) -> dict[str, str]:
-    """The name in the table of each column of rows: without case, and through renames.
+    """Map each column of rows to its name in the table: ignoring case, and through renames.
 
     A column that the table lacks has its own.
     """

@@ -60,7 +60,7 @@ class MergeRule:
 
     @classmethod
     def of(cls, options: TableOptions) -> MergeRule | None:
-        """The rule of a sink's options; `None` where they ask for none: rows are appended."""
+        """Read the rule from a sink's options; `None` where rows are appended."""
         if not options.merge_keys:
             return None
         return cls(
@@ -73,7 +73,7 @@ class MergeRule:
         )
 
     def bound_to(self, schema: pa.Schema, target: str) -> BoundRule:
-        """The rule for rows of a schema.
+        """Bind the rule to rows of a schema.
 
         Raises:
             OptionError: A column is missing, or of a type that is not compared; or the predicate
@@ -117,7 +117,7 @@ class BoundRule:
 
 
 def _column(schema: pa.Schema, option: str, name: str) -> str:
-    """A column of the schema whose values have one order everywhere."""
+    """Find a column of the schema, whose values must have one order everywhere."""
     wanted = CASE_INSENSITIVE.key(name)
     found = next((each for each in schema if CASE_INSENSITIVE.key(each.name) == wanted), None)
     if found is None:

@@ -50,7 +50,7 @@ class Shape:
     wanted: pa.DataType
 
     def of(self, array: pa.Array) -> pa.Array:
-        """The values in the type of the table."""
+        """Convert the values to the type of the table."""
         return _shaped(array, self.rows, self.table, self.wanted)
 
 
@@ -59,7 +59,7 @@ NO_SHAPES: Final[Mapping[str, Shape]] = {}
 
 
 def shapes_of(schema: pa.Schema, table: StructType) -> dict[str, Shape]:
-    """What becomes of the nested columns of rows whose type is not that of the table.
+    """Find what becomes of the nested columns of rows whose type is not that of the table.
 
     Args:
         schema: Of the rows.
@@ -110,7 +110,7 @@ def read_rows(
     names: Mapping[str, str],
     table: pa.Schema,
 ) -> pa.RecordBatchReader:
-    """All rows of some files that are in no version of a table, once.
+    """Read all rows of some files that are not in any version of a table, once.
 
     Args:
         location: Of the table.
@@ -145,7 +145,7 @@ def read_rows(
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
-    """The columns of rows, as `deltalake` is given them: none is NOT NULL.
+    """Make all columns of rows nullable, as `deltalake` is given them.
 
     Where a column of the rows is, `deltalake` (1.6) takes it that the table's has no null either,
     and `column IS NULL` is false for each row of the table.
@@ -154,7 +154,7 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 
 
 def _read(location: DeltaLocation, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Some columns of a file."""
+    """Read some columns of a file."""
     with opened(location, name) as file:
         for batch in file.iter_batches(_BATCH_ROWS, columns=schema.names):
             arrays = [batch.column(each.name).cast(each.type) for each in schema]
@@ -204,7 +204,7 @@ class SourceRows:
         return name
 
     def reader(self, shapes: Mapping[str, Shape] = NO_SHAPES) -> pa.RecordBatchReader:
-        """The rows, once; with the column `deletes` behind the others.
+        """Read the rows, once; the column `deletes` comes behind the others.
 
         Args:
             shapes: What nested columns become.
@@ -262,7 +262,7 @@ class SourceRows:
                 yield pa.RecordBatch.from_arrays([*rows.columns, deletes], schema=schema)
 
     def _keys(self) -> pa.Table:
-        """Keys and order of all rows, under names of their own, and where each row is."""
+        """Read keys and order of all rows, under names of their own, and where each row is."""
         order = self.rule.order_by
         columns = [*self.rule.keys, *([order] if order is not None else [])]
         wanted = pa.schema([self._schema.field(name) for name in dict.fromkeys(columns)])
@@ -281,7 +281,7 @@ class SourceRows:
         return pa.concat_tables(parts)
 
     def _choose(self) -> list[npt.NDArray[np.bool_]] | None:
-        """Which rows of each file are merged; `None` for all."""
+        """Choose which rows of each file are merged; `None` for all."""
         table = self._keys()
         keys = table.column_names[: len(self.rule.keys)]
         for name, column in zip(self.rule.keys, keys, strict=True):

@@ -90,7 +90,7 @@ class AddFile(msgspec.Struct, frozen=True, rename="camel"):
         return _key(self.path, self.deletion_vector)
 
     def partition_value(self, name: str) -> str | None:
-        """The value of a partition column by its physical name, which may be in another case."""
+        """Look up the value of a partition column by its physical name, in any case."""
         values = self.partition_values
         if name in values:
             return values[name]
@@ -154,7 +154,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
         return self.schema_string or _NO_COLUMNS
 
     def property(self, key: str, default: str = "") -> str:
-        """One of the table's properties."""
+        """Look up one of the table's properties."""
         value = self.configuration.get(key)
         return default if value is None else value
 
@@ -251,7 +251,7 @@ class CheckpointPart:
         return cls(others, _checked(rows["add"], "size"), _checked(rows["remove"]))
 
     def files(self) -> Iterator[AddFile]:
-        """The files of the table."""
+        """Yield the files of the table."""
         yield from (each.add for each in self.others if each.add is not None)
         if self.added is not None:
             rows = self.added
@@ -266,7 +266,7 @@ class CheckpointPart:
             )
 
     def gone(self) -> Iterator[RemoveFile]:
-        """Files that it had before."""
+        """Yield the files that the table had before."""
         yield from (each.remove for each in self.others if each.remove is not None)
         if self.removed is not None:
             rows = self.removed
@@ -280,12 +280,12 @@ class CheckpointPart:
 
 
 def without_nulls(fields: dict[str, Any]) -> dict[str, Any]:
-    """An action of a checkpoint without the fields that JSON would leave out."""
+    """Drop the fields of a checkpoint's action that JSON would leave out."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _there(table: pa.Table, name: str) -> pa.StructArray | None:
-    """The actions of one kind; `None` where the checkpoint has no column for them."""
+    """Return the actions of one kind; `None` where the checkpoint has no column for them."""
     if name not in table.column_names:
         return None
     found = table.column(name).drop_null().combine_chunks()
@@ -321,7 +321,7 @@ _KINDS: Final = {
 
 
 def _values(rows: pa.StructArray, name: str, default: object = None) -> list[Any]:
-    """A column; what is null, or was not written, is the default."""
+    """Read a column; what is null, or was not written, becomes the default."""
     if name not in rows.type.names:
         return [default] * len(rows)
     # Not pyarrow's fill_null, which imports pandas.
@@ -329,7 +329,7 @@ def _values(rows: pa.StructArray, name: str, default: object = None) -> list[Any
 
 
 def _partitions(rows: pa.StructArray) -> list[dict[str, str | None]]:
-    """The partition values of each file; a table without partitions has one dictionary for all."""
+    """Read the partition values of each file; files without partitions share one dictionary."""
     column = rows.field("partitionValues") if "partitionValues" in rows.type.names else None
     if column is None or not len(column.keys):
         return [{}] * len(rows)
@@ -396,7 +396,7 @@ _BY_CATALOG: Final = frozenset(("catalogManaged", "catalogOwned-preview"))
 
 
 def features_of(protocol: Protocol) -> frozenset[str]:
-    """The reader features of a table; versions 1 and 2 imply theirs."""
+    """Return the reader features of a table; versions 1 and 2 imply theirs."""
     if protocol.min_reader_version >= FEATURES_SINCE:
         return frozenset(protocol.reader_features or ())
     return frozenset({"columnMapping"} if protocol.min_reader_version > 1 else ())

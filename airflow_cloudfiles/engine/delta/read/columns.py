@@ -43,22 +43,22 @@ from airflow_cloudfiles.engine.types import VARIANT, to_arrow, with_inside, with
 
 
 def schema_of(table: DeltaTable) -> StructType:
-    """The columns of a table; Delta stores them as Spark's schema JSON."""
+    """Read the columns of a table, which Delta stores as Spark's schema JSON."""
     return StructType.fromJson(json.loads(table.schema().to_json()))
 
 
 def delta_fields(fields: list[StructField]) -> list[Field]:
-    """Columns, as `deltalake` takes them."""
+    """Convert columns to the fields that `deltalake` takes."""
     return [Field.from_json(json.dumps(each.jsonValue())) for each in fields]
 
 
 def delta_schema(columns: StructType) -> Schema:
-    """The columns of a table, as `deltalake` takes them."""
+    """Convert the columns of a table to the schema that `deltalake` takes."""
     return Schema.from_json(json.dumps(columns.jsonValue()))
 
 
 def rows_columns(schema: pa.Schema) -> StructType:
-    """The columns of rows as a Delta table has them."""
+    """Convert the columns of rows to those of a Delta table."""
     # A later file may lack a column, so all may be null.
     nullable = pa.schema([each.with_nullable(True).remove_metadata() for each in schema])
     found = StructType.fromJson(json.loads(Schema.from_arrow(nullable).to_json()))
@@ -119,7 +119,7 @@ def _marked(_: str, kind: DataType) -> DataType:
 
 
 def as_written(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows as a data file takes them.
+    """Convert rows to what a data file takes.
 
     The library refuses a part that is null, though the VARIANT is null as a whole: such a row comes
     from Spark, and from columns that a file lacks.
@@ -132,7 +132,7 @@ def as_written(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _filled(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The array with empty parts where a VARIANT is null.
+    """Fill the parts of an array with empty values where a VARIANT is null.
 
     Args:
         array: Values; Spark's own carry no mark of what is a VARIANT.
@@ -158,7 +158,7 @@ def _filled(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def as_read(column: pa.Array, field: pa.Field, target: str) -> pa.Array:
-    """A column of a data file, of whatever layout, as the column of the table.
+    """Convert a column of a data file, of whatever layout, to the column of the table.
 
     Args:
         column: Of a VARIANT it has all the parts that the file has.
@@ -198,14 +198,14 @@ _INTERNAL: Final = ("delta.", "CURRENT_DEFAULT", "cloudFiles.")
 
 
 def physical_name(field: StructField, mode: str) -> str:
-    """The name of a column in data files and in partition values."""
+    """Return the name of a column in data files and in partition values."""
     if mode == "none":
         return str(field.name)
     return str((field.metadata or {}).get(PHYSICAL_NAME, field.name))
 
 
 def without_internals(kind: _Kind) -> _Kind:
-    """A type without the notes of Delta, which mean nothing outside of its table."""
+    """Strip a type of Delta's internal metadata, which means nothing outside its table."""
     found = cast("_Kind", with_inside(kind, lambda _, each: without_internals(each)))
     for each in found.fields if isinstance(found, StructType) else ():
         notes = (each.metadata or {}).items()
@@ -228,7 +228,7 @@ class ColumnReader:
     file: str
 
     def find(self, field: StructField, fields: Iterable[pa.Field]) -> int | None:
-        """The place of a column among those of a file; `None` when the file lacks it.
+        """Find the place of a column among those of a file; `None` when the file lacks it.
 
         Args:
             field: Of the table.
@@ -260,7 +260,7 @@ class ColumnReader:
     def conform(
         self, array: pa.Array, own: pa.DataType | None, field: StructField, within: str = ""
     ) -> pa.Array:
-        """The values of a column in the table's type.
+        """Convert the values of a column to the table's type.
 
         Args:
             array: Of the file.
@@ -353,7 +353,7 @@ class ColumnReader:
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """A type of a table in Arrow, as Spark takes it."""
+    """Convert a type of a table to Arrow's, as Spark takes it."""
     return to_arrow(StructType([StructField("value", kind)])).field(0).type
 
 
@@ -369,7 +369,7 @@ _BYTES: Final = (
 
 
 def _is_readable(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a column of a file may be read as that type: of one kind, or widened since.
+    """Tell whether a column of a file can be read as a type: of one kind, or widened since.
 
     References:
         https://github.com/delta-io/delta/blob/master/PROTOCOL.md#type-widening

@@ -49,7 +49,7 @@ class DamagedVectorError(ValueError):
 
 
 def vector_file(vector: DeletionVector) -> str | None:
-    """The file of a vector; `None` for one that is in the log itself.
+    """Return the file of a vector; `None` for one that is in the log itself.
 
     Returns:
         For a file of the table, its path relative to the table. Otherwise an absolute one, as the
@@ -71,7 +71,7 @@ def vector_file(vector: DeletionVector) -> str | None:
 
 
 def deleted_rows(vector: DeletionVector, read: Callable[[int, int], bytes]) -> Rows:
-    """The numbers of the deleted rows, in order; the first row is 0.
+    """Return the numbers of the deleted rows, in order; the first row is 0.
 
     Args:
         vector: Of a data file.
@@ -97,7 +97,7 @@ def deleted_rows(vector: DeletionVector, read: Callable[[int, int], bytes]) -> R
 
 
 def _framed(vector: DeletionVector, read: Callable[[int, int], bytes]) -> bytes:
-    """The bytes of a vector in a file, which its length and its checksum surround."""
+    """Read the bytes of a vector in a file, framed by its length and its checksum."""
     size, offset = vector.size_in_bytes, vector.offset or 0
     if min(size, offset) < 0:
         raise DamagedVectorError(f"its offset is {offset}, and its length {size}")
@@ -131,7 +131,7 @@ def _base85(text: str) -> bytes:
 
 
 def _parsed(content: bytes) -> Rows:
-    """The row numbers of a vector."""
+    """Parse the row numbers of a vector."""
     (magic,) = struct.unpack_from("<I", content)
     if magic != _MAGIC:
         raise DamagedVectorError(f"it begins with {magic}, not {_MAGIC}")
@@ -146,7 +146,7 @@ def _parsed(content: bytes) -> Rows:
 
 
 def _bitmap(content: bytes, at: int) -> tuple[Rows, int]:
-    """A 32-bit bitmap, and where it ends."""
+    """Parse a 32-bit bitmap; return its values and where it ends."""
     (cookie,) = struct.unpack_from("<I", content, at)
     at += 4
     has_run: NDArray[np.uint8] | None = None
@@ -174,7 +174,7 @@ def _bitmap(content: bytes, at: int) -> tuple[Rows, int]:
 
 
 def _runs(content: bytes, at: int) -> tuple[Rows, int]:
-    """A container of runs: the first value of each, and how many follow it."""
+    """Parse a container of runs: the first value of each run, and how many follow it."""
     (count,) = struct.unpack_from("<H", content, at)
     pairs = np.frombuffer(content, "<u2", 2 * count, at + 2).reshape(count, 2).tolist()
     if sum(more + 1 for _, more in pairs) > _MOST_IN_CONTAINER:
@@ -184,7 +184,7 @@ def _runs(content: bytes, at: int) -> tuple[Rows, int]:
 
 
 def _container(content: bytes, at: int, count: int) -> tuple[Rows, int]:
-    """A container of values, or of bits."""
+    """Parse a container of values, or of bits."""
     if count > _MOST_IN_ARRAY:
         bits = np.unpackbits(
             np.frombuffer(content, np.uint8, _BIT_SET_BYTES, at), bitorder="little"

@@ -175,7 +175,7 @@ class DataFileReader:
             ) from error
 
     def _deleted(self, vector: DeletionVector) -> NDArray[np.int64]:
-        """Which rows of a file are deleted.
+        """Find which rows of a file are deleted.
 
         Raises:
             TargetCorruptedError: The vector is damaged, or gone.
@@ -202,7 +202,7 @@ class DataFileReader:
 
 
 def _without(batch: pa.RecordBatch, deleted: NDArray[np.int64], first: int) -> pa.RecordBatch:
-    """The rows of a batch that are not deleted.
+    """Drop the deleted rows of a batch.
 
     Args:
         batch: Rows of the file.
@@ -221,7 +221,7 @@ _TRUTH: Final = {"true": True, "false": False}
 
 
 def parse_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
-    """The value of a partition column, typed.
+    """Parse the value of a partition column.
 
     A timestamp without an offset is in UTC.
 
@@ -230,7 +230,7 @@ def parse_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
         kind: The type of the column in Arrow.
 
     Raises:
-        ValueError: It is no value of that type.
+        ValueError: It is not a value of that type.
     """
     if text is None or not text:
         return pa.scalar(None, kind)
@@ -310,7 +310,7 @@ class TablePart:
 def shared_out(
     columns: TableColumns, files: Sequence[AddFile], tasks: int = MOST_TASKS
 ) -> list[TablePart]:
-    """Parts of about the same size, as far as possible in the order of the files.
+    """Share the files out to parts of about the same size, as far as possible in their order.
 
     Args:
         columns: Of the version.

@@ -52,7 +52,7 @@ _NAME: Final = re.compile(
 
 
 def damaged_log(target: str, what: str) -> TargetCorruptedError:
-    """The error for a log that contradicts itself, or lacks something."""
+    """Build the error for a log that contradicts itself, or lacks something."""
     return TargetCorruptedError(
         f"The log of the Delta table {target} is damaged: {what}. Restore the log from a backup."
     )
@@ -101,7 +101,7 @@ class LogListing:
     checkpoints: list[Checkpoint] = field(default_factory=list)
 
     def without(self, damaged: Iterable[Checkpoint]) -> LogListing:
-        """The same without some checkpoints."""
+        """Return the listing without some checkpoints."""
         kept = [each for each in self.checkpoints if each not in damaged]
         return replace(self, checkpoints=kept)
 
@@ -112,14 +112,14 @@ class LogListing:
         return max(newest, max(self.commits, default=-1))
 
     def segment(self, target: str, version: int | None = None) -> LogSegment:
-        """The files of a version.
+        """Find the files of a version.
 
         Args:
             target: The table, for errors.
             version: Of the table; the newest, unless one is named.
 
         Raises:
-            OptionError: There is no such version, or not any more.
+            OptionError: The version does not exist, or no longer does.
             TargetCorruptedError: A commit is missing.
         """
         wanted = self.latest if version is None else version
@@ -132,7 +132,7 @@ class LogListing:
         return LogSegment(wanted, found, tuple(self._commits(start, wanted, target)))
 
     def _commits(self, start: int, end: int, target: str) -> Iterator[FileEntry]:
-        """The commits of versions; a compacted log where one is gone, if it does not end behind."""
+        """Yield the commits of versions; where one is gone, a compacted log that ends in time."""
         at = start
         while at <= end:
             fitting = [each for each in self.compacted.get(at, ()) if each[0] <= end]
@@ -179,7 +179,7 @@ def list_log(store: ObjectStore, *, whole: bool = False) -> LogListing:
 
 
 def is_compacted(file: FileEntry) -> bool:
-    """Whether a file of a log stands for several commits."""
+    """Tell whether a file of a log stands for several commits."""
     return file.path.endswith(".compacted.json")
 
 
@@ -200,7 +200,7 @@ def _listed(store: ObjectStore, after: str) -> Iterable[FileEntry]:
 
 
 def noted_checkpoint(store: ObjectStore) -> int | None:
-    """The version that the log's own note names as that of the last checkpoint."""
+    """Read the version of the last checkpoint from the log's own note."""
     try:
         version = json.loads(store.get(LAST_CHECKPOINT))["version"]
     except (ObjectNotFoundError, ValueError, TypeError, KeyError):
@@ -236,12 +236,12 @@ _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 def decoded(path: str) -> str:
-    """A path of the log as the name it stands for."""
+    """Decode a path of the log to the name it stands for."""
     return unquote(path, errors="surrogateescape") if "%" in path else path
 
 
 def relative_key(store: ObjectStore, path: str) -> str | None:
-    """The key below the table that a path in the log stands for; `None` when it is elsewhere.
+    """Find the key that a path in the log has below the table; `None` when it is elsewhere.
 
     Args:
         store: The table's files.
@@ -252,7 +252,7 @@ def relative_key(store: ObjectStore, path: str) -> str | None:
 
 
 def locate(store: ObjectStore, path: str, target: str) -> tuple[ObjectStore, str]:
-    """The store and the key of a path in the log, below the table or elsewhere.
+    """Find the store and the key of a path in the log, below the table or elsewhere.
 
     Args:
         store: The table's files.

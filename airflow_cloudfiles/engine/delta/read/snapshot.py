@@ -160,7 +160,7 @@ class TableLog:
             TargetNotDeltaError: There is no Delta table.
             UnsupportedTableError: The table needs a feature that is not supported.
             TargetCorruptedError: The log is damaged.
-            OptionError: There is no such version, or not any more.
+            OptionError: The version does not exist, or no longer does.
             TargetUnreachableError: Its storage failed, or refused us.
         """
         return self.snapshot_of(
@@ -190,7 +190,7 @@ class TableLog:
         return Snapshot(self.target, segment.version, metadata, protocol, parts, commits)
 
     def damaged_checkpoints(self) -> list[Checkpoint]:
-        """The checkpoints that a reader of the newest version passes over; none as a rule."""
+        """Find the checkpoints that a reader of the newest version passes over; normally none."""
         damaged: list[Checkpoint] = []
         with ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="cloudfiles-delta") as pool:
             self._whole(self.listing().segment(self.target), pool, damaged)
@@ -202,7 +202,7 @@ class TableLog:
         pool: ThreadPoolExecutor,
         damaged: list[Checkpoint] | None = None,
     ) -> tuple[LogSegment, list[CheckpointPart]]:
-        """The files of a version without checkpoints that are damaged, and what its own has.
+        """Return a version's files without damaged checkpoints, and what its own checkpoint has.
 
         Raises:
             TargetCorruptedError: There is none, and commits that it repeats are gone.
@@ -290,7 +290,7 @@ class TableLog:
 
 
 def _last(values: Iterable[_T | None]) -> _T | None:
-    """The last word on something."""
+    """Return the last value that is set."""
     found = None
     for value in values:
         found = value or found
@@ -335,7 +335,7 @@ def requested_snapshot(log: TableLog, options: Mapping[str, str]) -> Snapshot:
 
 
 def version_at(log: TableLog, moment_ms: int, text: str) -> int:
-    """The newest version that was committed at or before a moment.
+    """Find the newest version that was committed at or before a moment.
 
     Args:
         log: Of the table.
@@ -391,7 +391,7 @@ class CommitTimes:
             self._by_file[version] = last
 
     def searched(self, moment_ms: int) -> tuple[int, int]:
-        """The first and the last version among which that of a moment is; none, if it is behind.
+        """Return the first and last version to search for a moment; an empty range if it is behind.
 
         Times that commits note and those of files are of two clocks, and are never compared.
         """
@@ -403,7 +403,7 @@ class CommitTimes:
         return self.first, since - 1
 
     def of(self, version: int) -> int:
-        """Milliseconds since 1970."""
+        """Return when a version was committed, in milliseconds since 1970."""
         if self._noted_since is not None and version >= self._noted_since:
             for action in self._log.actions(self._listing.commits[version]):
                 if action.commit_info and action.commit_info.in_commit_timestamp is not None:
@@ -412,7 +412,7 @@ class CommitTimes:
 
 
 def _first_readable(listing: LogListing) -> int:
-    """The oldest version whose commit is there, and from which on none is missing."""
+    """Find the oldest version whose commit exists, and after which none is missing."""
     checkpoints = [each.version for each in listing.checkpoints if each.version in listing.commits]
     first = min(listing.commits, default=0)
     return first if first == 0 or not checkpoints else min(checkpoints)
@@ -425,14 +425,14 @@ def _number(text: str) -> int:
 
 
 def milliseconds(option: str, text: str) -> int:
-    """A moment that an option gives, in milliseconds since 1970.
+    """Convert a moment that an option gives to milliseconds since 1970.
 
     Args:
         option: Its name, for errors.
         text: Its value.
 
     Raises:
-        OptionError: It is no time, or names no time zone.
+        OptionError: It is not a time, or names no time zone.
     """
     try:
         found = datetime.fromisoformat(text.strip())

@@ -69,7 +69,7 @@ class TableState:
 
     @classmethod
     def of(cls, table: DeltaTable, target: str) -> TableState:
-        """The state of a table that is open."""
+        """Read the state of an open table."""
         metadata, protocol = table.metadata(), table.protocol()
         return cls(
             target,
@@ -93,22 +93,22 @@ class TableState:
 
     @classmethod
     def at(cls, found: Snapshot | TableState) -> TableState:
-        """The state of a version that this package's own reader has read."""
+        """Return the state of a version that this package's own reader has read."""
         return cls(found.target, found.version, found.metadata, found.protocol)
 
     def after(
         self, version: int, metadata: Metadata | None, protocol: Protocol | None
     ) -> TableState:
-        """The state that a later version leads to, with what it says."""
+        """Return the state after a later version, with what that version changes."""
         metadata, protocol = metadata or self.metadata, protocol or self.protocol
         return replace(self, version=version, metadata=metadata, protocol=protocol)
 
     def changed(self, **metadata: Any) -> TableState:
-        """The same table with other metadata."""
+        """Return the table's state with other metadata."""
         return replace(self, metadata=msgspec.structs.replace(self.metadata, **metadata))
 
     def with_columns(self, columns: StructType, **properties: str) -> TableState:
-        """The same table with other columns, and more properties."""
+        """Return the table's state with other columns, and more properties."""
         text = json.dumps(columns.jsonValue(), separators=(",", ":"), ensure_ascii=False)
         configuration = {**self.configuration, **properties}
         return self.changed(schema_string=text, configuration=configuration)
@@ -180,7 +180,7 @@ class TableState:
         return self.configuration.get("delta.appendOnly", "").lower() == "true"
 
     def metadata_action(self) -> dict[str, Any]:
-        """The action of the log that says all this but the protocol."""
+        """Build the action of the log that holds the whole state but the protocol."""
         metadata = self.metadata
         named = {"name": metadata.name, "description": metadata.description}
         return {
@@ -196,11 +196,11 @@ class TableState:
         }
 
     def protocol_action(self) -> dict[str, Any]:
-        """The action of the log that says the protocol."""
+        """Build the action of the log that holds the protocol."""
         return {"protocol": msgspec.to_builtins(self.protocol)}
 
     def differs_from(self, other: TableState) -> bool:
-        """Whether a reader has to know of the difference."""
+        """Tell whether a reader has to know of the difference."""
         return self._compared() != other._compared()
 
     def _compared(self) -> tuple[Any, ...]:
@@ -216,7 +216,7 @@ class TableState:
         )
 
     def shown(self) -> str:
-        """The state in three lines of an error, as Delta has them."""
+        """Describe the state in three lines of an error, as Delta has them."""
         schema = TableColumns.of(self).public_schema.simpleString()
         if len(schema) > _TOO_MANY:
             schema = f"{schema[:_TOO_MANY]}..."
@@ -249,7 +249,7 @@ class TableColumns:
 
     @classmethod
     def of(cls, version: Snapshot | TableState) -> TableColumns:
-        """The columns of a version.
+        """Read the columns of a version.
 
         Raises:
             TargetCorruptedError: Its schema cannot be read.
@@ -356,7 +356,7 @@ def _refuse(state: TableState, rules: list[str]) -> None:
 
 
 def is_beyond_deltalake(state: TableState) -> bool:
-    """Whether `deltalake` (1.6) refuses to append to the table."""
+    """Tell whether `deltalake` (1.6) refuses to append to the table."""
     legacy = state.protocol.writer_features is None and state.protocol.min_writer_version
     return bool(state.features & _BEYOND_DELTALAKE) or legacy == _IDENTITY_VERSION
 
@@ -381,7 +381,7 @@ def require_library(state: TableState, what: str) -> None:
 
 
 def with_features(state: TableState, *names: str) -> TableState:
-    """The table with a protocol that names features; what its version implied, by name.
+    """Give the table's protocol named features; what its version implied is named as well.
 
     Named one by one even where an older version would do: `deltalake` (1.6) reads tables of the
     legacy versions with column mapping as NULL.
@@ -404,14 +404,14 @@ def with_features(state: TableState, *names: str) -> TableState:
 
 
 def features_of_types(kind: DataType) -> frozenset[str]:
-    """The table features that columns of a type need."""
+    """Return the table features that columns of a type need."""
     if isinstance(kind, TimestampNTZType | VariantType):
         return frozenset({"variantType" if isinstance(kind, VariantType) else "timestampNtz"})
     return frozenset().union(*(features_of_types(each) for _, each in inside_of(kind)))
 
 
 def _computed(kind: DataType, at: tuple[str, ...]) -> Iterator[str]:
-    """Columns whose values the table prescribes, at any depth."""
+    """Yield the columns whose values the table prescribes, at any depth."""
     for each in kind.fields if isinstance(kind, StructType) else ():
         for key in each.metadata or {}:
             if key in _COMPUTED:

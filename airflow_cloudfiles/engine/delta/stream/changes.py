@@ -56,12 +56,12 @@ class ColumnChange:
         return self.kind is ChangeKind.ADD
 
     def __str__(self) -> str:
-        """The change, for a list of them."""
+        """Describe the change, for a list of changes."""
         return f"{self.kind.value} {self.column}{self.detail}"
 
 
 def changes_between(before: StructType, after: StructType) -> list[ColumnChange]:
-    """The changes that lead from one schema to another; neither order nor nullability is one.
+    """List the changes from one schema to another; neither order nor nullability is a change.
 
     Args:
         before: With Delta's notes on columns.
@@ -71,7 +71,7 @@ def changes_between(before: StructType, after: StructType) -> list[ColumnChange]
 
 
 def describe(changes: Sequence[ColumnChange]) -> str:
-    """The changes in one line."""
+    """Describe the changes in one line."""
     return "; ".join(map(str, changes))
 
 
@@ -209,7 +209,7 @@ class Unblocking:
 
 
 def _operation(kinds: set[ChangeKind]) -> str:
-    """The kinds of changes in Delta's words."""
+    """Name the kinds of changes in Delta's words."""
     columns = [kind.value.removesuffix(" COLUMN") for kind in ChangeKind
                if kind in kinds - {ChangeKind.TYPE}]  # fmt: skip
     found = [f"{' AND '.join(columns)} COLUMN"] if columns else []
@@ -217,7 +217,7 @@ def _operation(kinds: set[ChangeKind]) -> str:
 
 
 def _java_hash(text: str) -> int:
-    """Java's hash of a string, by which Delta makes the key of a stream."""
+    """Compute Java's hash of a string, from which Delta makes the key of a stream."""
     units = text.encode("utf-16-be", "surrogatepass")
     found = 0
     for place in range(0, len(units), 2):

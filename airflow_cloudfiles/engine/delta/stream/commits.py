@@ -88,7 +88,7 @@ class TableOffset:
         return self.index in {CHANGE, AFTER_CHANGE}
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark's offset log has it."""
+        """Write the offset as Spark's offset log has it."""
         return {
             "sourceVersion": _AT_CHANGE if self.is_at_change else _PLAIN,
             "reservoirId": self.table_id,
@@ -107,7 +107,7 @@ class TableOffset:
             target: The table, for errors.
 
         Raises:
-            CorruptedStateError: It is no offset of a Delta table.
+            CorruptedStateError: It is not an offset of a Delta table.
             IncompatibleStateError: A newer version of Delta or of this package wrote it.
             StateConflictError: It is of another table.
         """
@@ -131,7 +131,7 @@ class TableOffset:
 
 
 def other_table(target: str, found: str, before: str) -> StateConflictError:
-    """The table at a path is another one than the stream has read."""
+    """Build the error for a path with another table than the one the stream has read."""
     return StateConflictError(
         f"The streaming query was reading from an unexpected Delta table (id = '{found}'). It used "
         f"to read from another Delta table (id = '{before}') according to checkpoint. This may "
@@ -212,7 +212,7 @@ class TableBacklog:
 
 
 def backlog(state: ObjectStore, target: str, table: ObjectStore | None = None) -> TableBacklog:
-    """What a query has left to read.
+    """Find what a query has left to read.
 
     Args:
         state: The checkpoint location.
@@ -238,7 +238,7 @@ def backlog(state: ObjectStore, target: str, table: ObjectStore | None = None) -
 
 
 def read_again(state: ObjectStore, batch: int) -> str | None:
-    """How what a query from a table has read from a micro-batch on can be read again.
+    """Say how what a query has read from a table since a micro-batch can be read again.
 
     Spark's checkpoint goes forward only, so that takes a new one.
 
@@ -272,7 +272,7 @@ def read_again(state: ObjectStore, batch: int) -> str | None:
 
 
 def _offset(state: ObjectStore, batch: int) -> dict[str, Any] | None:
-    """The offset of the only source of a micro-batch; `None` where it is none of a table."""
+    """Read the offset of a micro-batch's only source; `None` where the source is not a table."""
     try:
         lines = state.get(f"{spark_checkpoint.OFFSETS}/{batch}").decode().splitlines()
         _version, _settings, source = lines
@@ -358,7 +358,7 @@ class TableCommits:
         return newest
 
     def between(self, first: int, last: int) -> Iterator[Commit]:
-        """The versions from one to another (inclusive), in order, of those that `poll` has seen.
+        """Yield the versions from one to another (inclusive), in order, that `poll` has seen.
 
         Raises:
             VersionsGoneError: One is missing, and that is a reason to fail.
@@ -387,7 +387,7 @@ class TableCommits:
                 self._keep(commit)
 
     def has(self, version: int) -> bool:
-        """Whether `poll` has seen the commit of a version."""
+        """Tell whether `poll` has seen the commit of a version."""
         return version in self._listing.commits
 
     def read(self, version: int) -> Commit:
@@ -442,7 +442,7 @@ class TableCommits:
         )
 
     def _is_rewritten(self) -> bool:
-        """Whether a version that was seen before has another file now."""
+        """Tell whether a version that was seen before has another file now."""
         return any(
             version in self._listing.commits and self._listing.commits[version] != mark
             for version, mark in self._marks.items()

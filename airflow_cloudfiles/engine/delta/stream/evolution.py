@@ -81,7 +81,7 @@ class UntrackedEvolution:
         return self._definition.state
 
     def open(self) -> None:
-        """Nothing is opened."""
+        """Do nothing: there is nothing to open."""
 
     def begin(self, version: int) -> None:
         """Check the version that a process begins with against what the stream reads with.
@@ -114,7 +114,7 @@ class UntrackedEvolution:
         return False
 
     def pass_change(self, commits: TableCommits, version: int, newest: int) -> None:
-        """Go on behind a change at which a stream with tracking has stopped."""
+        """Continue behind a change at which a stream with tracking has stopped."""
 
     def _check(self, then: TableState) -> None:
         is_past = then.version <= self._definition.head
@@ -196,7 +196,7 @@ class TrackedEvolution:
             allowed.require(changes, before.version, entry.state.version)
 
     def begin(self, version: int) -> None:
-        """Write the first entry of the log, if there is none: the schema at the start.
+        """Write the first entry of the log, unless it has one: the schema at the start.
 
         Raises:
             TableEvolvedError: It is not the schema that the stream was defined with.
@@ -229,14 +229,14 @@ class TrackedEvolution:
         self._initialise(state)
 
     def is_barrier(self, commit: Commit) -> bool:
-        """Whether a micro-batch must end before a commit."""
+        """Tell whether a micro-batch must end before a commit."""
         state = self.state
         if commit.version <= state.version or (commit.metadata is None and commit.protocol is None):
             return False
         return state.differs_from(state.after(commit.version, commit.metadata, commit.protocol))
 
     def pass_change(self, commits: TableCommits, version: int, newest: int) -> None:
-        """Go on behind a change, if the log has it; else write it there and fail.
+        """Continue behind a change, if the log has it; else write it there and fail.
 
         Args:
             commits: Of the table.
@@ -257,7 +257,7 @@ class TrackedEvolution:
         raise _evolved(state)
 
     def _matching(self, current: TrackedSchema | None) -> TrackedSchema | None:
-        """The entry that the stream was defined with; changes that have followed are merged in."""
+        """Return the entry that the stream was defined with, with the changes that followed."""
         tracked, merged = self._definition.tracked, self._definition.merged
         found = -1 if current is None else current.number
         if merged is not None and found == merged.number - 1:
@@ -286,7 +286,7 @@ def evolution_of(
     locate: Callable[[], QueryPlace],
     state_at: StateAt,
 ) -> Evolution:
-    """What becomes of changes in a stream with these options."""
+    """Choose how a stream with these options handles changes of the schema."""
     if options.schema_tracking_location is None:
         return UntrackedEvolution(definition, state_at)
     return TrackedEvolution(definition, options, locate, state_at)

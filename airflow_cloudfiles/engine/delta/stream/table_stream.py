@@ -117,7 +117,7 @@ class TableStream:
         return TableOffset.from_json(value, self._definition.table_id, self._log.target)
 
     def initial(self) -> TableOffset:
-        """Where a stream with a new checkpoint begins.
+        """Return the offset where a stream with a new checkpoint begins.
 
         Spark asks again where a process was killed before its first micro-batch was committed. What
         was planned then counts, and not what is the newest version by now.
@@ -153,9 +153,9 @@ class TableStream:
             Where it ends; `start` itself when there is nothing new.
 
         Raises:
-            TableEvolvedError: The table has another schema; the next start goes on with it.
-            BlockedSchemaChangeError: It has one that the stream cannot go on with by itself.
-            TableRowsChangedError: Rows were deleted or updated, and no option says to go on.
+            TableEvolvedError: The table has another schema; the next start continues with it.
+            BlockedSchemaChangeError: It has one that the stream cannot continue with by itself.
+            TableRowsChangedError: Rows were deleted or updated, and no option says to continue.
             VersionsGoneError: Versions are gone from its log.
             StateConflictError: It is another table than before.
         """
@@ -175,7 +175,7 @@ class TableStream:
         return end
 
     def files(self, start: TableOffset, end: TableOffset) -> list[AddFile]:
-        """The files of a micro-batch that was planned, in this process or in one before it.
+        """List the files of a micro-batch that was planned, in this process or in an earlier one.
 
         Raises:
             CloudFilesError: As of `latest`.
@@ -203,7 +203,7 @@ class TableStream:
         return [step.file for step in steps if step.file and step.place <= end.place]
 
     def newest(self) -> TableOffset | None:
-        """Behind the newest version that was seen; `None` before one was."""
+        """Return the offset behind the newest version that was seen; `None` before one was."""
         if self._newest < 0:
             return None
         return TableOffset(self._definition.table_id, self._newest + 1)
@@ -223,7 +223,7 @@ class TableStream:
             self._has_begun = True
 
     def _state_at(self, version: int) -> TableState | None:
-        """The state at a version; `None` where the log has no more of it than commits."""
+        """Read the state at a version; `None` where the log only has its commits left."""
         if version == self._definition.state.version:
             return self._definition.state
         try:
@@ -247,7 +247,7 @@ class TableStream:
         return end, files
 
     def _initial(self, start: TableOffset) -> Iterator[_Step]:
-        """The files of the initial snapshot behind a place, and its end."""
+        """Yield the files of the initial snapshot behind an offset, and the snapshot's end."""
         if self._snapshot is None or self._snapshot[0] != start.version:
             try:
                 self._snapshot = start.version, in_order(self._log.snapshot(start.version))
@@ -261,7 +261,7 @@ class TableStream:
         self._snapshot = None
 
     def _changes(self, start: TableOffset, upto: int) -> Iterator[_Step]:
-        """What versions have added behind a place, and the ends of versions."""
+        """Yield what versions have added behind an offset, and the ends of versions."""
         for commit in self._commits.between(start.version, upto):
             at = TableOffset(start.table_id, commit.version)
             done = start.index if commit.version == start.version else BEGIN
@@ -273,7 +273,7 @@ class TableStream:
             yield _Step(TableOffset(start.table_id, upto + 1))
 
     def _steps(self, at: TableOffset, files: Sequence[AddFile], done: int) -> Iterator[_Step]:
-        """The files of one version behind an index; behind the last one, the next version begins.
+        """Yield the files of a version behind an index; the next version begins after the last.
 
         Args:
             at: The version.
@@ -310,10 +310,10 @@ class FileRules:
     target: str
 
     def of_commit(self, commit: Commit) -> Sequence[AddFile]:
-        """The files of a commit that have an index; none, where the commit is skipped.
+        """List the files of a commit that have an index; none where the commit is skipped.
 
         Raises:
-            TableRowsChangedError: The commit takes rows away, and no option says to go on.
+            TableRowsChangedError: The commit removes rows, and no option says to continue.
         """
         if not commit.removes:
             return commit.adds
@@ -336,13 +336,13 @@ class FileRules:
         return commit.adds
 
     def is_excluded(self, file: AddFile) -> bool:
-        """Whether a file is left out; it keeps its index."""
+        """Tell whether a file is left out; it keeps its index."""
         pattern = self.options.exclude_regex
         return pattern is not None and re.search(pattern, decoded(file.path)) is not None
 
 
 def in_order(snapshot: Snapshot) -> list[AddFile]:
-    """The files of a version in the order of an initial snapshot, which never changes."""
+    """Sort the files of a version in the order of an initial snapshot, which never changes."""
     return sorted(snapshot.files, key=lambda each: (each.modification_time, each.path, each.key))
 
 
@@ -360,7 +360,7 @@ class Budget:
 
     @classmethod
     def of(cls, options: TableStreamOptions, *, unlimited: bool) -> Budget:
-        """That of a new micro-batch."""
+        """Return the budget of a new micro-batch."""
         if unlimited:
             return cls()
         files, size = options.most_files, options.max_bytes_per_trigger

@@ -83,7 +83,7 @@ class TrackedSchema:
         return self.number - 1 if self.previous is None else self.previous
 
     def encoded(self) -> bytes:
-        """The bytes of the entry."""
+        """Encode the entry."""
         metadata = self.state.metadata
         key = CASE_INSENSITIVE.key
         fields = {key(each["name"]): each for each in json.loads(metadata.schema_json)["fields"]}
@@ -125,7 +125,7 @@ class TrackingLog:
         return self._store.child_uri(self._folder)
 
     def current(self) -> TrackedSchema | None:
-        """The newest entry; `None` where there is none.
+        """Read the newest entry; `None` where there is none.
 
         Raises:
             CorruptedStateError: It cannot be read.
@@ -233,7 +233,7 @@ class TrackingLog:
 
 
 def source_path(checkpoint: str, ordinal: int) -> str:
-    """How Spark calls the place of a source in a checkpoint, as Delta writes it down.
+    """Build Spark's path of a source in a checkpoint, as Delta writes it down.
 
     Args:
         checkpoint: The checkpoint location.
@@ -307,13 +307,13 @@ def define(target: str, options: TableStreamOptions) -> StreamDefinition:
 
 
 def tracking_log(options: TableStreamOptions, head: TableState) -> TrackingLog:
-    """The schema tracking log of a stream."""
+    """Open the schema tracking log of a stream."""
     location = str(options.schema_tracking_location)
     return TrackingLog(location, head, options.streaming_source_tracking_id)
 
 
 def folded(commits: TableCommits, state: TableState, last: int) -> TableState:
-    """A state with the changes that follow it before any data does.
+    """Apply to a state the changes that follow it before any data does.
 
     Args:
         commits: Of the table; they were listed from the version of the state on.
@@ -331,7 +331,7 @@ def folded(commits: TableCommits, state: TableState, last: int) -> TableState:
 
 
 def _merged(log: TableLog, tracked: TrackedSchema, head: TableState) -> TrackedSchema | None:
-    """The entry that takes the place of the newest one, if changes have followed that."""
+    """Build the entry that replaces the newest one, if changes have followed that one."""
     version = tracked.state.version
     if tracked.previous_number < 0 or version >= head.version:
         return None
@@ -348,7 +348,7 @@ def _merged(log: TableLog, tracked: TrackedSchema, head: TableState) -> TrackedS
 
 
 def _at_start(log: TableLog, options: TableStreamOptions, head: TableState) -> TableState:
-    """The state at the version that a new stream starts at."""
+    """Read the state at the version that a new stream starts at."""
     start = starting_version(log, options)
     if not isinstance(start, int) or start >= head.version:
         return head
@@ -356,7 +356,7 @@ def _at_start(log: TableLog, options: TableStreamOptions, head: TableState) -> T
 
 
 def starting_version(log: TableLog, options: TableStreamOptions) -> int | str | None:
-    """The version whose changes a new stream starts with.
+    """Find the version whose changes a new stream starts with.
 
     Returns:
         Its number; `latest`; or `None` where it starts with the rows of the table.
@@ -380,7 +380,7 @@ def starting_version(log: TableLog, options: TableStreamOptions) -> int | str | 
 
 
 def _version_since(log: TableLog, text: str) -> int:
-    """The first version that was committed at or after a time."""
+    """Find the first version that was committed at or after a time."""
     moment, listing = milliseconds("startingTimestamp", text), log.listing(whole=True)
     times = CommitTimes(log, listing)
     first, last = times.searched(moment)

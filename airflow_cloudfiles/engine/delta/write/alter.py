@@ -84,9 +84,9 @@ class TableChange:
 
 
 def rename_column(target: str, column: str, name: str, *, dry_run: bool = False) -> TableChange:
-    """Rename a column, or a field inside of one, as a change of the metadata.
+    """Rename a column, or a field inside one, as a change of the metadata.
 
-    Streams that feed the column under its old name go on doing so.
+    Streams that feed the column under its old name keep doing so.
 
     Args:
         target: Path or URI of the table.
@@ -115,7 +115,7 @@ def rename_column(target: str, column: str, name: str, *, dry_run: bool = False)
 
 
 def drop_column(target: str, column: str, *, dry_run: bool = False) -> TableChange:
-    """Drop a column, or a field inside of one, as a change of the metadata; files keep its values.
+    """Drop a column, or a field inside one, as a change of the metadata; files keep its values.
 
     A stream that still brings the column adds it again, empty, if it has `mergeSchema`.
 
@@ -153,8 +153,8 @@ def add_column(target: str, column: str, *, dry_run: bool = False) -> TableChang
         dry_run: Only find out what would change.
 
     Raises:
-        SchemaMismatchError: There is such a column, or it is to be inside of no struct.
-        SchemaHintError: The text is no column.
+        SchemaMismatchError: The column exists already, or would not be inside a struct.
+        SchemaHintError: The text is not a column.
     """
     new = _one_column(column)
     kind = as_nullable(new.data_type)
@@ -175,7 +175,7 @@ def add_column(target: str, column: str, *, dry_run: bool = False) -> TableChang
 
 
 def drop_not_null(target: str, column: str, *, dry_run: bool = False) -> TableChange:
-    """Let a column be null, or a field inside of one, as a change of the metadata.
+    """Let a column be null, or a field inside one, as a change of the metadata.
 
     It repairs a table with an empty text in a partition column that is NOT NULL: to Delta the text
     is null, and `deltalake` (1.6) opens no such table.
@@ -298,7 +298,7 @@ def _ddl(state: TableState) -> str:
 
 
 def _path(column: str) -> Path:
-    """The parts of a path as users write it."""
+    """Parse the parts of a path as users write it."""
     return _one_column(f"{column} STRING").path
 
 
@@ -322,7 +322,7 @@ def _require_mapping(state: TableState, what: str) -> None:
 
 
 def _spelled(state: TableState, path: Path) -> Path:
-    """A path as the table spells it.
+    """Spell a path as the table does.
 
     Raises:
         SchemaMismatchError: There is no such column.
@@ -341,7 +341,7 @@ def _spelled(state: TableState, path: Path) -> Path:
 
 
 def _inside(kind: DataType, name: str) -> tuple[str, DataType] | None:
-    """What a name names inside of a type: with the spelling of the table, and its type."""
+    """Find what a name means inside a type: the table's spelling of it, and its type."""
     if isinstance(kind, StructType):
         field = CASE_INSENSITIVE.find(kind, name)
         return None if field is None else (field.name, field.dataType)
@@ -373,7 +373,7 @@ def _walk(
 def _changed(
     kind: StructType, path: Path, change: Callable[[StructField], list[StructField]], at: Path = ()
 ) -> StructType:
-    """Columns with others in the place of one."""
+    """Replace one of the columns by others."""
     name, rest = path[0], path[1:]
     fields: list[StructField] = []
     for each in kind.fields:
@@ -418,7 +418,7 @@ def _refuse_taken(columns: StructType, name: str, at: Path) -> None:
 
 
 def _mapped_by_name(state: TableState) -> TableState:
-    """The table with column mapping, whose files have columns under their present names."""
+    """Give the table column mapping; its files have columns under their present names."""
     numbers = itertools.count(1)
 
     def mapped(_: str, kind: DataType) -> DataType:

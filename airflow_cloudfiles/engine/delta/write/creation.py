@@ -66,7 +66,7 @@ class NewTable:
 
     @classmethod
     def of(cls, options: TableOptions) -> NewTable:
-        """What the options of a sink ask for."""
+        """Read what the options of a sink ask for."""
         return cls(
             partition_by=options.partition_by,
             properties=options.properties,
@@ -186,7 +186,7 @@ def _write_first_version(
 
 
 def _partition_columns(columns: StructType, new: NewTable, target: str) -> list[str]:
-    """The partition columns, spelled as the rows have them."""
+    """Return the partition columns, spelled as the rows have them."""
     found = []
     for name in new.partition_by:
         column = CASE_INSENSITIVE.find(columns, name)

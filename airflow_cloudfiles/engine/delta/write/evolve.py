@@ -91,7 +91,7 @@ class WideningRule:
 
 
 def widening_rule(options: TableOptions, *, default: bool) -> WideningRule | None:
-    """Whether and how far the options of a sink let it rewrite its table.
+    """Decide whether and how far the options of a sink let it rewrite its table.
 
     Args:
         options: Of the sink.
@@ -151,7 +151,7 @@ def widen_table(
 
 
 def _with_local_times(snapshot: TableSnapshot, plan: MergedSchema) -> TableSnapshot:
-    """The table with the feature that timestamps without a zone need; twice is harmless.
+    """Give the table the feature that timestamps without a zone need; twice is harmless.
 
     Giving it is a commit of its own, so other writers' files may be there besides by then.
     """
@@ -174,7 +174,7 @@ def _with_local_times(snapshot: TableSnapshot, plan: MergedSchema) -> TableSnaps
 
 
 def _rewritten(snapshot: TableSnapshot, plan: MergedSchema) -> list[DataFile]:
-    """All rows of a table in new files, with the wider types."""
+    """Write all rows of a table to new files, with the wider types."""
     schema = to_arrow(plan.schema)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -212,7 +212,7 @@ class Evolution:
 
 
 def merged_with(state: TableState, rows: pa.Schema, evolution: Evolution) -> MergedSchema:
-    """What the rows ask of a table.
+    """Merge the columns of the rows with those of a table.
 
     Raises:
         SchemaMismatchError: The columns do not fit.
@@ -246,7 +246,7 @@ def _require_rewritable(state: TableState, merged: MergedSchema) -> None:
 
 
 def layout_for(state: TableState, rows: pa.Schema, evolution: Evolution) -> FileLayout:
-    """How rows become data files of a table, as it will be after its evolution.
+    """Plan how rows become data files of a table, as it will be after its evolution.
 
     Raises:
         SchemaMismatchError: The columns do not fit.
@@ -283,7 +283,7 @@ def evolve(
 
 
 def without_added(merged: MergedSchema) -> MergedSchema:
-    """The outcome without the columns that the table lacks: it is rewritten before it has them."""
+    """Drop the columns that the table lacks: it is rewritten before it has them."""
     schema = _pruned(merged.schema, set(merged.added), ())
     assert isinstance(schema, StructType)  # noqa: S101 - a struct stays one
     return MergedSchema(schema, [], merged.widened, merged.retyped, merged.cast)
@@ -361,7 +361,7 @@ TYPE_CHANGES: Final = "delta.typeChanges"
 
 
 def _noted(kind: Any, path: tuple[str, ...], change: TypeChange) -> tuple[Any, bool]:
-    """The type, and whether a field of a struct in it has the note."""
+    """Add the note to a type; also tell whether a field of a struct in it has taken the note."""
     if not path or not inside_of(kind):
         return kind, False
     if isinstance(kind, StructType):
@@ -375,7 +375,7 @@ def _noted(kind: Any, path: tuple[str, ...], change: TypeChange) -> tuple[Any, b
 
 
 def _noted_field(field: StructField, path: tuple[str, ...], change: TypeChange) -> StructField:
-    """The field with the note, unless a field inside of it has taken it."""
+    """Add the note to a field, unless a field inside it has taken the note."""
     kind, is_taken = _noted(field.dataType, path, change)
     metadata = dict(field.metadata or {})
     if not is_taken:

@@ -104,7 +104,7 @@ def replaced_by(state: ObjectStore, source: str, batch: int) -> tuple[FormerRows
 
 
 def is_path_column(columns: StructType, column: Sequence[str]) -> bool:
-    """Whether a table has a column that can hold the URI of a file."""
+    """Tell whether a table has a column that can hold the URI of a file."""
     kind: Any = columns
     for name in column:
         if not isinstance(kind, StructType) or name not in kind.names:
@@ -299,7 +299,7 @@ def _snapshot(table: DeltaTable, target: str, former: FormerRows) -> Partitioned
 
 
 def _suspects(snapshot: PartitionedSnapshot, former: FormerRows) -> list[TableFile]:
-    """The data files that may have such rows, by their bounds."""
+    """Find the data files that may have rows of the former files, by their bounds."""
     bounds = {} if snapshot.state.mode != "none" else _bounds(snapshot.table, former.column)
     return [
         file
@@ -310,7 +310,7 @@ def _suspects(snapshot: PartitionedSnapshot, former: FormerRows) -> list[TableFi
 
 
 def _bounds(table: DeltaTable, column: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """The least and the greatest value of a column, by data file, where the log has them."""
+    """Read the least and the greatest value of a column, by data file, where the log has them."""
     actions = pa.table(table.get_add_actions(flatten=True))
     path = ".".join(column)
     names = ("path", f"min.{path}", f"max.{path}")
@@ -343,7 +343,7 @@ def _is_in(values: pa.Array, former: FormerRows) -> pa.Array:
 
 
 def _predicate(former: Sequence[FormerRows]) -> str:
-    """What the history says of the rows that went."""
+    """Describe the removed rows for the table's history."""
     return " OR ".join(
         f"{dotted(each.column)} IN ({few([repr(name) for name in sorted(each.files)])})"
         for each in former

@@ -80,7 +80,7 @@ class ColumnLayout:
         return self.required or self.checks_texts or inside
 
     def serves(self, wanted: ColumnLayout) -> bool:
-        """Whether what was written by this is what a table wants."""
+        """Tell whether what was written with this layout is what a table wants."""
         return (
             self.field.name == wanted.field.name
             and self.field.type == wanted.field.type
@@ -130,7 +130,7 @@ class FileLayout:
         return any(each.checks_values for each in self.columns)
 
     def serves(self, wanted: FileLayout) -> bool:
-        """Whether files that were written by this are what a table wants.
+        """Tell whether files that were written with this layout are what a table wants.
 
         Files that were checked for more nulls than the table forbids are.
         """
@@ -141,7 +141,7 @@ class FileLayout:
         )
 
     def is_plain(self, rows: pa.Schema) -> bool:
-        """Whether rows are written just as they are."""
+        """Tell whether rows are written just as they are."""
         return (
             not self.partitions
             and not self.checks_values
@@ -152,13 +152,13 @@ class FileLayout:
 
 
 def holds_void(kind: pa.DataType) -> bool:
-    """Whether a type is none, or a struct with a field that has none."""
+    """Tell whether a type is void, or a struct with a field that is."""
     inside = list(kind) if pa.types.is_struct(kind) else []
     return bool(pa.types.is_null(kind)) or any(holds_void(each.type) for each in inside)
 
 
 def plain_layout(rows: pa.Schema) -> FileLayout:
-    """The layout of files that were written without looking at a table."""
+    """Return the layout of files that were written without looking at a table."""
     kinds = rows_columns(rows)
     walk = _Walk("none")
     pairs = zip(rows, kinds.fields, strict=True)
@@ -168,7 +168,7 @@ def plain_layout(rows: pa.Schema) -> FileLayout:
 def layout_of(
     state: TableState, columns: StructType, rows: pa.Schema, kinds: StructType
 ) -> FileLayout:
-    """How rows become data files of a table.
+    """Plan how rows become data files of a table.
 
     Args:
         state: The table.
@@ -229,7 +229,7 @@ class _Numbering:
 
 
 def physical_path(columns: StructType, mode: str, path: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that a column, or something inside one, has in data files.
+    """Find the names that a column, or something inside one, has in data files.
 
     Args:
         columns: Of the table.
@@ -246,7 +246,7 @@ def physical_path(columns: StructType, mode: str, path: tuple[str, ...]) -> tupl
 
 
 def evolved_state(state: TableState, columns: StructType) -> TableState:
-    """The table with other columns, which have ids where it has column mapping."""
+    """Return the table with other columns, which get ids where it has column mapping."""
     if state.mode == "none":
         return state.with_columns(columns)
     numbering = _Numbering(state)
@@ -255,7 +255,7 @@ def evolved_state(state: TableState, columns: StructType) -> TableState:
 
 
 def _highest(kind: DataType) -> int:
-    """The highest id of a column, at any depth."""
+    """Find the highest id of a column, at any depth."""
     fields = kind.fields if isinstance(kind, StructType) else ()
     own = (int((each.metadata or {}).get(ID, 0)) for each in fields)
     return max([0, *own, *(_highest(each) for _, each in inside_of(kind))])
@@ -283,7 +283,7 @@ class _Walk:
     def column(
         self, rows: pa.Field, kind: StructField, table: StructField, at: tuple[str, ...]
     ) -> ColumnLayout:
-        """A column of the rows, or a field of a struct, as data files have it."""
+        """Lay out a column of the rows, or a field of a struct, as data files have it."""
         path = (*at, table.name)
         own, inside = self._type(rows.type, kind.dataType, table.dataType, path)
         number = None if self._mode == "none" else int(table.metadata[ID])
@@ -298,7 +298,7 @@ class _Walk:
     def _type(
         self, rows: pa.DataType, kind: DataType, table: DataType, at: tuple[str, ...]
     ) -> tuple[pa.DataType, tuple[ColumnLayout, ...]]:
-        """The type that a data file has, of the shape that the rows have."""
+        """Find the type that a data file has, of the shape that the rows have."""
         if isinstance(kind, StructType) and isinstance(table, StructType):
             inside = tuple(self._fields(rows, kind, table, at))
             typed = [each.field for each in inside if not pa.types.is_null(each.field.type)]
@@ -328,7 +328,7 @@ class _Walk:
         kinds: tuple[DataType, DataType],
         is_nullable: bool,  # noqa: FBT001 - as Spark's types have it
     ) -> ColumnLayout:
-        """An element, a key or a value, of the rows and of the table."""
+        """Lay out an element, a key or a value, of the rows and of the table."""
         own, inside = self._type(rows, *kinds, at)
         field, lengths = pa.field(at[-1], own), (0, self._limits.get(at))
         return ColumnLayout(dotted(at), field, None, not is_nullable, inside, lengths)
@@ -343,7 +343,7 @@ Path = tuple[str, ...]
 
 
 def character_limits(column: StructField, target: str) -> dict[Path, int]:
-    """The most characters of texts in a column, by path.
+    """Find the most characters that texts in a column may have, by path.
 
     Args:
         column: Of a table.
@@ -376,7 +376,7 @@ class _Reading:
         self._at = 0
 
     def limits(self, kind: DataType, path: Path) -> Iterator[tuple[Path, int]]:
-        """The limits in what follows, which is a type."""
+        """Yield the limits in the text that follows, which is a type."""
         if isinstance(kind, StructType):
             self._take("struct<")
             for place, each in enumerate(kind.fields):
@@ -413,7 +413,7 @@ class _Reading:
         self._at += len(text)
 
     def _take_name(self, name: str) -> None:
-        """A name, which may be the one before the field was renamed."""
+        """Read a name, which may be the one before the field was renamed."""
         spelled = (f"{name}:", f"`{name.replace('`', '``')}`:")
         found = next((each for each in spelled if self._rest.startswith(each)), None)
         self._take(found or f"{self._rest.partition(':')[0]}:")

@@ -70,7 +70,7 @@ def write_version(  # noqa: PLR0913 - what a version is, and what its history sa
     table: DeltaTable | None = None,
     reads_rows: bool = False,
 ) -> None:
-    """Write one version of a table, if nobody else has.
+    """Write one version of a table, unless another writer has.
 
     Args:
         location: Of the table.
@@ -144,7 +144,7 @@ def commit_version(  # noqa: PLR0913 - as `write_version`
 
 
 def refreshed(table: DeltaTable, location: DeltaLocation) -> DeltaTable:
-    """The table, once it has loaded what was committed."""
+    """Load what was committed into the table."""
     with location.translate_errors("cannot be read after a commit"):
         table.update_incremental()
     return table
@@ -172,7 +172,7 @@ def retried(what: str, attempt: Callable[[], _T]) -> _T:
 
 
 def add_actions(files: Iterable[DataFile]) -> list[dict[str, Any]]:
-    """Data files, as a version adds them."""
+    """Build the add actions of data files."""
     return [
         {
             "add": {
@@ -189,7 +189,7 @@ def add_actions(files: Iterable[DataFile]) -> list[dict[str, Any]]:
 
 
 def checkpoint_when_due(table: DeltaTable) -> None:
-    """Write a checkpoint at every so many versions, as `deltalake` does behind its own commits.
+    """Write a checkpoint when one is due, as `deltalake` does after its own commits.
 
     Without one the log is merely longer: a failure is a warning.
     """
@@ -208,7 +208,7 @@ def write_checkpoint(table: DeltaTable) -> None:
 
 
 def _encoded(lines: LogActions, target: str) -> bytes:
-    """The content of a version, whose texts are not escaped.
+    """Encode the content of a version, without escapes in its texts.
 
     delta-kernel, by which `deltalake` and DuckDB read, misreads escapes of characters beyond the
     basic plane.
@@ -280,7 +280,7 @@ def write_unescaped(table: DeltaTable, location: DeltaLocation) -> None:
 
 
 def _may_be_misread(table: DeltaTable) -> bool:
-    """Whether a bound or partition value has characters that a pair may have become."""
+    """Tell whether a bound or partition value has characters that a pair may have become."""
     actions = pa.table(table.get_add_actions(flatten=True))
     return any(
         pc.any(pc.match_substring_regex(column.cast(pa.string()), _MISREAD)).as_py()
@@ -296,7 +296,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _added(log: TableLog, file: FileEntry) -> Iterator[tuple[dict[str, Any], bool]]:
-    """What a file of the log says of each file that it adds, and whether escapes are in that."""
+    """Yield what a file of the log says of each file it adds, and whether that has escapes."""
     if file.path.endswith(".json"):
         for line in log.store.get(file.path).decode().splitlines():
             add = json.loads(line).get("add") if '"add"' in line else None
@@ -313,9 +313,10 @@ def _added(log: TableLog, file: FileEntry) -> Iterator[tuple[dict[str, Any], boo
 
 
 def _as_in_folder(add: Mapping[str, Any]) -> dict[str, str | None]:
-    """Partition values; those that a checkpoint of `deltalake` has misread, as the folder has them.
+    """Return the partition values; take from the folder's name what `deltalake` has misread.
 
-    The folder is only a name. But where its value would be misread as just this one, it was.
+    `deltalake` misreads values in its checkpoints. The folder is only a name, but where its value
+    would be misread as just the one in the checkpoint, it was.
     """
     parts = (unquote(part).partition("=") for part in str(add["path"]).split("/"))
     in_folder = {unquote(name): unquote(value) for name, _, value in parts}
@@ -328,7 +329,7 @@ def _as_in_folder(add: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _misread(text: str) -> str:
-    """What delta-kernel makes of escapes of a text."""
+    """Convert a text to what delta-kernel makes of its escapes."""
     found = (ord(each) for each in text)
     return "".join(chr(each if each < _PAIRED else _PAIRED | each - _PAIRED) for each in found)
 

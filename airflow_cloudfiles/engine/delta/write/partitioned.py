@@ -116,7 +116,7 @@ def replace_partitioned(
 
 
 def remove_action(file: TableFile, now_ms: int, *, data_change: bool) -> dict[str, Any]:
-    """That a file is no part of the table any more.
+    """Build the action that removes a file from the table.
 
     Args:
         file: The file.
@@ -136,7 +136,7 @@ def remove_action(file: TableFile, now_ms: int, *, data_change: bool) -> dict[st
 
 
 def table_file(file: AddFile, names: Sequence[str]) -> TableFile:
-    """A file as the log has it.
+    """Convert a file as the log has it to a `TableFile`.
 
     Args:
         file: The file.

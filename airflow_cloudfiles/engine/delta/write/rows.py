@@ -80,7 +80,7 @@ class TableWrite:
     is_staged: bool = False
 
     def layout(self, rows: pa.Schema) -> FileLayout | None:
-        """How rows become data files; `None` where they are written as they are.
+        """Plan how rows become data files; `None` where they are written as they are.
 
         Raises:
             SchemaMismatchError: The columns do not fit the table.
@@ -110,7 +110,7 @@ def write_rows(
     layout: FileLayout | None,
     settings: FileSettings = _USUAL,
 ) -> list[DataFile]:
-    """Write rows to data files nobody sees yet; a failure removes them, as far as it allows.
+    """Write rows to data files that no reader sees yet; a failure removes them, if it can.
 
     Args:
         target: Path or URI of the table.
@@ -133,7 +133,7 @@ def write_rows(
 
 
 def _in_files(arrays: Sequence[pa.Array], layout: FileLayout) -> pa.RecordBatch:
-    """The columns that data files have."""
+    """Choose the columns that data files have."""
     return pa.RecordBatch.from_arrays(
         [arrays[place] for place in layout.places], schema=layout.schema
     )
@@ -179,7 +179,7 @@ class _PartitionedWriter:
     def _split(
         self, arrays: list[pa.Array], kept: pa.RecordBatch
     ) -> Iterator[tuple[Values, pa.RecordBatch]]:
-        """The rows of each partition; those of one partition keep their order."""
+        """Yield the rows of each partition; those of one partition keep their order."""
         names = self._layout.partitions
         coded = [None if place is None else _codes(arrays[place]) for _, place in names]
         code = np.zeros(len(kept), np.int64)
@@ -212,7 +212,7 @@ class _PartitionedWriter:
 
 
 def _codes(array: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], pa.Array]:
-    """For each row the number of its value, and the values; null has the number behind them."""
+    """Encode the rows by the numbers of their values; null has the number behind them."""
     coded = pc.dictionary_encode(array)
     numbers = coded.indices.fill_null(len(coded.dictionary)).to_numpy(zero_copy_only=False)
     return numbers.astype(np.int64), coded.dictionary
@@ -230,12 +230,12 @@ _LAST_YEAR: Final = 9999
 
 
 def can_partition(kind: DataType) -> bool:
-    """Whether a table can be partitioned by columns of a type."""
+    """Tell whether a table can be partitioned by columns of a type."""
     return not isinstance(kind, _NOT_PARTITIONS)
 
 
 def value_text(value: pa.Scalar, column: str, target: str) -> str | None:
-    """A value as the log has it; `None` is null.
+    """Write a value as the log has it; `None` is null.
 
     Args:
         value: In the table's type.
@@ -267,7 +267,7 @@ def value_text(value: pa.Scalar, column: str, target: str) -> str | None:
 
 
 def folder_name(names: Iterable[str], values: Iterable[str | None]) -> str:
-    """The folder of the files of one partition, below the table's; with a slash at its end."""
+    """Name the folder of one partition's files, below the table's; a slash ends the name."""
     parts = (
         f"{_escaped(name)}={NULL_NAME if value is None else _escaped(value)}/"
         for name, value in zip(names, values, strict=True)
@@ -278,7 +278,7 @@ def folder_name(names: Iterable[str], values: Iterable[str | None]) -> str:
 def in_partition(
     settings: FileSettings, values: tuple[tuple[str, str | None], ...]
 ) -> FileSettings:
-    """The same for the files of one partition."""
+    """Return the settings for the files of one partition."""
     folder = folder_name([name for name, _ in values], [value for _, value in values])
     return replace(settings, folder=folder, partition_values=values)
 
@@ -296,7 +296,7 @@ def _plain(value: Any) -> str:
 
 
 def _date(days: int) -> str:
-    """A date of any year; those beyond 9999 have a sign, as in Java."""
+    """Write a date of any year; those beyond 9999 have a sign, as in Java."""
     year, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
     number = int(year)
     sign = "-" if number < 0 else "+" if number > _LAST_YEAR else ""
@@ -304,7 +304,7 @@ def _date(days: int) -> str:
 
 
 def _timestamp(micros: int, *, is_local: bool) -> str:
-    """A point in time in UTC, or a local one without a zone, to the microsecond."""
+    """Write a time in UTC, or a local one without a zone, to the microsecond."""
     seconds, fraction = divmod(micros, _MICROS)
     days, second = divmod(seconds, _DAY)
     time = f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}.{fraction:06}"
@@ -312,7 +312,7 @@ def _timestamp(micros: int, *, is_local: bool) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text as Hive has it in the name of a folder; a long one is cut, and ends in its hash."""
+    """Escape a text as Hive does in folder names; cut a long one, and end it in its hash."""
     found = "".join(f"%{ord(each):02X}" if each in _ESCAPED else each for each in text)
     encoded = found.encode()
     if len(encoded) <= _LONGEST:
@@ -322,7 +322,7 @@ def _escaped(text: str) -> str:
 
 
 def conformed(batch: pa.RecordBatch, layout: FileLayout, target: str) -> list[pa.Array]:
-    """The columns of rows in the types of the table, in the order of the rows.
+    """Convert the columns of rows to the types of the table, in the order of the rows.
 
     Args:
         batch: Rows.
@@ -405,7 +405,7 @@ class _Check:
             self._one(array, column)
 
     def _one(self, array: pa.Array, column: ColumnLayout) -> None:
-        """Look at a column; inside of what is null there is nothing."""
+        """Check a column; null values have nothing inside."""
         if not column.checks_values:
             return
         if self._checks_nulls and column.required and array.null_count:
@@ -449,13 +449,13 @@ class _Check:
 
 
 def _characters(array: pa.Array) -> pa.Array:
-    """How many characters each text has; of bytes, how many these are."""
+    """Count the characters of each text, or the bytes of each binary value."""
     is_bytes = pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
     return pc.binary_length(array) if is_bytes else pc.utf8_length(array)
 
 
 def _parts(array: pa.Array) -> list[pa.Array]:
-    """What is inside of the values that are not null."""
+    """Return what is inside the values that are not null."""
     if array.null_count:
         array = array.drop_null()
     if pa.types.is_struct(array.type):
