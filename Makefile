@@ -18,7 +18,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators oldest-spark demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock size audit dist ci clean
+.PHONY: help setup emulators oldest-spark delta-spark demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock size audit dist ci clean
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -44,6 +44,7 @@ help:
 	@echo '  make test-airflow  the tests with Airflow'
 	@echo '  make test-emulators  the tests with emulators of the clouds'
 	@echo '  make oldest-spark  PySpark 3.5.0 beside the installed one, for the tests that run with both'
+	@echo "  make delta-spark   the tests with Delta's own implementation, of Maven and another PySpark"
 	@echo '  make torture       random schedules of arrivals, runs and kills: each row once? (ARGS="--help")'
 	@echo '  make test-matrix   a part of the tests with each supported Python, Airflow and Spark (ARGS="--help")'
 	@echo '  make test          lint, types, imports and every test: what has to pass'
@@ -76,10 +77,14 @@ emulators: .venv/emulators/.synced
 # Beside .venv's own: tests put it in front of PYTHONPATH.
 oldest-spark: .venv/oldest-spark/.synced
 
-.venv/oldest-spark/.synced: .venv/.synced requirements/oldest-spark.lock
-	@rm -rf .venv/oldest-spark
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target .venv/oldest-spark \
-		--require-hashes -r requirements/oldest-spark.lock
+# Delta's own jars are fetched by Spark, into the same folder.
+delta-spark: .venv/delta-spark/.synced
+	@$(WITH_JAVA) $(BIN)/python -m pytest tests/delta_spark $(ARGS)
+
+.venv/%-spark/.synced: .venv/.synced requirements/%-spark.lock
+	@rm -rf .venv/$*-spark
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target .venv/$*-spark \
+		--require-hashes -r requirements/$*-spark.lock
 	@touch $@
 
 demo: setup
@@ -158,6 +163,7 @@ lock:
 	$(COMPILE) --generate-hashes --group bootstrap -o requirements/bootstrap.lock
 	$(COMPILE) --generate-hashes --group emulators -o requirements/emulators.lock
 	$(COMPILE) --generate-hashes --group oldest-spark -o requirements/oldest-spark.lock
+	$(COMPILE) --generate-hashes --group delta-spark -o requirements/delta-spark.lock
 	$(COMPILE) --generate-hashes --group java -o requirements/java.lock
 	$(COMPILE) --generate-hashes --group dist -o requirements/dist.lock
 	$(COMPILE) --extra all pyproject.toml -o requirements/constraints.txt

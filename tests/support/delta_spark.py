@@ -1,0 +1,183 @@
+"""Delta Lake's own implementation, on a Spark that it supports, in a process of its own.
+
+`make delta-spark` installs that PySpark; Spark fetches Delta's jars itself, once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pytest
+
+from airflow_cloudfiles.engine.job.java import find_java
+
+HOME = Path(sys.prefix) / "delta-spark"
+PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+"""Delta for the PySpark of `requirements/delta-spark.lock`."""
+
+_CONF = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    "spark.jars.ivy": str(HOME / "ivy"),
+    "spark.jars.packages": PACKAGE,
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+class DeltaError(Exception):
+    """What Delta raised; its text begins with the class of the error."""
+
+
+class DeltaSpark:
+    """A session with Delta's jars; a context, at whose end its process ends.
+
+    Args:
+        folder: For its warehouse and its log.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._log = (folder / "log").open("wb")
+        path = os.pathsep.join([str(HOME), str(Path(__file__).parents[2])])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            cwd=folder,
+            env={
+                **os.environ,
+                "JAVA_HOME": find_java(),
+                "PYSPARK_PYTHON": sys.executable,
+                "PYTHONPATH": path,
+                "SPARK_HOME": str(HOME / "pyspark"),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+            },
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        if self._answer() is None:
+            said = (self._folder / "log").read_text(encoding="utf-8")
+            assert "unresolved dependenc" in said.lower(), said[-3000:]
+            pytest.skip(f"{PACKAGE} can't be fetched here")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+        self._log.close()
+
+    def run(self, statement: str) -> None:
+        """Carry out a statement.
+
+        Raises:
+            DeltaError: It fails.
+        """
+        self._asked({"run": statement})
+
+    def rows(self, query: str) -> pa.Table:
+        """The rows of a query.
+
+        Raises:
+            DeltaError: It fails.
+        """
+        return self._asked({"query": query})
+
+    def table(self, target: Path, version: int | None = None) -> pa.Table:
+        """The rows of a table, in its newest version unless another is named."""
+        at = "" if version is None else f" VERSION AS OF {version}"
+        return self.rows(f"SELECT * FROM delta.`{target}`{at}")
+
+    def stream(self, table: Path, state: Path, **options: str) -> pa.Table:
+        """What Delta's own stream from a table gives until it has all, by one checkpoint.
+
+        Raises:
+            DeltaError: It fails.
+        """
+        return self._asked({"stream": str(table), "state": str(state), "options": options})
+
+    def _asked(self, question: dict[str, Any]) -> pa.Table:
+        with tempfile.NamedTemporaryFile(dir=self._folder) as file:
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps({**question, "rows": file.name}) + "\n")
+            self._process.stdin.flush()
+            answer = self._answer()
+            assert answer is not None, (self._folder / "log").read_text(encoding="utf-8")[-3000:]
+            if answer:
+                raise DeltaError(answer)
+            with pa.OSFile(file.name, "rb") as content:
+                return pa.ipc.open_stream(content).read_all()
+
+    def _answer(self) -> str | None:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        return json.loads(line) if line else None
+
+
+def _serve() -> None:
+    """Be the process: answer what is asked, line by line."""
+    from pyspark.sql import SparkSession
+
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # nothing else goes among the answers
+    builder = SparkSession.builder.master("local[1]")  # type: ignore[attr-defined]
+    for key, value in {**_CONF, "spark.sql.warehouse.dir": str(Path.cwd() / "warehouse")}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    print(json.dumps(""), file=answers, flush=True)
+    for line in sys.stdin:
+        question = json.loads(line)
+        try:
+            table = _answered(spark, question)
+            with (
+                pa.OSFile(question["rows"], "wb") as file,
+                pa.ipc.new_stream(file, table.schema) as to,
+            ):
+                to.write_table(table)
+            answer = ""
+        except Exception as error:  # noqa: BLE001 - the test judges it
+            answer = f"{type(error).__name__}: {error}"[:5000]
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def _answered(spark: Any, question: dict[str, Any]) -> pa.Table:
+    if "run" in question:
+        spark.sql(question["run"]).collect()
+        return pa.table({})
+    found = spark.sql(question["query"]) if "query" in question else _streamed(spark, question)
+    table: pa.Table = found.toArrow()
+    return table
+
+
+def _streamed(spark: Any, question: dict[str, Any]) -> Any:
+    state = Path(question["state"])
+    frame = spark.readStream.format("delta").options(**question["options"]).load(question["stream"])
+    query = (
+        frame.writeStream.format("parquet")
+        .option("checkpointLocation", str(state / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(state / "rows"))
+    )
+    query.awaitTermination()
+    return spark.read.parquet(str(state / "rows"))
+
+
+if __name__ == "__main__":
+    _serve()
