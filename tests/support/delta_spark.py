@@ -78,10 +78,8 @@ class DeltaSpark:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
-        self._log.close()
+        with self._process, self._log:  # which end when nothing more is asked
+            pass
 
     def run(self, statement: str) -> None:
         """Carry out a statement.
