@@ -273,7 +273,8 @@ def _lost(table: DeltaTable | None, target: str, app_id: str, expected: SinkReco
     if expected.table_id not in {"", table_id}:
         return f"it is another table than the one they are in, {expected.target}"
     if not expected.is_accepted:
-        transaction = transaction_version(table, app_id)
+        with DeltaLocation.of(target).translate_errors("cannot be read"):
+            transaction = transaction_version(table, app_id)
         if transaction is None:
             return _untold(table, target, app_id, expected)
         if transaction < expected.batch:
