@@ -12,12 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from http.server import ThreadingHTTPServer
 
+CONNECTIONS = 128
+"""How many connections may wait to be accepted, as clients that ask side by side open them."""
 _Server = TypeVar("_Server", bound="ThreadingHTTPServer")
 
 
 @contextmanager
 def serving(server: _Server) -> Iterator[_Server]:
     """Let a server answer until the block ends, and end it then."""
+    # It lets five wait to be accepted; the system makes others try again after a second.
+    server.socket.listen(CONNECTIONS)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
