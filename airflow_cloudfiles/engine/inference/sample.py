@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -51,7 +50,6 @@ class SampleProgress:
         self._all_files = len(sample)
         self._all_bytes = sum(file.size for file in sample)
         self._files = self._bytes = 0
-        self._lock = threading.Lock()
         self._began = self._logged = self._shown = time.monotonic()
         self._terminal = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
         self._width = 0
@@ -71,20 +69,19 @@ class SampleProgress:
         return time.monotonic() - self._began
 
     def add(self, files: int, size: int) -> None:
-        """Count what was read, and report it when it is time to; from any thread."""
-        with self._lock:
-            self._files += files
-            self._bytes += size
-            now = time.monotonic()
-            if now - self._logged >= LOG_SECONDS:
-                self._logged = now
-                _log.info("%s", str(self))  # as it is now, whenever it is written
-            if self._terminal is not None and now - self._shown >= TERMINAL_SECONDS:
-                self._shown = now
-                line = str(self)
-                self._terminal.write("\r" + line.ljust(self._width))
-                self._terminal.flush()
-                self._width = len(line)
+        """Count what was read, and report it when it is time to."""
+        self._files += files
+        self._bytes += size
+        now = time.monotonic()
+        if now - self._logged >= LOG_SECONDS:
+            self._logged = now
+            _log.info("%s", str(self))  # as it is now, whenever it is written
+        if self._terminal is not None and now - self._shown >= TERMINAL_SECONDS:
+            self._shown = now
+            line = str(self)
+            self._terminal.write("\r" + line.ljust(self._width))
+            self._terminal.flush()
+            self._width = len(line)
 
     def __str__(self) -> str:
         """Describe the progress, for people."""
