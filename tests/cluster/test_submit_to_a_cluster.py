@@ -8,6 +8,8 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -70,24 +72,31 @@ def _run(
         conf=CONF,
     )
     lines: list[str] = []
-
-    def on_log(line: str) -> None:
-        lines.append(line)
-        if " rows, " in line:  # the workers are still there
-            lines.extend(_executors_daemons())
-
-    return launch(spec, how, on_log=on_log).wait(), lines
+    return launch(spec, how, on_log=lines.append).wait(), lines
 
 
-def _executors_daemons() -> list[str]:
-    """The Python daemons of executors."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            parent = process.parent()
-            if parent and any("CoarseGrainedExecutorBackend" in each for each in parent.cmdline()):
-                found.append(f"EXECUTOR {' '.join(process.cmdline()[1:])}")
-    return found
+@contextlib.contextmanager
+def _watched_executors() -> Iterator[set[str]]:
+    """Collect the commands of the Python processes that executors start, until the block ends."""
+    found: set[str] = set()
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.1):
+            for process in psutil.process_iter():
+                with contextlib.suppress(psutil.Error):
+                    parent = process.parent()
+                    command = parent.cmdline() if parent else []
+                    if any("CoarseGrainedExecutorBackend" in each for each in command):
+                        found.add(" ".join(process.cmdline()[1:]))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        watcher.join()
 
 
 @pytest.mark.airflow
@@ -98,12 +107,13 @@ def test_a_cluster_lands_every_row_once_and_an_operator_heals_a_new_column(
         drop(tmp_path / "in", f"{number}.json", [{"id": f"{number}-{i}"} for i in range(50)])
     inferred, _ = _run(cluster, tmp_path, "infer", kind="infer")
     assert inferred["created"]
-    report, lines = _run(cluster, tmp_path, "first")
+    with _watched_executors() as commands:
+        report, lines = _run(cluster, tmp_path, "first")
     assert (report["files"], report["rows"], report["batches"]) == (4, 200, 1)
     assert any("200 rows" in line for line in lines), "the driver's log reaches the caller"
-    daemons = {line for line in lines if line.startswith("EXECUTOR ")}
+    daemons = {each for each in commands if each.startswith("-m ")}
     assert daemons
-    assert all(line.startswith(f"EXECUTOR -m {DAEMON_MODULE}") for line in daemons)
+    assert all(each.startswith(f"-m {DAEMON_MODULE}") for each in daemons), commands
     assert re.search(r'"name" : "cloudfiles-first"', cluster.state()), "it ran on the cluster"
 
     drop(tmp_path / "in", "new.json", [{"id": "x", "currency": "USD"}])
