@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
+from airflow_cloudfiles.engine.batches import delta_table
+from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
 from airflow_cloudfiles.engine.errors import CloudFilesError, LostBatchesError
-from tests.support import ingested
 from tests.support.ingested import Ingested
 
 pytestmark = pytest.mark.slow
@@ -96,7 +96,7 @@ def interfere(
         if when == "between runs":
             others(stream)
         else:
-            patch.setattr(ingested, "DeltaWriter", Interrupted)
+            patch.setattr(delta_table, "DeltaWriter", Interrupted)
         try:
             stream.run()
         except CloudFilesError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from airflow_cloudfiles.engine.delta.commit import BatchId
+from airflow_cloudfiles.engine.delta.commit import note_of
 from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, batch_note
 from airflow_cloudfiles.engine.delta.read.actions import Metadata, Protocol
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
@@ -19,6 +19,7 @@ from airflow_cloudfiles.engine.iceberg.lineage import Noted, SnapshotLineage, li
 from airflow_cloudfiles.engine.job.jvm import ClassArchive
 from airflow_cloudfiles.engine.ledger.rocksdb import IndexMark, decode_mark, encode_mark
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
+from airflow_cloudfiles.engine.state.batch import BatchId
 from airflow_cloudfiles.hooks.arguments import check_batch
 from tests.golden.kinds import ID, Format, new_store
 from tests.golden.of_events import OF_LOG
@@ -32,8 +33,8 @@ BATCH = {
     "bytes": 60,
     "sample": ["1.json"],
 }
-NOTE = BatchId(ID, 3, plan="p", replay=1).note()
-DONE_NOTE = BatchId(ID, 3, plan="p", schema_version=2, counts={"rows": 3}).note()
+NOTE = note_of(BatchId(ID, 3, plan="p", replay=1))
+DONE_NOTE = note_of(BatchId(ID, 3, plan="p", schema_version=2, counts={"rows": 3}))
 NOTED = Noted(3, "p", "w", 1, 1)
 DONE_NOTED = Noted(3, "p", "w", 1, 1, schema_version=2, counts={"rows": 3})
 OFFSET = TableOffset("t-1", 7, AFTER_CHANGE)

@@ -9,12 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.delta.batch_write import BatchWrite
-from airflow_cloudfiles.engine.delta.commit import (
-    BatchId,
-    Committed,
-    check_target,
-    commit_batch,
-)
+from airflow_cloudfiles.engine.delta.commit import check_target, commit_batch
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter, FileSettings
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
@@ -25,6 +20,7 @@ from airflow_cloudfiles.engine.delta.write.creation import NewTable
 from airflow_cloudfiles.engine.delta.write.evolve import Evolution, WideningRule, layout_for
 from airflow_cloudfiles.engine.delta.write.rows import write_rows
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions
+from airflow_cloudfiles.engine.state.batch import BatchId, Committed
 from tests.support.delta_tables import read, read_by_duckdb, sorted_rows
 
 

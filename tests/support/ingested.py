@@ -11,16 +11,14 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
 from airflow_cloudfiles.engine.batches.file_source import FileBatches
-from airflow_cloudfiles.engine.batches.iceberg_writer import IcebergWriter
 from airflow_cloudfiles.engine.batches.run import Planned
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.opening import locate, own_locations
 from airflow_cloudfiles.engine.job.replay import replay
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.job.target import check_before_run
+from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.fetch import packed
@@ -71,7 +69,7 @@ class Ingested:
     def run(self, batches: int | None = None) -> None:
         """As a run does: check, then one batch after the other, until nothing is left."""
         state = open_store(str(self.state))
-        check_before_run(state, self._target, locate(str(self.source), state).name)
+        target_table(self._target).check_before_run(state, locate(str(self.source), state).name)
         options = self._options()
         with closing(self._batches(options, self.discover())) as source:
             source.open()
@@ -138,8 +136,8 @@ class Ingested:
 
     def write(self, source: FileBatches, planned: Planned) -> None:
         given = SinkOptions.read({"mergeschema": "true", **self.sink})
-        kind = IcebergWriter if self.iceberg else DeltaWriter
-        writer = kind(self._target, given, state=str(self.state), written="files")
+        table = target_table(self._target)
+        writer = table.writer(given, state=str(self.state), written="files")
         task = source.task(writer)
         writer.commit([task(each) for each in planned.parts], planned.number)
         source.committed(planned)

@@ -16,11 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.batches import expectations
+from airflow_cloudfiles.engine.batches import expectations, sink_state
 from airflow_cloudfiles.engine.batches.expectations import Observed, Observer, Unmet
-from airflow_cloudfiles.engine.delta import sink_state
-from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
-from airflow_cloudfiles.engine.delta.lineage import Expected
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -35,6 +32,7 @@ from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.split_reader import SplitCounts
 from airflow_cloudfiles.engine.reading.splits import Split
 from airflow_cloudfiles.engine.state import run_history
+from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
 from airflow_cloudfiles.engine.state.metadata import KEY as METADATA
 from airflow_cloudfiles.engine.state.metadata import has_packs, read_metadata
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
@@ -159,6 +157,10 @@ class TableWriter:
         """Write rows to data files, and count them."""
 
     @abstractmethod
+    def _refuse_known_origin(self, state: ObjectStore) -> None:
+        """Refuse a new state that the table has batches of (`TargetTable.refuse_known_origin`)."""
+
+    @abstractmethod
     def make_visible(
         self,
         batch: BatchId,
@@ -224,10 +226,13 @@ class TableWriter:
             origin=origin,
         )
         self._check_expected(of_batch, written)
+        expected = None if log is None else sink_state.expected(log, batch)
+        if log is not None and expected is None and batch == 0:
+            self._refuse_known_origin(log.state)
         committed = self.make_visible(
             of_batch,
             written,
-            None if log is None else sink_state.expected(log, batch),
+            expected,
             () if log is None else former_rows(log.state, batch),
         )
         done = run_history.BatchDone(

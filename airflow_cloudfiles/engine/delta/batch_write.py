@@ -19,14 +19,14 @@ from deltalake.exceptions import CommitFailedError
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
+from airflow_cloudfiles.engine.delta.batch_history import sync_data_files
 from airflow_cloudfiles.engine.delta.commit import (
-    BatchId,
-    Committed,
     WrittenFiles,
     append_files,
     change_properties,
     check_target,
     commit_batch,
+    committed_to,
     prepared_table,
     remove_files,
     table_state,
@@ -52,7 +52,6 @@ from airflow_cloudfiles.engine.delta.read.columns import (
     schema_of,
 )
 from airflow_cloudfiles.engine.delta.read.table_state import TableState, require_library
-from airflow_cloudfiles.engine.delta.sink_state import sync_data_files
 from airflow_cloudfiles.engine.delta.write.creation import NewTable, create_table
 from airflow_cloudfiles.engine.delta.write.evolve import (
     Evolution,
@@ -63,6 +62,7 @@ from airflow_cloudfiles.engine.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.delta.write.log_commit import refreshed, retried, write_unescaped
 from airflow_cloudfiles.engine.delta.write.rows import TableWrite, require_texts
 from airflow_cloudfiles.engine.errors import CloudFilesError, SinkError, TargetConflictError
+from airflow_cloudfiles.engine.state.batch import BatchId, Committed
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class BatchWrite:
             return None  # appends and merges find out themselves
         _log.info("%s has the write %s of %s already", self.target, batch.number, batch.app_id)
         remove_files(self.target, files)
-        return Committed.of(table, is_new=False)
+        return committed_to(table, is_new=False)
 
     def _committed(
         self, files: Sequence[DataFile], schema: pa.Schema, layout: FileLayout | None
@@ -229,7 +229,7 @@ class BatchWrite:
             crash_point("before-sink-commit")
             append_files(table, self.target, written.files)
             crash_point("after-sink-commit")
-            return Committed.of(refreshed(table, location))
+            return committed_to(refreshed(table, location))
 
         return retried(f"The rows could not be committed to {self.target}", attempt)
 
@@ -275,7 +275,7 @@ class BatchWrite:
             crash_point("after-sink-commit")
             table.update_incremental()
             sync_data_files(location, table.version())
-        return Committed.of(table)
+        return committed_to(table)
 
     def _require_texts(self, state: TableState, written: WrittenFiles) -> None:
         """Refuse texts that the table does not take, which the library does not look for."""
@@ -295,7 +295,7 @@ class BatchWrite:
         properties = change_properties(table, self.batch)
         data_files.commit_files(table, location, files, properties, mode="overwrite", schema=schema)
         crash_point("after-sink-commit")
-        return Committed.of(refreshed(table, location))
+        return committed_to(refreshed(table, location))
 
     def _conflict(self) -> TargetConflictError:
         return TargetConflictError(

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltalake.transaction import CommitProperties, Transaction
@@ -33,7 +33,6 @@ from airflow_cloudfiles.engine.delta.lineage import (
     BLIND_APPEND,
     COMMIT_NOTE,
     NOTE_VERSION,
-    Expected,
     batch_note,
     check_has,
     newest_known,
@@ -59,6 +58,7 @@ from airflow_cloudfiles.engine.errors import (
     TargetChangedError,
     TargetNotDeltaError,
 )
+from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
 from airflow_cloudfiles.engine.versions import FIELD
 
 if TYPE_CHECKING:
@@ -68,89 +68,41 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """What a commit amounted to: the table and its version, and whether this call made it.
-
-    Attributes:
-        version: A version of the table that has the batch.
-        is_new: Whether this call committed it.
-        table_id: Id of the table.
-        counts: What a merge, or the replacing of rows, has counted.
-    """
-
-    version: int
-    is_new: bool
-    table_id: str = ""
-    counts: dict[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls, table: DeltaTable, *, is_new: bool = True, counts: dict[str, int] | None = None
-    ) -> Committed:
-        """Describe the commit that the version of the table has."""
-        return cls(table.version(), is_new, str(table.metadata().id), counts or {})
-
-
 Appender = Callable[..., dict[str, int] | None]
 """Commits files, with the arguments of `append_files`; may say what it has counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchId:
-    """Which micro-batch a commit is.
+def note_of(batch: BatchId) -> dict[str, Any]:
+    """Build the note of a commit: for people, for `lineage`, and for a run after a killed one."""
+    more = {
+        "replay": batch.replay,
+        "schema_version": batch.schema_version,
+        "counts": dict(batch.counts) or None,
+        "origin": batch.origin or None,
+    }
+    return {
+        FIELD: NOTE_VERSION,
+        "app_id": batch.app_id,
+        "number": batch.number,
+        "plan": batch.plan,
+        **{name: value for name, value in more.items() if value is not None},
+    }
 
-    Attributes:
-        app_id: The stream.
-        number: Number of its micro-batch.
-        plan: Id of the plan log's entry, if there is one: the same number with another plan is
-            another batch, of a state that was restored from an older backup.
-        replay: Number of the decision to replay it after a loss. The table may still know its
-            number from before; so it has an application id of its own.
-        schema_version: Version of the schema that it was read with; `None` where that is unknown.
-        counts: What its tasks have counted (`progress.BatchDone`).
-        origin: The place of the state and its source (`earlier_life.origin`); empty for none.
-    """
 
-    app_id: str
-    number: int
-    plan: str | None = None
-    replay: int | None = None
-    schema_version: int | None = None
-    counts: Mapping[str, int] = field(default_factory=dict, compare=False)
-    origin: str = field(default="", compare=False)
+def _transactions(table: DeltaTable, batch: BatchId) -> list[Transaction]:
+    """Build the transactions of a commit; a replayed batch counts for its stream as well."""
+    found = [Transaction(batch.own_app_id, batch.number)]
+    seen = transaction_version(table, batch.app_id)
+    if batch.replay is not None and (seen is None or seen < batch.number):
+        found.append(Transaction(batch.app_id, batch.number))
+    return found
 
-    @property
-    def own_app_id(self) -> str:
-        """Under which application id the table knows whether it has this very batch."""
-        return self.app_id if self.replay is None else f"{self.app_id}.replay-{self.replay}"
 
-    def transactions(self, seen: int | None) -> list[Transaction]:
-        """Return the transactions of the commit; a replayed batch counts for the stream as well.
-
-        Args:
-            seen: The newest batch of the stream that the table knows.
-        """
-        found = [Transaction(self.own_app_id, self.number)]
-        if self.replay is not None and (seen is None or seen < self.number):
-            found.append(Transaction(self.app_id, self.number))
-        return found
-
-    def note(self) -> dict[str, Any]:
-        """Build the commit's note: for people, for `lineage`, and for a run after a killed one."""
-        more = {
-            "replay": self.replay,
-            "schema_version": self.schema_version,
-            "counts": dict(self.counts) or None,
-            "origin": self.origin or None,
-        }
-        return {
-            FIELD: NOTE_VERSION,
-            "app_id": self.app_id,
-            "number": self.number,
-            "plan": self.plan,
-            **{name: value for name, value in more.items() if value is not None},
-        }
+def committed_to(
+    table: DeltaTable, *, is_new: bool = True, counts: dict[str, int] | None = None
+) -> Committed:
+    """Describe the commit that the version of the table has."""
+    return Committed(table.version(), is_new, str(table.metadata().id), counts or {})
 
 
 def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may become
@@ -218,11 +170,11 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
             table,
             target,
             files,
-            transactions=batch.transactions(transaction_version(table, batch.app_id)),
-            note={COMMIT_NOTE: batch.note()},
+            transactions=_transactions(table, batch),
+            note={COMMIT_NOTE: note_of(batch)},
         )
         crash_point("after-sink-commit")
-        return Committed.of(refreshed(table, location), counts=counts)
+        return committed_to(refreshed(table, location), counts=counts)
 
     return retried(f"Batch {batch.number} could not be committed to {target}", attempt)
 
@@ -246,7 +198,7 @@ def _committed_before(
             "Batch %s was committed to %s before; its new files are removed", batch.number, target
         )
     remove_files(target, [file for file in files if file.name not in kept])
-    return Committed.of(table, is_new=is_new)
+    return committed_to(table, is_new=is_new)
 
 
 def append_files(
@@ -287,8 +239,8 @@ def change_properties(table: DeltaTable, batch: BatchId | None) -> CommitPropert
     """Build the properties of the commit of a change, beside which nothing may be committed."""
     transactions, note = None, dict[str, Any]()
     if batch is not None:
-        transactions = batch.transactions(transaction_version(table, batch.app_id))
-        note = {COMMIT_NOTE: batch.note()}
+        transactions = _transactions(table, batch)
+        note = {COMMIT_NOTE: note_of(batch)}
     return CommitProperties(
         app_transactions=transactions,
         custom_metadata={**note, BLIND_APPEND: False},

@@ -13,7 +13,7 @@ although its transactions still count.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.errors import LostBatchesError
+from airflow_cloudfiles.engine.state.batch import Expected
 from airflow_cloudfiles.engine.versions import FIELD, require_version
 
 if TYPE_CHECKING:
@@ -138,22 +139,6 @@ def lineage(table: DeltaTable | None, target: str, app_id: str, *, since: int = 
         undone=tuple(undone),
         is_doubtful=is_doubtful,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What a table must have before a batch is committed to it.
-
-    Attributes:
-        record: The batch.
-        state: The checkpoint location that has the record, for messages.
-        read_again: Says for messages how what was read from a batch on is read again; `None` where
-            that is a replay.
-    """
-
-    record: SinkRecord
-    state: str
-    read_again: Callable[[int], str | None]
 
 
 def transaction_version(table: DeltaTable, app_id: str) -> int | None:

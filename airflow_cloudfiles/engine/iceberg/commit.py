@@ -17,8 +17,8 @@ import hashlib
 import logging
 import random
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
@@ -38,6 +38,7 @@ from airflow_cloudfiles.engine.iceberg.data_files import IcebergDataFile
 from airflow_cloudfiles.engine.iceberg.lineage import (
     BATCH,
     ORIGIN,
+    STREAM,
     Noted,
     Presence,
     SnapshotLineage,
@@ -52,12 +53,13 @@ from airflow_cloudfiles.engine.iceberg.schema import (
     new_spec,
     plan_of,
 )
+from airflow_cloudfiles.engine.state.batch import BatchId, Committed, FoundBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table
 
-    from airflow_cloudfiles.engine.state.sink_log import SinkRecord
+    from airflow_cloudfiles.engine.state.batch import Expected
 
 COMMIT_TRIES = 20
 """How often a commit is tried against other writers before giving up."""
@@ -78,54 +80,6 @@ class TableRules:
     merge_schema: bool = False
     widens: bool = False
     partition_by: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class IcebergBatch:
-    """Which micro-batch a commit is.
-
-    Attributes:
-        stream: The stream.
-        number: Number of its micro-batch.
-        plan: Id of the plan log's entry; empty where there is none.
-        schema_version: Version of the schema that it was read with; `None` where that is unknown.
-        counts: What its tasks have counted.
-        origin: The place of the state and its source (`earlier_life.origin`); empty for none.
-    """
-
-    stream: str
-    number: int
-    plan: str = ""
-    schema_version: int | None = None
-    counts: Mapping[str, int] = field(default_factory=dict, compare=False)
-    origin: str = field(default="", compare=False)
-
-    def noted(self, files: Sequence[IcebergDataFile], snapshot: int, sequence: int) -> Noted:
-        """Build the note that the batch's commit carries."""
-        return Noted(
-            self.number,
-            self.plan,
-            write_id(files),
-            snapshot,
-            sequence,
-            self.schema_version,
-            self.counts,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedSnapshot:
-    """What a commit amounted to.
-
-    Attributes:
-        sequence: The sequence number of the snapshot that has the batch.
-        is_new: Whether this call made it.
-        table_id: The table.
-    """
-
-    sequence: int
-    is_new: bool
-    table_id: str
 
 
 def ready_table(target: IcebergTarget, columns: pa.Schema, rules: TableRules) -> Table:
@@ -180,27 +134,32 @@ def check_table(target: str, columns: pa.Schema, rules: TableRules) -> str | Non
     return table.location()
 
 
-def check_expected(target: str, stream: str, expected: SinkRecord, state: str) -> None:
+def check_expected(target: str, stream: str, expected: Expected) -> None:
     """Find out before a stream starts whether the table has what was committed to it.
 
     Raises:
         LostBatchesError: It lacks the batch.
     """
-    check_has(IcebergTarget.of(target).load(), target, stream, expected, state)
+    check_has(IcebergTarget.of(target).load(), target, stream, expected)
 
 
-def find_batch(target: str, stream: str, number: int) -> tuple[str, Noted] | None:
-    """Find a batch in a table: the id of the table, and what the commit has noted.
+def find_batch(target: str, batch: BatchId) -> FoundBatch | None:
+    """Find a batch of a plan in a table.
 
     Returns:
-        `None` where the table lacks it, or its snapshot has expired.
+        `None` where the table lacks it, has another plan's, or its snapshot has expired.
 
     Raises:
         TargetUnreachableError: Its catalog failed.
     """
     table = IcebergTarget.of(target).load()
-    noted = None if table is None else lineage(table.metadata, stream).batches.get(number)
-    return None if table is None or noted is None else (str(table.metadata.table_uuid), noted)
+    if table is None:
+        return None
+    noted = lineage(table.metadata, batch.app_id).batches.get(batch.number)
+    if noted is None or noted.plan != batch.plan or not noted.counts:
+        return None
+    table_id = str(table.metadata.table_uuid)
+    return FoundBatch(noted.sequence, table_id, noted.schema_version, noted.counts)
 
 
 def knows_batch(target: str, stream: str, number: int) -> bool:
@@ -215,12 +174,13 @@ def knows_batch(target: str, stream: str, number: int) -> bool:
     return lineage(table.metadata, stream).presence(number) is not Presence.NEVER
 
 
-def newest_of_origin(target: str, origin: str) -> int | None:
-    """Give the newest batch whose snapshot notes an origin, whatever its stream."""
+def newest_of_origin(target: str, origin: str, *, besides: str | None = None) -> int | None:
+    """Give the newest batch whose snapshot notes an origin, of any stream besides one."""
     table = IcebergTarget.of(target).load()
     kept = [] if table is None else table.metadata.snapshots
     notes = [each.summary.additional_properties for each in kept if each.summary is not None]
-    return max((int(note[BATCH]) for note in notes if note.get(ORIGIN) == origin), default=None)
+    of_origin = (note for note in notes if note.get(ORIGIN) == origin)
+    return max((int(each[BATCH]) for each in of_origin if each[STREAM] != besides), default=None)
 
 
 def newest_sequence(target: str) -> int | None:
@@ -232,13 +192,12 @@ def newest_sequence(target: str) -> int | None:
 def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may become
     target: str,
     *,
-    batch: IcebergBatch,
+    batch: BatchId,
     files: Sequence[IcebergDataFile],
     columns: pa.Schema,
     rules: TableRules,
-    expected: SinkRecord | None = None,
-    state: str = "",
-) -> CommittedSnapshot:
+    expected: Expected | None = None,
+) -> Committed:
     """Make a micro-batch visible, exactly once however often it is called.
 
     Files of a batch that is refused, or is in the table already, are removed. They stay where
@@ -251,7 +210,6 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
         columns: Of the data files.
         rules: What the table may become.
         expected: The batch that the table must have already; `None` for none.
-        state: The checkpoint location, for messages.
 
     Raises:
         LostBatchesError: The table lacks a batch that it had, or must have.
@@ -267,14 +225,14 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
         table = place.load()
         try:
             if expected is not None:
-                check_has(table, target, batch.stream, expected, state)
+                check_has(table, target, batch.app_id, expected)
             _check_same(place, table, files)
             ready = table if table is not None and files else ready_table(place, columns, rules)
         except CloudFilesError as error:
             if table is not None and not error.is_retryable:
                 data_files.remove(table, [file.path for file in files])
             raise
-        found = lineage(ready.metadata, batch.stream, expected)
+        found = lineage(ready.metadata, batch.app_id, None if expected is None else expected.record)
         presence = found.presence(batch.number)
         if presence is Presence.PRESENT:
             return _committed_before(place, ready, found, batch, files)
@@ -290,7 +248,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
             _pause(attempt)
             continue
         crash_point("after-sink-commit")
-        return CommittedSnapshot(sequence, is_new=True, table_id=str(ready.metadata.table_uuid))
+        return Committed(sequence, is_new=True, table_id=str(ready.metadata.table_uuid))
     raise _too_many(place)
 
 
@@ -307,22 +265,35 @@ def remove_files(target: str, files: Sequence[IcebergDataFile]) -> None:
         data_files.remove(table, [file.path for file in files])
 
 
+def _noted(batch: BatchId, files: Sequence[IcebergDataFile], snapshot: int, sequence: int) -> Noted:
+    """Build the note that a commit carries."""
+    return Noted(
+        batch.number,
+        batch.plan or "",
+        write_id(files),
+        snapshot,
+        sequence,
+        batch.schema_version,
+        batch.counts,
+    )
+
+
 def _append(
-    target: IcebergTarget, table: Table, batch: IcebergBatch, files: Sequence[IcebergDataFile]
+    target: IcebergTarget, table: Table, batch: BatchId, files: Sequence[IcebergDataFile]
 ) -> int:
     """Commit if the table has not changed; return the sequence number of the snapshot."""
     sequence = table.metadata.next_sequence_number()
     with target.translate_errors("may not have taken a commit"):
         transaction = table.transaction()
-        summary = batch.noted(files, 0, sequence).summary(batch.stream)
+        summary = _noted(batch, files, 0, sequence).summary(batch.app_id)
         summary |= {ORIGIN: batch.origin} if batch.origin else {}
         update = transaction.update_snapshot(snapshot_properties=summary)
         merges = table.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "").lower() == "true"
         with update.merge_append() if merges else update.fast_append() as append:
             for file in files:
                 append.append_data_file(file.entry())
-        noted = batch.noted(files, append.snapshot_id, sequence)
-        transaction.set_properties(noted.properties(batch.stream))
+        noted = _noted(batch, files, append.snapshot_id, sequence)
+        transaction.set_properties(noted.properties(batch.app_id))
         try:
             transaction.commit_transaction()
         except NoSuchTableError as failure:
@@ -336,9 +307,9 @@ def _committed_before(
     target: IcebergTarget,
     table: Table,
     found: SnapshotLineage,
-    batch: IcebergBatch,
+    batch: BatchId,
     files: Sequence[IcebergDataFile],
-) -> CommittedSnapshot:
+) -> Committed:
     """Build the result for a batch that the table has, from an earlier call or from this one."""
     noted = found.find(batch.number)
     if noted is not None and batch.plan and noted.plan and noted.plan != batch.plan:
@@ -356,7 +327,7 @@ def _committed_before(
         _log.info("Batch %s is in %s; its new files are removed", batch.number, target.uri)
         data_files.remove(table, [file.path for file in files])
     sequence = (noted or found.newest or _NOTHING).sequence
-    return CommittedSnapshot(sequence, is_new=is_new, table_id=str(table.metadata.table_uuid))
+    return Committed(sequence, is_new=is_new, table_id=str(table.metadata.table_uuid))
 
 
 _NOTHING = Noted(-1, "", "", 0, 0)
@@ -417,7 +388,7 @@ def _check_same(
         )
 
 
-def _rolled_back(target: str, batch: IcebergBatch, found: SnapshotLineage) -> LostBatchesError:
+def _rolled_back(target: str, batch: BatchId, found: SnapshotLineage) -> LostBatchesError:
     newest = found.newest or _NOTHING
     return LostBatchesError(
         f"{target} had batch {batch.number} of this stream, and was rolled back to a snapshot "

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
+    from airflow_cloudfiles.engine.state.batch import Expected
     from airflow_cloudfiles.engine.state.sink_log import SinkRecord
 
 STREAM, BATCH, PLAN, WRITE = (f"cloudfiles.{each}" for each in ("stream", "batch", "plan", "write"))
@@ -146,9 +147,7 @@ def lineage(
     return SnapshotLineage(newest, batches, is_shown or has_expired)
 
 
-def check_has(
-    table: Table | None, target: str, stream: str, expected: SinkRecord, state: str
-) -> None:
+def check_has(table: Table | None, target: str, stream: str, expected: Expected) -> None:
     """Refuse a table that lacks a batch of the stream.
 
     Args:
@@ -156,19 +155,19 @@ def check_has(
         target: Its URI, for the message.
         stream: The stream.
         expected: The batch that it must have.
-        state: The checkpoint location, for the message.
 
     Raises:
         LostBatchesError: It lacks the batch.
     """
-    why = _lost(table, stream, expected)
+    why = _lost(table, stream, expected.record)
     if why is None:
         return
     raise LostBatchesError(
-        f"{target} lacks batch {expected.batch} of this stream, committed to it before: {why}. "
-        "Nothing is written on top of the gap. Put the table back, for instance by setting its "
-        "main branch to the snapshot that has the batch; or ingest everything again into a new "
-        f"table, with a checkpoint location other than {state}. See docs/how-to/iceberg.md."
+        f"{target} lacks batch {expected.record.batch} of this stream, committed to it before: "
+        f"{why}. Nothing is written on top of the gap. Put the table back, for instance by "
+        "setting its main branch to the snapshot that has the batch; or ingest everything again "
+        f"into a new table, with a checkpoint location other than {expected.state}. See "
+        "docs/how-to/iceberg.md."
     )
 
 

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.cleaning.clean import Cleaning, CleaningReport, clean
 from airflow_cloudfiles.engine.cleaning.destination import check_cleaning
-from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake.opening import locate
-from airflow_cloudfiles.engine.job.target import check_before_run
+from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.messages import sentence
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -98,7 +97,7 @@ def _verify(state: ObjectStore) -> None:
     """Refuse another stream whose table has lost batches; without a table, Spark's word counts."""
     record = SinkLog(state).must_have()
     if record is not None and record.target:
-        check_before_run(state, record.target)
+        target_table(record.target).check_before_run(state)
 
 
 def clean_source(spec: JobSpec) -> dict[str, Any]:
@@ -151,7 +150,4 @@ def _require_batches(spec: JobSpec, state: ObjectStore) -> None:
             "it with --target; or, if the query writes elsewhere than to a Delta or Iceberg table, "
             "take Spark's commits for proof with --trust-checkpoint."
         )
-    if app_id:
-        sink_state.check_before_run(state, target, str(app_id))
-    else:
-        check_before_run(state, target)
+    target_table(target).check_before_run(state, app_id=None if app_id is None else str(app_id))

@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.stream_logs import oldest, source_metrics
 from airflow_cloudfiles.engine.job.spec import MOST_DDL, JobSpec
-from airflow_cloudfiles.engine.job.target import Rows, new_writer, newest_version
+from airflow_cloudfiles.engine.job.target import Rows, new_writer, target_table
 from airflow_cloudfiles.engine.messages import sentence
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state import run_history
@@ -148,7 +148,7 @@ def summary(spec: JobSpec, noted: Sequence[run_history.BatchDone]) -> dict[str, 
         **{name: total[name] for name in (*MERGED, *COMPACTED) if name in total},
         "batches": len(done),
         "batches_recovered": sum(not batch.is_new for batch in done),
-        "target_version": newest_version(str(spec.target)),
+        "target_version": target_table(str(spec.target)).newest_version(),
         "warnings": [*_batch_warnings(spec, total), *_unexpected(spec, done)],
     }
 

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from airflow_cloudfiles.engine.delta import sink_state
+from airflow_cloudfiles.engine.batches import sink_state
 from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
 from airflow_cloudfiles.engine.delta.opening import open_table, table_schema
 from airflow_cloudfiles.engine.delta.write.former_rows import (
@@ -36,7 +36,7 @@ from airflow_cloudfiles.engine.intake.batch_files import files_named
 from airflow_cloudfiles.engine.intake.file_operations import Operated, OperationRequest, operate
 from airflow_cloudfiles.engine.intake.opening import root_of
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.job.target import lacks_batch
+from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.locks.run_lock import end_releases
 from airflow_cloudfiles.engine.messages import few, sentence
 from airflow_cloudfiles.engine.names import dotted
@@ -159,7 +159,7 @@ class StreamTarget:
         target, app_id = self._target(), self._app_id or sink_state.application(self._state)
         if target is None or app_id is None:
             return None
-        return not lacks_batch(target, app_id, batch)
+        return target_table(target).has(app_id, batch)
 
     def path_column(self, paths: Sequence[str]) -> tuple[str, ...]:
         """Give the column by which the former rows of files are found, and look for them.

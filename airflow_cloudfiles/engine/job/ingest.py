@@ -32,12 +32,7 @@ from airflow_cloudfiles.engine.job.connect.left_query import LeftRun
 from airflow_cloudfiles.engine.job.counts import add_counts, carry_out, files_of, written_schema
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.job.target import (
-    Rows,
-    check_before_run,
-    check_target,
-    record_committed,
-)
+from airflow_cloudfiles.engine.job.target import Rows, check_target, record_committed, target_table
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
@@ -136,7 +131,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
         check_cleaning(options, spec.target)
     check_source(spec.table_options, options)
     begun = position_of_a_job(state, PlanLog(state))
-    check_before_run(state, str(spec.target), locate(spec.source, state).name)
+    target_table(str(spec.target)).check_before_run(state, locate(spec.source, state).name)
     resolved: ResolvedSchema | None = None
     if read_metadata(state) is None:
         # A source that does not exist, or has nothing to infer from, binds no state.

@@ -29,13 +29,12 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine.batches import sink_state
 from airflow_cloudfiles.engine.batches.file_source import split_up, write_split
 from airflow_cloudfiles.engine.batches.local import LocalProcesses, cores
 from airflow_cloudfiles.engine.batches.run import TaskFailed
 from airflow_cloudfiles.engine.batches.table_writer import former_rows
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.delta import sink_state
-from airflow_cloudfiles.engine.delta.commit import BatchId, Committed
 from airflow_cloudfiles.engine.delta.lineage import (
     CommitLineage,
     Presence,
@@ -58,12 +57,13 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake.opening import locate
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.job.target import check_target, new_writer
+from airflow_cloudfiles.engine.job.target import check_target, new_writer, target_table
 from airflow_cloudfiles.engine.ledger.opening import check_whole
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.log import SchemaLog
+from airflow_cloudfiles.engine.state.batch import BatchId, Committed
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
@@ -409,7 +409,7 @@ class _Replay:
     def _is_whole(self) -> bool:
         """Whether a run would go on as it is."""
         try:
-            sink_state.check_before_run(self.state, self.target, self.app_id)
+            target_table(self.target).check_before_run(self.state, app_id=self.app_id)
         except LostBatchesError:
             return False
         return True

@@ -14,11 +14,10 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
+from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
 from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
 from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta import data_files
-from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_table, table_schema
@@ -31,6 +30,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, launch
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
+from airflow_cloudfiles.engine.state.batch import BatchId
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import AzureAccess, to_environment
 

@@ -20,7 +20,6 @@ from pyspark.sql.variant_utils import VariantUtils
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.delta import commit as delta_commit
-from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.delta.opening import table_schema
 from airflow_cloudfiles.engine.delta.read.columns import schema_of
@@ -33,6 +32,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
 from airflow_cloudfiles.engine.spark_types import VariantType
+from airflow_cloudfiles.engine.state.batch import BatchId
 from airflow_cloudfiles.engine.types import VARIANT
 from tests.support.formats.columnar_files import parquet
 from tests.support.formats.variant_files import NOTHING, annotated, plain, variant

@@ -20,13 +20,13 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta import rewrite
-from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.delta.write import evolve
 from airflow_cloudfiles.engine.delta.write.evolve import WideningRule, widening_rule
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.sink import TableOptions
+from airflow_cloudfiles.engine.state.batch import BatchId
 from tests.support.crash_points import WIDENING_POINTS
 
 ANY_SIZE = WideningRule()

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
-from airflow_cloudfiles.engine.delta.commit import BatchId, Committed, commit_batch
+from airflow_cloudfiles.engine.delta.commit import commit_batch
 from airflow_cloudfiles.engine.delta.data_files import (
     DataFile,
     DataFileWriter,
@@ -30,6 +30,7 @@ from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
 from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
 from airflow_cloudfiles.engine.delta.read.log import STAGED
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
+from airflow_cloudfiles.engine.state.batch import BatchId, Committed
 from tests.support.delta_tables import read_by_duckdb, sorted_rows
 from tests.support.laws import examples
 

@@ -25,8 +25,6 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.iceberg.catalog import IcebergTarget
 from airflow_cloudfiles.engine.iceberg.commit import (
-    CommittedSnapshot,
-    IcebergBatch,
     TableRules,
     check_expected,
     check_table,
@@ -35,6 +33,7 @@ from airflow_cloudfiles.engine.iceberg.commit import (
 )
 from airflow_cloudfiles.engine.iceberg.data_files import IcebergDataFile, IcebergFileWriter
 from airflow_cloudfiles.engine.iceberg.lineage import PROPERTY
+from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
 from airflow_cloudfiles.engine.state.sink_log import SinkRecord
 from tests.support.iceberg_tables import LocalCatalog
 
@@ -49,6 +48,10 @@ def write(lake: LocalCatalog, *values: int, rules: TableRules = RULES) -> list[I
     return IcebergFileWriter(target, ready_table(target, A, rules)).write(rows)
 
 
+def of_record(record: SinkRecord) -> Expected:
+    return Expected(record, "/state", lambda _: None)
+
+
 def commit(
     lake: LocalCatalog,
     number: int,
@@ -57,16 +60,15 @@ def commit(
     stream: str = "stream",
     plan: str = "",
     expected: SinkRecord | None = None,
-) -> CommittedSnapshot:
+) -> Committed:
     """What the committer of a batch does; its value is its number."""
     return commit_batch(
         lake.uri("t"),
-        batch=IcebergBatch(stream, number, plan),
+        batch=BatchId(stream, number, plan),
         files=write(lake, number) if files is None else files,
         columns=A,
         rules=RULES,
-        expected=expected,
-        state="/state",
+        expected=None if expected is None else of_record(expected),
     )
 
 
@@ -79,9 +81,9 @@ def record(lake: LocalCatalog, number: int) -> SinkRecord:
 
 
 def test_a_batch_committed_twice_is_in_the_table_once(lake: LocalCatalog) -> None:
-    assert commit(lake, 0) == CommittedSnapshot(1, is_new=True, table_id=record(lake, 0).table_id)
+    assert commit(lake, 0) == Committed(1, is_new=True, table_id=record(lake, 0).table_id)
     again = commit(lake, 0)
-    assert (again.is_new, again.sequence) == (False, 1)
+    assert (again.is_new, again.version) == (False, 1)
     assert values(lake) == [0]
     assert len(lake.files()) == 1, "the second try's file is removed"
 
@@ -250,13 +252,13 @@ def others_append(lake: LocalCatalog) -> None:
 def test_a_rolled_back_table_lacks_its_batches(lake: LocalCatalog) -> None:
     for number in range(3):
         commit(lake, number)
-    check_expected(lake.uri("t"), "stream", record(lake, 2), "/state")
+    check_expected(lake.uri("t"), "stream", of_record(record(lake, 2)))
     roll_back(lake, 1)
     for others in (False, True, True):
         if others:
             others_append(lake)
         with pytest.raises(LostBatchesError, match=r"lacks batch 2.*rolled back"):
-            check_expected(lake.uri("t"), "stream", record(lake, 2), "/state")
+            check_expected(lake.uri("t"), "stream", of_record(record(lake, 2)))
         with pytest.raises(LostBatchesError, match="lacks batch 2"):
             commit(lake, 3, expected=record(lake, 2))
         with pytest.raises(LostBatchesError, match="was rolled back"):
@@ -279,7 +281,7 @@ def test_the_batches_before_a_rollback_are_still_there(lake: LocalCatalog) -> No
     for number in range(3):
         commit(lake, number)
     roll_back(lake, 2)
-    check_expected(lake.uri("t"), "stream", record(lake, 1), "/state")
+    check_expected(lake.uri("t"), "stream", of_record(record(lake, 1)))
     assert not commit(lake, 0).is_new
 
 
@@ -291,7 +293,7 @@ def test_expired_snapshots_are_no_loss(lake: LocalCatalog) -> None:
     old = [each.snapshot_id for each in table.snapshots() if (each.sequence_number or 0) < 4]
     table.maintenance.expire_snapshots().by_ids(old).commit()
     assert len(lake.table("t").snapshots()) == 1
-    check_expected(lake.uri("t"), "stream", record(lake, 2), "/state")
+    check_expected(lake.uri("t"), "stream", of_record(record(lake, 2)))
     assert not commit(lake, 2, plan="p2").is_new
     assert not commit(lake, 1, plan="p1").is_new
     assert commit(lake, 3).is_new
@@ -302,15 +304,15 @@ def test_a_table_that_shows_nothing_more_of_a_stream_is_told_by_the_record(
     lake: LocalCatalog,
 ) -> None:
     for number in range(3):
-        version = commit(lake, number, plan=f"p{number}").sequence
+        version = commit(lake, number, plan=f"p{number}").version
     had = replace(record(lake, 2), version=version)
     others_append(lake)
     table = lake.table("t")
     table.transaction().remove_properties(PROPERTY + "stream").commit_transaction()
-    check_expected(lake.uri("t"), "stream", had, "/state")
+    check_expected(lake.uri("t"), "stream", of_record(had))
     old = [each.snapshot_id for each in table.snapshots() if (each.sequence_number or 0) < 4]
     table.refresh().maintenance.expire_snapshots().by_ids(old).commit()
-    check_expected(lake.uri("t"), "stream", had, "/state")
+    check_expected(lake.uri("t"), "stream", of_record(had))
     for number in (1, 2):
         assert not commit(lake, number, plan=f"p{number}", expected=had).is_new
     assert commit(lake, 3, plan="p3", expected=had).is_new
@@ -319,13 +321,13 @@ def test_a_table_that_shows_nothing_more_of_a_stream_is_told_by_the_record(
 
 def test_a_rolled_back_table_without_the_property_lacks_its_batches(lake: LocalCatalog) -> None:
     for number in range(3):
-        version = commit(lake, number).sequence
+        version = commit(lake, number).version
     had = replace(record(lake, 2), version=version)
     lake.table("t").transaction().remove_properties(PROPERTY + "stream").commit_transaction()
     roll_back(lake, 1)
     others_append(lake)
     with pytest.raises(LostBatchesError, match=r"lacks batch 2.*rolled back"):
-        check_expected(lake.uri("t"), "stream", had, "/state")
+        check_expected(lake.uri("t"), "stream", of_record(had))
 
 
 def test_another_table_of_the_same_name_lacks_its_batches(lake: LocalCatalog) -> None:
@@ -333,12 +335,12 @@ def test_another_table_of_the_same_name_lacks_its_batches(lake: LocalCatalog) ->
     had, files = record(lake, 0), write(lake, 1)
     lake.catalog.drop_table(("db", "t"))
     with pytest.raises(LostBatchesError, match="there is no such table"):
-        check_expected(lake.uri("t"), "stream", had, "/state")
+        check_expected(lake.uri("t"), "stream", of_record(had))
     with pytest.raises(TargetChangedError, match="dropped, replaced"):
         commit(lake, 1, files)
     ready_table(IcebergTarget.of(lake.uri("t")), A, RULES)
     with pytest.raises(LostBatchesError, match="another table"):
-        check_expected(lake.uri("t"), "stream", had, "/state")
+        check_expected(lake.uri("t"), "stream", of_record(had))
     with pytest.raises(TargetChangedError, match="dropped, replaced"):
         commit(lake, 1, files)
 

@@ -19,7 +19,6 @@ from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError
 from airflow_cloudfiles.engine.iceberg import data_files
 from airflow_cloudfiles.engine.iceberg.catalog import IcebergTarget
 from airflow_cloudfiles.engine.iceberg.commit import (
-    IcebergBatch,
     TableRules,
     check_table,
     commit_batch,
@@ -27,6 +26,7 @@ from airflow_cloudfiles.engine.iceberg.commit import (
 )
 from airflow_cloudfiles.engine.iceberg.data_files import IcebergFileWriter
 from airflow_cloudfiles.engine.iceberg.schema import Partitioner, new_schema, new_spec, parse
+from airflow_cloudfiles.engine.state.batch import BatchId
 from tests.support.iceberg_tables import LocalCatalog, read_with_duckdb
 from tests.support.laws import examples
 
@@ -112,7 +112,7 @@ def test_partitioned_rows_are_found_by_filters_of_both_readers(lake: LocalCatalo
     ]
     writer = IcebergFileWriter(target, ready_table(target, COLUMNS, rules))
     files = writer.write([pa.RecordBatch.from_pylist(rows, COLUMNS)])
-    batch = IcebergBatch("s", 0)
+    batch = BatchId("s", 0)
     commit_batch(lake.uri("t"), batch=batch, files=files, columns=COLUMNS, rules=rules)
     table = lake.table("t")
     assert len({file.partition for file in files}) == len(files) > 15
@@ -149,9 +149,7 @@ def test_null_is_a_partition_of_its_own(
     rows = [{"id": n, "p": value} for n, value in enumerate([None, *values, None])]
     writer = IcebergFileWriter(target, ready_table(target, columns, rules))
     files = writer.write([pa.RecordBatch.from_pylist([row], columns) for row in rows])
-    commit_batch(
-        lake.uri("t"), batch=IcebergBatch("s", 0), files=files, columns=columns, rules=rules
-    )
+    commit_batch(lake.uri("t"), batch=BatchId("s", 0), files=files, columns=columns, rules=rules)
     for value in {None, *values}:
         chosen = IsNull("p") if value is None else EqualTo("p", value)
         want = {row["id"] for row in rows if row["p"] == value}
@@ -176,9 +174,7 @@ def test_characters_of_every_plane_are_the_same_to_both_readers(
     writer = IcebergFileWriter(target, ready_table(target, columns, rules))
     rows = [{"k": text, "𠮷": text} for text in texts]
     files = writer.write([pa.RecordBatch.from_pylist([row], columns) for row in rows])
-    commit_batch(
-        lake.uri("t"), batch=IcebergBatch("s", 0), files=files, columns=columns, rules=rules
-    )
+    commit_batch(lake.uri("t"), batch=BatchId("s", 0), files=files, columns=columns, rules=rules)
     for row in rows:
         scan = lake.table("t").scan(row_filter=EqualTo("k", row["k"]))
         assert scan.to_arrow().to_pylist() == [row]
@@ -198,7 +194,7 @@ def test_many_partitions_keep_few_files_open(
     files = IcebergFileWriter(target, ready_table(target, columns, rules)).write(batches)
     assert sum(file.rows for file in files) == 20
     assert len(files) == 20, "ten partitions do not fit: each batch opens and closes them"
-    batch = IcebergBatch("s", 0)
+    batch = BatchId("s", 0)
     commit_batch(lake.uri("t"), batch=batch, files=files, columns=columns, rules=rules)
     assert sorted(row["id"] for row in lake.rows("t")) == sorted([*range(10)] * 2)
 

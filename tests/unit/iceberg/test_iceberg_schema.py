@@ -12,13 +12,13 @@ import pytest
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
 from airflow_cloudfiles.engine.iceberg.catalog import IcebergTarget
 from airflow_cloudfiles.engine.iceberg.commit import (
-    IcebergBatch,
     TableRules,
     check_table,
     commit_batch,
     ready_table,
 )
 from airflow_cloudfiles.engine.iceberg.data_files import IcebergFileWriter
+from airflow_cloudfiles.engine.state.batch import BatchId
 from airflow_cloudfiles.engine.types import VARIANT
 from tests.support.iceberg_tables import LocalCatalog
 
@@ -40,7 +40,7 @@ def land(
     files = writer.write([pa.RecordBatch.from_pylist(list(rows), schema)])
     commit_batch(
         lake.uri("t"),
-        batch=IcebergBatch("stream", number),
+        batch=BatchId("stream", number),
         files=files,
         columns=schema,
         rules=rules,
@@ -105,9 +105,7 @@ def test_dates_of_any_year_are_kept_and_only_their_bounds_left_out(lake: LocalCa
     target = IcebergTarget.of(lake.uri("t"))
     batch = pa.RecordBatch.from_arrays([pa.array([1, 2, 3]), days], schema=schema)
     files = IcebergFileWriter(target, ready_table(target, schema, MERGES)).write([batch])
-    commit_batch(
-        lake.uri("t"), batch=IcebergBatch("s", 0), files=files, columns=schema, rules=MERGES
-    )
+    commit_batch(lake.uri("t"), batch=BatchId("s", 0), files=files, columns=schema, rules=MERGES)
     back = lake.table("t").scan().to_arrow().sort_by("id")["day"].cast(pa.int32())
     assert back.to_pylist() == [-1_000_000, 5_000_000, 0]
     (entry,) = files

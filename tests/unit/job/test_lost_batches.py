@@ -11,9 +11,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import LongType, StructField, StructType
 
-from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
-from airflow_cloudfiles.engine.delta import sink_state
+from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
 from airflow_cloudfiles.engine.errors import DataFileLostError, LostBatchesError, SinkError
+from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.state.metadata import bind, open_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
@@ -55,7 +55,7 @@ class Stream:
 
     def check(self) -> None:
         """What a job does before it starts Spark."""
-        sink_state.check_before_run(open_store(self.state), str(self.target))
+        target_table(str(self.target)).check_before_run(open_store(self.state))
 
     @property
     def table(self) -> DeltaTable:
@@ -290,8 +290,8 @@ def test_a_kill_around_the_record_is_healed(
         if name == point:
             raise KeyboardInterrupt
 
-    for module in ("commit", "sink_state"):
-        monkeypatch.setattr(f"airflow_cloudfiles.engine.delta.{module}.crash_point", killed)
+    for module in ("delta.commit", "batches.sink_state"):
+        monkeypatch.setattr(f"airflow_cloudfiles.engine.{module}.crash_point", killed)
     with pytest.raises(KeyboardInterrupt):
         stream.commit(BATCHES)
     monkeypatch.undo()

@@ -13,11 +13,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.types import LongType, StructField, StructType
 
-from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
-from airflow_cloudfiles.engine.delta import sink_state
+from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
 from airflow_cloudfiles.engine.errors import LostBatchesError
 from airflow_cloudfiles.engine.job.replay import replay
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.table_streams import GrowingTable, Query
@@ -53,7 +53,7 @@ class Silver:
 
     def check(self) -> None:
         """What a run does before it starts Spark."""
-        sink_state.check_before_run(open_store(str(self.state)), str(self.target))
+        target_table(str(self.target)).check_before_run(open_store(str(self.state)))
 
     def rows(self) -> list[int]:
         return sorted(DeltaTable(self.target).to_pyarrow_table()["a"].to_pylist())

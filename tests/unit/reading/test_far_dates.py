@@ -21,12 +21,12 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from airflow_cloudfiles.engine.delta import commit as delta_commit
-from airflow_cloudfiles.engine.delta.commit import BatchId
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import table_schema
 from airflow_cloudfiles.engine.delta.rewrite import TableSnapshot
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
+from airflow_cloudfiles.engine.state.batch import BatchId
 from tests.support.landed import Stream
 from tests.support.promoted import Landed
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
+from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
 from airflow_cloudfiles.engine.batches.expectations import check_source, unmet
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import (

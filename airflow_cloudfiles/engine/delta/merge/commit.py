@@ -22,22 +22,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
+from airflow_cloudfiles.engine.delta.batch_history import (
+    COUNTS,
+    counts_of,
+    find_again,
+    sync_data_files,
+)
 from airflow_cloudfiles.engine.delta.commit import (
-    BatchId,
-    Committed,
     change_properties,
     check_same_plan,
     commit_batch,
+    committed_to,
     has_batch,
     prepared_table,
     remove_files,
     table_state,
 )
 from airflow_cloudfiles.engine.delta.durability import durable_commit
-from airflow_cloudfiles.engine.delta.lineage import (
-    Expected,
-    check_has,
-)
+from airflow_cloudfiles.engine.delta.lineage import check_has
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.misread import (
     names_in,
@@ -50,16 +52,11 @@ from airflow_cloudfiles.engine.delta.merge.source_rows import SourceRows, shapes
 from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.delta.predicates import sql_literal, sql_name
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
-from airflow_cloudfiles.engine.delta.sink_state import (
-    COUNTS,
-    counts_of,
-    find_again,
-    sync_data_files,
-)
 from airflow_cloudfiles.engine.delta.write.creation import PLAIN_TABLE, NewTable
 from airflow_cloudfiles.engine.delta.write.evolve import Evolution, layout_for
 from airflow_cloudfiles.engine.delta.write.log_commit import retried, write_unescaped
 from airflow_cloudfiles.engine.errors import CloudFilesError
+from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -205,7 +202,7 @@ class _Merge:
             CommitFailedError: Another writer was first.
         """
         if rows is None:
-            return Committed.of(table, is_new=False)
+            return committed_to(table, is_new=False)
         state = TableState.of(table, self.location.target)
         refuse_change(state, "merged into")
         data_files.require(self.location, self.files)
@@ -220,7 +217,7 @@ class _Merge:
             sync_data_files(self.location, table.version())
         self.remove_files()
         counts = {**counts_of(metrics), SUPERSEDED: rows.superseded}
-        return Committed.of(table, counts=counts)
+        return committed_to(table, counts=counts)
 
     def _merger(
         self,

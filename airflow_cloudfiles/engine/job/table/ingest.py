@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches.file_source import LOCK_PATIENCE_SECONDS
+from airflow_cloudfiles.engine.batches.sink_state import application
 from airflow_cloudfiles.engine.batches.table_source import TableBatches, TableRange
 from airflow_cloudfiles.engine.delta.merge.commit import MERGED
 from airflow_cloudfiles.engine.delta.optimize import COMPACTED
-from airflow_cloudfiles.engine.delta.sink_state import application
 from airflow_cloudfiles.engine.delta.stream.commits import NOWHERE, TableBacklog, backlog
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, StateConflictError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.counts import carry_out
-from airflow_cloudfiles.engine.job.target import Rows, check_before_run, newest_version
+from airflow_cloudfiles.engine.job.target import Rows, target_table
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions, table_options
 from airflow_cloudfiles.engine.state import run_history
@@ -62,7 +62,7 @@ def ingest_table(
     lock.acquire(timeout_seconds=LOCK_PATIENCE_SECONDS)
     with lock:
         _refuse_other_stream(state, spec.source)
-        check_before_run(state, str(spec.target))
+        target_table(str(spec.target)).check_before_run(state)
         if application(state) is None and (remains := remains_of(state)) is not None:
             raise remains
         before = backlog(state, spec.source)
@@ -140,7 +140,7 @@ def _summary(spec: JobSpec, before: TableBacklog, read: Sequence[TableRange]) ->
         "versions": (next_version or 0) - (before.next_version or 0),
         "source_version": max(before.newest, (next_version or 0) - 1),
         "next_version": next_version,
-        "target_version": newest_version(str(spec.target)),
+        "target_version": target_table(str(spec.target)).newest_version(),
         "warnings": [],
     }
 

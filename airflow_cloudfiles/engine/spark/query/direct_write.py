@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
+from airflow_cloudfiles.engine.batches.delta_table import DeltaTargetTable
 from airflow_cloudfiles.engine.batches.error_marks import marking_errors
-from airflow_cloudfiles.engine.batches.iceberg_writer import IcebergWriter
+from airflow_cloudfiles.engine.batches.iceberg_table import IcebergTargetTable
 from airflow_cloudfiles.engine.batches.run import TaskFailed, collected, result_of
 from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
@@ -95,10 +95,11 @@ class DirectWrite:
             OptionError: An option of the sink is not valid.
             SchemaMismatchError: The columns do not fit the table.
         """
-        kind = IcebergWriter if self.sink == ICEBERG else DeltaWriter
+        kind = IcebergTargetTable if self.sink == ICEBERG else DeltaTargetTable
         refuse_misspelt(dict(self.options), SinkOptions, self.sink)
         schema = StructType.fromJson(json.loads(self.schema))
-        return kind(self.target, SinkOptions.read(self.options), state=state, schema=schema)
+        read = SinkOptions.read(self.options)
+        return kind(self.target).writer(read, state=state, schema=schema)
 
 
 @marking_errors

@@ -27,9 +27,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
 
-from airflow_cloudfiles.engine.batches.delta_writer import DeltaWriter
+from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
 from airflow_cloudfiles.engine.batches.error_marks import marking_errors
-from airflow_cloudfiles.engine.batches.iceberg_writer import IcebergWriter
+from airflow_cloudfiles.engine.batches.iceberg_table import IcebergWriter
 from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point

@@ -1,4 +1,4 @@
-"""Write the micro-batches of a stream to a Delta table.
+"""Know a Delta table that a stream writes to, and write its micro-batches to it.
 
 Tasks write the data files that the table's layout asks for, and each micro-batch is one commit
 (`delta.commit`), or one merge (`delta.merge.commit`), whose rows are staged first.
@@ -11,11 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
+from airflow_cloudfiles.engine.batches.target_table import TargetTable
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.delta import sink_state
 from airflow_cloudfiles.engine.delta.commit import (
-    BatchId,
-    Committed,
+    check_expected,
     check_target,
     commit_batch,
     has_batch,
@@ -23,14 +22,15 @@ from airflow_cloudfiles.engine.delta.commit import (
     table_state,
 )
 from airflow_cloudfiles.engine.delta.data_files import is_compacted
-from airflow_cloudfiles.engine.delta.lineage import Expected
-from airflow_cloudfiles.engine.delta.opening import open_to_write
+from airflow_cloudfiles.engine.delta.lineage import newest_known, newest_of_origin
+from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.opening import open_table, open_to_write
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
 from airflow_cloudfiles.engine.delta.write.creation import NewTable
 from airflow_cloudfiles.engine.delta.write.evolve import Evolution, widening_rule
 from airflow_cloudfiles.engine.delta.write.rows import TableWrite, write_rows
 from airflow_cloudfiles.engine.options.sink import SinkOptions
-from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected, FoundBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +38,65 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.delta.commit import Appender
     from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
     from airflow_cloudfiles.engine.delta.write.former_rows import FormerRows
+    from airflow_cloudfiles.engine.options.sink import TableOptions
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+
+class DeltaTargetTable(TargetTable):
+    """A Delta table, or the place of one."""
+
+    def writer(self, options: SinkOptions, **stream: Any) -> DeltaWriter:
+        """Make the writer of a micro-batch (`TargetTable.writer`)."""
+        return DeltaWriter(self.uri, options, **stream)
+
+    def check(self, columns: pa.Schema, options: TableOptions, *, merge_schema: bool) -> str | None:
+        """Check that rows fit (`TargetTable.check`); create what needs to be there first."""
+        check_target(
+            self.uri,
+            columns,
+            merge_schema=merge_schema,
+            widening=widening_rule(options, default=False),
+            new=NewTable.of(options),
+        )
+        return None
+
+    def check_has(self, stream: str, expected: Expected) -> None:
+        """Refuse a table that lacks a batch (`TargetTable.check_has`)."""
+        check_expected(self.uri, stream, expected)
+
+    def has(self, stream: str, batch: int) -> bool:
+        """Tell whether the table has a batch, or had it (`TargetTable.has`)."""
+        table = open_table(self.uri)
+        seen = None if table is None else newest_known(table, self.uri, stream)
+        return seen is not None and seen >= batch
+
+    def find(self, batch: BatchId, *, since: int) -> FoundBatch | None:
+        """Find a batch by its note (`TargetTable.find`)."""
+        table = open_to_write(self.uri)
+        seen = None
+        if table is not None:
+            seen = newest_known(table, self.uri, batch.app_id, since=since)
+        if table is None or seen is None or seen < batch.number:
+            return None
+        from airflow_cloudfiles.engine.delta.batch_history import (  # noqa: PLC0415 - of killed runs
+            find_again,
+        )
+
+        noted = find_again(table, DeltaLocation.of(self.uri), batch, since=since)
+        if noted is None or noted.plan != batch.plan or not noted.counts:
+            return None
+        table_id = str(table.metadata().id)
+        return FoundBatch(noted.version, table_id, noted.schema_version, noted.counts)
+
+    def newest_of_origin(self, origin: str, *, besides: str | None) -> int | None:
+        """Give the newest batch of an origin (`TargetTable.newest_of_origin`)."""
+        table = open_to_write(self.uri)
+        return None if table is None else newest_of_origin(table, self.uri, origin, besides=besides)
+
+    def newest_version(self) -> int | None:
+        """Give the newest version; `None` where there is no table."""
+        table = open_table(self.uri)
+        return table.version() if table else None
 
 
 class DeltaWriter(TableWriter):
@@ -63,6 +122,9 @@ class DeltaWriter(TableWriter):
             target_bytes=self._options.target_file_size,
             is_staged=self._merge is not None,
         )
+
+    def _refuse_known_origin(self, state: ObjectStore) -> None:
+        DeltaTargetTable(self._target).refuse_known_origin(state)
 
     def _opened(self) -> TableState | None:
         """The table as it is before the micro-batch, by which the tasks write.
@@ -95,9 +157,6 @@ class DeltaWriter(TableWriter):
         former: Sequence[FormerRows],
     ) -> Committed:
         """Commit data files (`TableWriter.make_visible`)."""
-        is_first = expected is None and batch.number == 0 and batch.replay is None
-        if self._state and is_first:
-            sink_state.refuse_known_origin(open_store(self._state), self._target)
         lead = written[0] if written else None
         what: dict[str, Any] = {
             "batch": batch,
