@@ -66,7 +66,7 @@ class CloudFilesDecoratedOperator(DecoratedOperator, CloudFilesIngestOperator):
         self.op_kwargs = {name: each for name, each in self.op_kwargs.items() if name != batch}
 
     def transform_arguments(self) -> Mapping[str, Any]:
-        """What the task was called with."""
+        """Return what the task was called with."""
         return self.op_kwargs
 
 

@@ -84,7 +84,7 @@ class ApprovingSparkJobOperator(DeferrableSparkJobOperator):
         """Tell whoever wants to know that the schema has another version."""
 
     def stream_arguments(self) -> StreamArguments:
-        """The stream, which waits where that is asked for."""
+        """Describe the stream, which waits where that is asked for."""
         given = super().stream_arguments()
         if not self.require_approval:
             return given
@@ -156,7 +156,7 @@ class ApprovingSparkJobOperator(DeferrableSparkJobOperator):
             )
 
     def proposals(self) -> SchemaProposals:
-        """The changes of the stream's schema that wait."""
+        """Open the changes of the stream's schema that wait."""
         from airflow_cloudfiles.engine.schema.decisions import SchemaProposals  # noqa: PLC0415
 
         hook = CloudFilesHook(self.conn_id)
@@ -166,6 +166,6 @@ class ApprovingSparkJobOperator(DeferrableSparkJobOperator):
 
 
 def was_proposed(failure: BaseException) -> bool:
-    """Whether a run has failed because a change waits for a decision."""
+    """Tell whether a run has failed because a change waits for a decision."""
     kinds: tuple[type[CloudFilesError], ...] = (SchemaProposedError,)
     return isinstance(failure, kinds) or isinstance(failure.__cause__, kinds)

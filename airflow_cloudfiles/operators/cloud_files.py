@@ -110,7 +110,7 @@ class CloudFilesInferSchemaOperator(CloudFilesSparkJobOperator):
         return found
 
     def lineage(self, stream: StreamArguments, report: Mapping[str, Any] | None) -> Lineage:
-        """It reads a sample of the source."""
+        """Name the source, of which a sample is read."""
         return inferred(stream, report)
 
     def _again(self) -> bool:
@@ -234,7 +234,7 @@ class CloudFilesIngestOperator(ApprovingSparkJobOperator):
         self._watch()
 
     def stream_arguments(self) -> StreamArguments:
-        """The stream, with how its rows are written among its options."""
+        """Describe the stream, with how its rows are written among its options."""
         given = super().stream_arguments()
         more = merge_options(self.write, self.keys, self.order_by, self.delete_when)
         if self.partition_by:
@@ -291,11 +291,11 @@ class CloudFilesIngestOperator(ApprovingSparkJobOperator):
         return report
 
     def transform_arguments(self) -> Mapping[str, Any]:
-        """What `transform` is called with besides the batch, rendered."""
+        """Return what `transform` is called with besides the batch, rendered."""
         return self.transform_kwargs or {}
 
     def _transform(self) -> dict[str, Any]:
-        """The field of the `JobSpec` that has the function; none without one."""
+        """Build the field of the `JobSpec` that has the function; return nothing without one."""
         if self.transform is None:
             return {}
         with task_errors():
@@ -310,7 +310,7 @@ class CloudFilesIngestOperator(ApprovingSparkJobOperator):
             self.log.exception("Nobody could be notified of the change; the task goes on.")
 
     def lineage(self, stream: StreamArguments, report: Mapping[str, Any] | None) -> Lineage:
-        """It reads the source and writes the table."""
+        """Name the source that is read and the table that is written."""
         return ingested(stream, report)
 
     def _notify(
@@ -347,7 +347,7 @@ class CloudFilesIngestOperator(ApprovingSparkJobOperator):
             call_each(self.on_schema_change, context, self.log, schema_change=change)
 
     def _schema_change(self, context: Context) -> dict[str, Any] | None:
-        """What an earlier try of this task failed for, where that was a change of the schema."""
+        """Return the schema change that an earlier try of this task failed for, if it was one."""
         hook, stream = CloudFilesHook(self.conn_id), self.stream_arguments()
         for number in range(int(context["ti"].try_number) - 1, 0, -1):
             failure = hook.failure_of(stream, run_id_of(context, try_number=number))

@@ -119,7 +119,7 @@ class DeferrableSparkJobOperator(CloudFilesSparkJobOperator):
             raise
 
     def _defers(self) -> bool:
-        """Whether the task has a server to leave its query on."""
+        """Tell whether the task has a server to leave its query on."""
         if not self.deferrable:
             return False
         conn_id = self.spark.conn_id
@@ -133,7 +133,7 @@ class DeferrableSparkJobOperator(CloudFilesSparkJobOperator):
         return True
 
     def _time_left(self, context: Context) -> timedelta | None:
-        """What is left of `execution_timeout`, which Airflow counts anew with each resumption."""
+        """Compute what is left of `execution_timeout`; Airflow counts it anew when resuming."""
         if self.execution_timeout is None:
             return None
         started: datetime | None = getattr(context["ti"], "start_date", None)

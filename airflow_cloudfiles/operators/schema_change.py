@@ -135,6 +135,6 @@ class CloudFilesDecideSchemaOperator(CloudFilesIngestOperator):
 
 
 def _text(value: object) -> str:
-    """A templated value; `None` and what a template makes of it are empty."""
+    """Convert a templated value; `None` and what a template makes of it become empty."""
     text = "" if value is None else str(value).strip()
     return "" if text == "None" else text

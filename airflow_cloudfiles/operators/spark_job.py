@@ -92,7 +92,7 @@ class CloudFilesSparkJobOperator(JobTask):
         self,
         task_instance: object = None,  # noqa: ARG002 - the report is here
     ) -> OperatorLineage[Any, Any] | None:
-        """The datasets, as far as the arguments name them, and a report says more."""
+        """Name the datasets as far as the arguments do; a report says more later."""
         return operator_lineage(self._lineage)
 
     get_openlineage_facets_on_complete = get_openlineage_facets_on_start

@@ -44,7 +44,7 @@ def page(template: str, **values: object) -> str:
 
 
 def size(count: float) -> str:
-    """A number of bytes, to three digits."""
+    """Format a number of bytes, to three digits."""
     value, unit = float(count), 0
     while value >= _THOUSAND and unit < len(_UNITS) - 1:
         value, unit = value / _THOUSAND, unit + 1
@@ -52,7 +52,7 @@ def size(count: float) -> str:
 
 
 def time(value: str | datetime | None) -> str:
-    """A time in UTC, to the second; a dash for none."""
+    """Format a time in UTC, to the second; a dash stands for none."""
     if not value:
         return "-"
     found = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -60,7 +60,7 @@ def time(value: str | datetime | None) -> str:
 
 
 def age(value: str | None, now: datetime) -> str:
-    """How long ago a time is, in its largest unit."""
+    """Say how long ago a time was, in its largest unit."""
     if not value:
         return "-"
     seconds = max(0.0, (now - datetime.fromisoformat(value)).total_seconds())
@@ -71,13 +71,13 @@ def age(value: str | None, now: datetime) -> str:
 
 
 def within(path: str, source: str) -> str:
-    """The URI of a file, from its source on where it is below it."""
+    """Shorten the URI of a file to what is below its source, if it is."""
     start = source if "://" in source else f"file://{source}"
     return path.removeprefix(f"{start.rstrip('/')}/")
 
 
 def _visible(value: object) -> object:
-    """What is put into a page; a filter's own markup stays as it is."""
+    """Convert what is put into a page; markup of a filter stays as it is."""
     return printable(value, but="\n") if type(value) is str else value
 
 
@@ -208,7 +208,7 @@ def _answer(request: Request, template: str, **values: object) -> HTMLResponse:
 
 
 def _path(request: Request, key: TaskKey) -> str:
-    """The path of a stream's first page."""
+    """Build the path of a stream's first page."""
     parts = (key.dag_id, key.run_id, key.task_id, str(key.map_index))
     root = str(request.scope.get("root_path", ""))
     return f"{root}/stream/" + "/".join(quote(each, safe="") for each in parts)

@@ -166,5 +166,5 @@ def _task_stream(
 
 
 def _text(value: object) -> str | None:
-    """A rendered field; Airflow stores None as it is, or as its text."""
+    """Read a rendered field; Airflow stores None as it is, or as its text."""
     return None if value in {None, "", "None"} else str(value)

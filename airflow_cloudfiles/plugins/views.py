@@ -280,7 +280,7 @@ def _so_far(look: Future[Read[StreamOverview]]) -> Read[StreamOverview]:
 
 
 def _best(tasks: Sequence[TaskStream]) -> TaskStream:
-    """Of the tasks of one stream, the one that knows the table."""
+    """Choose, of the tasks of one stream, the one that knows the table."""
     return next((each for each in tasks if each.stream.target), tasks[0])
 
 

@@ -87,6 +87,6 @@ def _read(path: str | PathLike[str]) -> dict[str, dict[str, Any]]:
 
 
 def _arguments(kind: type) -> set[str]:
-    """The names of the arguments that a class takes."""
+    """List the names of the arguments that a class takes."""
     found = inspect.signature(kind).parameters.values()
     return {each.name for each in found if each.kind is not each.VAR_KEYWORD}

@@ -61,7 +61,7 @@ class EventDeduplication:
         """What was there at the last check, as plain values; `None` when nothing was."""
 
     def should_fire(self, arrivals: Arrivals) -> bool:
-        """Whether what was found now is due an event; it is remembered as seen."""
+        """Decide whether what was found now is due an event, and remember it as seen."""
         before, self.memory = self.memory, None
         if not arrivals:
             return False
@@ -160,7 +160,7 @@ async def repeated(
 
 
 def _store_of(trigger: BaseEventTrigger) -> Any:
-    """The state store of the one asset that is watched; none before Airflow 3.3."""
+    """Return the state store of the one asset that is watched; `None` before Airflow 3.3."""
     store = getattr(trigger, "asset_state_store", None)
     return store if hasattr(store, "aget") and hasattr(store, "aset") else None
 
@@ -251,7 +251,7 @@ class CloudFilesTrigger(BaseEventTrigger):
         return (path, *(repr(sorted(_plain(value))) for value in arguments.items()))
 
     def _is_watcher(self) -> bool:
-        """Whether it is no deferred task's: one has an end; `dag.test()` gives it no task."""
+        """Tell whether this is not the trigger of a deferred task: those have an end."""
         return getattr(self, "task_instance", None) is None and self.ends_at is None
 
     @classmethod
@@ -318,12 +318,12 @@ def _pause(seen: Arrivals | None, poke_interval: float) -> float:
 
 
 def _location(given: object) -> object:
-    """An argument as the database takes it: of a path its text, of an asset its URI."""
+    """Encode an argument for the database: a path as its text, an asset as its URI."""
     return as_text(location_of(given))
 
 
 def _decoded(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a watcher, as the database takes them.
+    """Encode the options of a watcher for the database.
 
     Airflow 3.2 hands them over as it has serialized them.
     """
@@ -334,7 +334,7 @@ def _decoded(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(item: tuple[str, object]) -> list[str]:
-    """An argument as strings, whatever order its options were written in."""
+    """Encode an argument as strings, whatever order its options were written in."""
     name, value = item
     if isinstance(value, Mapping):
         return [f"{name}.{option}={text!r}" for option, text in value.items()]

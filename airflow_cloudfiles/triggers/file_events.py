@@ -138,7 +138,7 @@ class CloudFilesEventsTrigger(BaseEventTrigger):
 
 
 def _place(memory: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A place in a log, as a watcher stores it; `None` for anything else."""
+    """Read a place in a log, as a watcher stores it; return `None` for anything else."""
     match memory:
         case {"log": str(), "next": int()}:
             return memory

@@ -115,7 +115,7 @@ class SparkConnectQueryTrigger(BaseTrigger):
         return LeftQueryHook(self.spark_conn_id, self.spark_remote, self.query)
 
     def _is_deferred(self) -> bool:
-        """Whether the task is still deferred; if that cannot be found out, Airflow's call counts.
+        """Tell whether the task is still deferred; if that is unknown, Airflow's call counts.
 
         A triggerer whose heartbeat is late loses its triggers to another one, and then calls this,
         too.

@@ -55,7 +55,7 @@ def _describe(action: argparse.Action, shtab: Any) -> None:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """All arguments of a parser and of the commands in it."""
+    """Yield all arguments of a parser and of the commands in it."""
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way
         yield action
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - the same

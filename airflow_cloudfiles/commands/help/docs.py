@@ -59,7 +59,7 @@ def _run(given: argparse.Namespace) -> Outcome:
 
 
 def _section(code: str, page: str) -> str:
-    """What the page about errors says under a code.
+    """Return what the page about errors says under a code.
 
     Raises:
         OptionError: No error has this code.
@@ -73,7 +73,7 @@ def _section(code: str, page: str) -> str:
 
 
 def _name(asked: str, known: dict[str, Path]) -> str:
-    """The page that is meant: by its name, its last part, or its path.
+    """Find the page that is meant by a name, by the last part of one, or by a path.
 
     Raises:
         OptionError: There is no such page, or several.

@@ -41,7 +41,7 @@ def _explain(given: argparse.Namespace) -> Outcome:
 
 
 def _checked(given: argparse.Namespace) -> Outcome:
-    """The streams of a file that has no mistake."""
+    """Check a file of streams, and describe the streams of one without mistakes."""
     if given.source or given.format or given.option:
         raise OptionError("--file has the streams: leave out --source, --format and --option.")
     streams = read_streams(given.file)

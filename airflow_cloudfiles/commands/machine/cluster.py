@@ -143,7 +143,7 @@ def _write(given: argparse.Namespace) -> Outcome:
 
 
 def _cluster(given: argparse.Namespace) -> Cluster:
-    """The cluster that is described: other arguments are called as the fields that they are."""
+    """Build the cluster that the arguments describe; they are named like its fields."""
     found: dict[str, Any] = {
         "resources": Resources(
             executors=given.executors,

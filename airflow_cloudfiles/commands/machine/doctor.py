@@ -124,7 +124,7 @@ def _cache() -> Path:
 
 
 def _space(check: str, folder: Path) -> Finding:
-    """Whether a local folder can be written, and has free space."""
+    """Check whether a local folder can be written to, and has free space."""
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if problem := _unwritable(there):
         return Finding(check, "problem", problem)
@@ -136,7 +136,7 @@ def _space(check: str, folder: Path) -> Finding:
 
 
 def _unwritable(folder: Path) -> str | None:
-    """Why nothing can be written into a local folder; `None` if it can."""
+    """Say why nothing can be written to a local folder; return `None` if it can."""
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".cloudfiles-doctor-"):
             return None
@@ -153,7 +153,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _extras() -> Iterator[Finding]:
-    """Which extras are installed; one Spark is needed, and two are one too many."""
+    """Check which extras are installed; one Spark is needed, and two are one too many."""
     sparks = [name for name in _SPARKS if _version(_EXTRAS[name][0])]
     for extra, distributions in _EXTRAS.items():
         found = {each: _version(each) for each in distributions}
@@ -178,7 +178,7 @@ def _extras() -> Iterator[Finding]:
 
 
 def _locations(given: argparse.Namespace) -> Iterator[Finding]:
-    """The checks of each location that is given."""
+    """Check each location that is given."""
     checks: Sequence[tuple[str, str | None, Callable[[ObjectStore], Iterator[Finding]]]] = (
         ("source", given.source, _source),
         ("checkpoint", given.checkpoint_location, partial(_checkpoint, source=given.source)),
@@ -245,7 +245,7 @@ def _target(store: ObjectStore) -> Iterator[Finding]:
 
 
 def _writes(store: ObjectStore) -> Finding:
-    """Whether an object can be made there, once, and removed."""
+    """Check whether an object can be created at a location, only once, and be removed."""
     from airflow_cloudfiles.engine.storage.small_objects import (  # noqa: PLC0415
         SCRATCH,
         require_conditional_put,
@@ -264,7 +264,7 @@ def _writes(store: ObjectStore) -> Finding:
 
 
 def _clock(store: ObjectStore) -> Finding:
-    """How far the clock of a store is from this machine's."""
+    """Measure how far the clock of a store is from this machine's."""
     if not getattr(store, "tells_time", True):
         return Finding("clock", "ok", "not known: the server has no request for it")
     before = time.time()
@@ -276,7 +276,7 @@ def _clock(store: ObjectStore) -> Finding:
 
 
 def _local_folder(store: ObjectStore) -> Path | None:
-    """The folder of a location on a local disk."""
+    """Return the folder of a location on a local disk."""
     from airflow_cloudfiles.engine.storage.uri import local_path  # noqa: PLC0415
 
     return Path(local_path(store.uri)) if store.uri.startswith("file:") else None

@@ -178,7 +178,7 @@ class Toned:
 
 
 def has_colors(stream: TextIO) -> bool:
-    """Whether colors are written to a stream.
+    """Tell whether colors are written to a stream.
 
     `NO_COLOR` and `FORCE_COLOR` decide if they are set to anything (https://no-color.org,
     https://force-color.org); otherwise a terminal that is not `dumb` gets colors.

@@ -182,7 +182,7 @@ def _appended(entry: SchemaEntry) -> Outcome:
 
 
 def _as_json(entry: SchemaEntry) -> dict[str, Any]:
-    """A version for programs, without its columns."""
+    """Describe a version for programs, without its columns."""
     fields = (*entry.data_schema["fields"], *entry.partition_schema["fields"])
     return {
         "version": entry.version,
@@ -196,7 +196,7 @@ def _as_json(entry: SchemaEntry) -> dict[str, Any]:
 
 
 def _what(entry: SchemaEntry) -> str:
-    """A version's reason in some words."""
+    """Say in some words why there is a version."""
     reason = entry.reason
     parts = []
     if fields := reason.get("fields"):
@@ -217,7 +217,7 @@ def _what(entry: SchemaEntry) -> str:
 
 
 def _of_proposal(reason: Mapping[str, Any]) -> list[str]:
-    """What was decided of a proposal."""
+    """Say what was decided about a proposal."""
     parts = ["stay rescued: " + few(reason["rescued"])] if "rescued" in reason else []
     return parts + ([f"proposal {reason['proposal']}"] if "proposal" in reason else [])
 
@@ -270,7 +270,7 @@ def _accepts(found: argparse.ArgumentParser) -> None:
 
 
 def _nothing(_: argparse.ArgumentParser) -> None:
-    """No arguments of its own."""
+    """Add no arguments."""
 
 
 _WIDEST_TYPE = 40

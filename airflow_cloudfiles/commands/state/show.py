@@ -177,7 +177,7 @@ def _state(given: argparse.Namespace) -> Outcome:
 
 
 def _files(state: ObjectStore) -> dict[str, Any]:
-    """What is recorded, and how far it is committed."""
+    """Describe what is recorded, and how far it is committed."""
     log = FileLog(state)
     entries = [log.summary(number) for number in range(log.latest() + 1)]
     found_by: Counter[str] = Counter()

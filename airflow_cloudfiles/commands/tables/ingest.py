@@ -95,7 +95,7 @@ def add_stream(found: argparse.ArgumentParser) -> None:
 
 
 def ingestion(given: argparse.Namespace, run_id: str) -> JobSpec:
-    """The run that the arguments of `add_stream` say.
+    """Build the run that the arguments of `add_stream` describe.
 
     Raises:
         OptionError: A value cannot be used.
@@ -113,7 +113,7 @@ def ingestion(given: argparse.Namespace, run_id: str) -> JobSpec:
 
 
 def _transform(reference: str | None) -> dict[str, object] | None:
-    """The function that the driver imports; as `python -m`, from where the command is run."""
+    """Describe the function that the driver imports, from the working directory, too."""
     if reference is None:
         return None
     found = BatchFunction.of(reference).to_json()
@@ -129,7 +129,7 @@ def _ingest(given: argparse.Namespace) -> Outcome:
 
 
 def _how(given: argparse.Namespace) -> LocalPython | LocalSpark | SparkConnect:
-    """A server where one is named, else a Spark that ends with the command, or none."""
+    """Choose where to run: on a server, on a Spark that ends with the command, or here."""
     if given.engine == "local":
         return LocalPython()
     if given.spark_remote:

@@ -95,7 +95,7 @@ def _replay(given: argparse.Namespace) -> Outcome:
 
 
 def newest_run(state: ObjectStore) -> dict[str, Any]:
-    """What the newest run of the stream was given; nothing when there was none."""
+    """Read what the newest run of the stream was given; return nothing when there was none."""
     found = newest_ingest(state)
     if found is None:
         return {}

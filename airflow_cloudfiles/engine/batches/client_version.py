@@ -40,7 +40,7 @@ def check_client(options: Mapping[str, str]) -> None:
 
 
 def explained(text: str, address: str) -> CloudFilesError | None:
-    """What a failure of the server's Python means; `None` when it is something else.
+    """Explain a failure of the server's Python; return `None` when it is something else.
 
     Args:
         text: The error as the server tells it.

@@ -57,7 +57,7 @@ class FrameTasks:
         parts: Sequence[Any],
         schema: StructType,
     ) -> DataFrame:
-        """The rows of parts of a micro-batch, which tasks read when they are asked for.
+        """Build the rows of parts of a micro-batch, which tasks read when they are asked for.
 
         Args:
             read: What reads the rows of a part.
@@ -96,7 +96,7 @@ class FrameTasks:
         return collected(results)
 
     def _results(self, frame: DataFrame) -> Iterable[bytes]:
-        """What tasks give back, in their order."""
+        """Yield what tasks give back, in their order."""
         return [row.written for row in frame.collect()]
 
 
@@ -120,7 +120,7 @@ def _mapped(
 
 
 def row_of(result: bytes) -> pa.RecordBatch:
-    """What a task gives back, as a row."""
+    """Encode what a task gives back as a row."""
     return pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], ["written"])
 
 
@@ -170,7 +170,7 @@ class ConnectTasks(FrameTasks):
         return numbers(self._session().version) >= _WITH_LOCAL_RELATIONS
 
     def _results(self, frame: DataFrame) -> Generator[bytes]:
-        """What tasks give back, in their order; the job ends with whoever asks for it."""
+        """Yield what tasks give back, in their order; the job ends with whoever asks for it."""
         session: Any = self._session()
         session.addTag(_TAG)
         try:
@@ -187,7 +187,7 @@ class ConnectTasks(FrameTasks):
 
 
 def parallelism_of(confs: Mapping[str, str]) -> str | None:
-    """How many tasks the server runs at once, as far as its configuration tells."""
+    """Find how many tasks the server runs at once, as far as its configuration shows."""
     if given := confs.get("spark.default.parallelism"):
         return given
     if local := _LOCAL.match(confs.get("spark.master", "")):

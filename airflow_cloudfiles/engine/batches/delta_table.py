@@ -127,7 +127,7 @@ class DeltaWriter(TableWriter):
         DeltaTargetTable(self._target).refuse_known_origin(state)
 
     def _opened(self) -> TableState | None:
-        """The table as it is before the micro-batch, by which the tasks write.
+        """Open the table as it is before the micro-batch; the tasks write for it.
 
         A writer is made anew for each micro-batch. Where another writer changes the table
         meanwhile, the commit notices.

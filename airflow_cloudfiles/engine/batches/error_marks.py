@@ -28,7 +28,7 @@ def marking_errors(kind: _Class) -> _Class:
 
 
 def marking(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function; an error of ours that it raises is marked."""
+    """Wrap a function so that an error of ours that it raises is marked."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -101,7 +101,7 @@ class Observer:
         self.observed.rescued = _most(self.observed.rescued)
 
     def reader(self, split: Split) -> TaskReader:
-        """What reads a split so that its rows can be looked at."""
+        """Build a reader of a split whose rows can be looked at."""
         return TaskReader(split, by_file=self._blames)
 
     def rows(self, split: Split, reader: TaskReader) -> Iterator[pa.RecordBatch]:
@@ -128,7 +128,7 @@ class Observer:
         self.observed.corrupt = _most(self.observed.corrupt)
 
     def _places(self, schema: pa.Schema, options: CloudFilesOptions) -> dict[str, int]:
-        """Where the required columns are; those of them that there are."""
+        """Find where those of the required columns are that exist."""
         key = options.matcher.key
         places = {key(name): place for place, name in enumerate(schema.names)}
         return {name: places[key(name)] for name in self._required if key(name) in places}
@@ -151,7 +151,7 @@ class Unmet:
     blamed: str = ""
 
     def sentence(self, files: Mapping[str, int] | None = None) -> str:
-        """The expectation, and what was found, without a full stop."""
+        """Say the expectation and what was found, without a full stop."""
         most = Counter(files or {}).most_common(_SHOWN_FILES)
         where = ", ".join(f"{printable_path(uri)} ({count})" for uri, count in most)
         sentence = f"{self.name}={self.wanted}, but {self.found}"
@@ -174,7 +174,7 @@ def check_source(options: TaskSinkOptions, source: CloudFilesOptions) -> None:
 def counts_of(
     options: TaskSinkOptions, counts: Mapping[str, int], observed: Iterable[Observed]
 ) -> dict[str, int]:
-    """The counts of a batch, with the required columns that have no value in it."""
+    """Count a batch, with the required columns that have no value in it."""
     values: Counter[str] = Counter()
     for each in observed:
         values.update(each.values)
@@ -228,7 +228,7 @@ def _share(part: int, whole: int) -> float:
 
 
 def as_text(found: Sequence[Unmet], observed: Iterable[Observed]) -> str:
-    """What was found, with the files that have most of it as far as they are known."""
+    """Describe what was found, with the files that have most of it as far as they are known."""
     files: dict[str, Counter[str]] = {"rescued": Counter(), "corrupt": Counter()}
     for each in observed:
         files["rescued"].update(each.rescued)
@@ -267,7 +267,7 @@ def to_blame(
 
 
 def refusal(batch: int, target: str, what: str, *, blames_nobody: str = "") -> ExpectationError:
-    """The error for a batch that is not committed.
+    """Build the error for a batch that is not committed.
 
     Args:
         batch: Its number.
@@ -285,7 +285,7 @@ def refusal(batch: int, target: str, what: str, *, blames_nobody: str = "") -> E
 
 
 def warnings_of(options: TaskSinkOptions, batches: Iterable[tuple[int, Mapping[str, int]]]) -> str:
-    """What batches were committed although they were not as expected; empty for none.
+    """Say which batches were committed although they were not as expected; empty for none.
 
     Args:
         options: The expectations.
@@ -302,7 +302,7 @@ def warnings_of(options: TaskSinkOptions, batches: Iterable[tuple[int, Mapping[s
 
 
 def _files_of(rescued: pa.Array) -> Counter[str]:
-    """How many rescued values are of which file."""
+    """Count how many rescued values come from which file."""
     if not len(rescued):
         return Counter()
     paths = pc.struct_field(pc.extract_regex(rescued, _FILE_PATH), "path").drop_null()

@@ -107,11 +107,11 @@ class FileBatches:
         return Planned(number, splits, end)
 
     def task(self, writer: TableWriter) -> Task:
-        """What reads, parses and writes a split."""
+        """Build the task that reads, parses and writes a split."""
         return partial(write_split, writer)
 
     def rows(self) -> Callable[[Any], Iterator[pa.RecordBatch]]:
-        """What reads the rows of a split."""
+        """Build the function that reads the rows of a split."""
         return _rows
 
     def committed(self, planned: Planned) -> None:

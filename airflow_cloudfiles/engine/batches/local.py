@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Count the cores that this process may use."""
     found = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     return len(found) if found else os.cpu_count() or 1
 
@@ -119,6 +119,6 @@ def _end_with_parent() -> None:
 
 
 def _result(task: Future[TaskWritten]) -> TaskWritten | None:
-    """What a task has written, if it has ended well."""
+    """Return what a task has written, if it has ended well."""
     ended = task.done() and not task.cancelled() and task.exception() is None
     return task.result() if ended else None

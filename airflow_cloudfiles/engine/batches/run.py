@@ -72,10 +72,10 @@ class BatchSource(Protocol):
         """Plan the next micro-batch; `None` where nothing is left of what the run ingests."""
 
     def task(self, writer: TableWriter) -> Task:
-        """What carries a part of a micro-batch to the data files of a writer; can be pickled."""
+        """Build the task that writes a part of a micro-batch to data files; it can be pickled."""
 
     def rows(self) -> Callable[[Any], Iterator[pa.RecordBatch]]:
-        """What reads the rows of a part of a micro-batch; can be pickled."""
+        """Build the function that reads the rows of a part of a micro-batch; it can be pickled."""
 
     def committed(self, planned: Planned) -> None:
         """Take note of a micro-batch that is committed and recorded."""
@@ -216,7 +216,7 @@ def unpacked(result: bytes) -> TaskWritten | CloudFilesError:
 
 
 def collected(results: Callable[[], Iterable[bytes]]) -> list[TaskWritten]:
-    """What the tasks have written, in their order.
+    """Collect what the tasks have written, in their order.
 
     Args:
         results: Asks for what they give back. What yields it ends the others when it is closed.

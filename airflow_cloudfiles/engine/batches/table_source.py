@@ -133,11 +133,11 @@ class TableBatches:
         return Planned(number, parts, end)
 
     def task(self, writer: TableWriter) -> Task:
-        """What reads the rows of a part, and writes them."""
+        """Build the task that reads the rows of a part, and writes them."""
         return partial(_write, writer, self.rows())
 
     def rows(self) -> Callable[[TablePart], Iterator[pa.RecordBatch]]:
-        """What reads the rows of a part."""
+        """Build the function that reads the rows of a part."""
         return partial(_rows, self.schema)
 
     def committed(self, planned: Planned) -> None:
@@ -149,7 +149,7 @@ class TableBatches:
         self._number, self._start = planned.number, planned.end
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
     def _tasks(self, files: list[AddFile]) -> int:
         """Over how many tasks files are shared out: small ones are packed."""

@@ -179,7 +179,7 @@ class TableWriter:
 
     @abstractmethod
     def _knows(self, batch: BatchId) -> bool:
-        """Whether the table has a batch of this number, or had it: then its commit decides."""
+        """Tell whether the table has a batch of this number, or had it: then its commit decides."""
 
     @abstractmethod
     def _remove(self, files: Sequence[Any]) -> None:
@@ -284,7 +284,7 @@ class TableWriter:
     def _refusal(
         self, batch: int, what: str, found: Sequence[Unmet], observed: Sequence[Observed]
     ) -> ExpectationError:
-        """The error for a batch that is not committed, with the files that are to blame for it."""
+        """Build the error for a batch that is not committed, with the files to blame for it."""
         if self._options.on_violation != "quarantine" or self._state is None:
             return expectations.refusal(batch, self._target, what)
         paths = expectations.to_blame(self._options, found, observed)
@@ -337,7 +337,7 @@ class TableWriter:
         return "sink" if self._written == "files" else "query"
 
     def _plan(self, batch: int) -> tuple[str | None, Offset | None, dict[str, int]]:
-        """Which plan the batch is: its id tells it from one of another life of the state.
+        """Find which plan the batch is; its id differs from that of another life of the state.
 
         Returns:
             Its id; where the batch ends, if the batches of the query are those of the plan log; and
@@ -359,7 +359,7 @@ class TableWriter:
         return found.id, Offset.from_json(found.header["end"]), planned
 
     def _identity(self) -> tuple[str, str]:
-        """Which stream writes, and the origin that its commits note."""
+        """Identify the stream that writes, and the origin that its commits note."""
         found, origin = self._options.txn_app_id, ""
         if self._state:
             own, origin = sink_state.identity(open_store(self._state))
@@ -373,7 +373,7 @@ class TableWriter:
 
 
 def _flat(counts: SplitCounts) -> dict[str, int]:
-    """What a reader has counted, in one level."""
+    """Flatten what a reader has counted into one level."""
     numbers = asdict(counts)
     fetched: dict[str, int] = numbers.pop("fetched")
     if not counts.error_cells:  # which most formats cannot have

@@ -106,7 +106,7 @@ class Clock:
         self._asked = 0.0
 
     def is_due(self, committed: datetime) -> bool:
-        """Whether what was committed at a time may be cleaned."""
+        """Tell whether what was committed at a time may be cleaned."""
         if committed + self._retention > datetime.now(UTC):
             return False
         if not getattr(self._source, "tells_time", True):
@@ -151,7 +151,7 @@ def due_files(
 
 
 def _before(batch: BatchState | None) -> int:
-    """The batch before one; -1 where it is not known."""
+    """Return the number of the batch before one; -1 where it is not known."""
     return -1 if batch is None else batch.plan.number - 1
 
 
@@ -229,7 +229,7 @@ class CleaningReport:
     warnings: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """As it is in the report of a run."""
+        """Encode it for the report of a run."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         return {**found, "others": dict(self.others)}
 

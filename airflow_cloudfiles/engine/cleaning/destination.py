@@ -74,7 +74,7 @@ def check_destination(
 
 
 def _may_be_input(below: str, pattern: str | None, *, strict: bool) -> bool:
-    """Whether files in a folder below the root of the source are wanted."""
+    """Tell whether files in a folder below the root of the source may be ingested."""
     if not below or pattern is None:
         return True
     return SourcePattern(pattern, strict=strict).may_hold(below)
@@ -85,6 +85,6 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _bucket(uri: str) -> str:
-    """What files can be moved within."""
+    """Name the place that files can be moved within."""
     scheme = uri.partition("://")[0]
     return scheme if scheme == "file" else f"{scheme}://{bucket_and_path(uri)[0]}"

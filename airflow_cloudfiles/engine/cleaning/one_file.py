@@ -228,7 +228,7 @@ class FileCleaner:
         self._source.delete_version(found.entry)
 
     def _copied(self, found: Fingerprint, to: ObjectStore) -> bool:
-        """See to a copy that is the file; false where other objects have the names for one."""
+        """Build a name that only this version of a file has: its path, a hash before the ending."""
         path = found.entry.path
         for key in (path, own_name(found.entry)):
             there = to.fingerprint(key)
@@ -270,7 +270,7 @@ class FileCleaner:
         return True
 
     def _is_copy(self, found: Fingerprint, there: Fingerprint, to: ObjectStore, key: str) -> bool:
-        """Whether an object has the content of a file."""
+        """Tell whether an object has the content of a file."""
         if there.entry.size != found.entry.size:
             return False
         if found.checksums & there.checksums:
@@ -288,7 +288,7 @@ class FileCleaner:
 
 
 def _agree(one: Fingerprint, other: Fingerprint) -> bool:
-    """Whether the store knows no checksum by which a copy that it made would differ."""
+    """Tell whether the store knows no checksum by which a copy that it made would differ."""
     if one.checksums & other.checksums:
         return True
     kinds = {kind for kind, _ in one.checksums} & {kind for kind, _ in other.checksums}
@@ -296,7 +296,7 @@ def _agree(one: Fingerprint, other: Fingerprint) -> bool:
 
 
 def own_name(file: FileEntry) -> str:
-    """A name that only this version of a file has: its path, with a hash before the ending."""
+    """Make sure of a copy of the file; return false where other objects have the names."""
     version = f"{file.size} {file.modification_time_us} {file.etag}"
     mark = hashlib.sha256(version.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     folder, slash, name = file.path.rpartition("/")

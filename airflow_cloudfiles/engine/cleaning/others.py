@@ -87,7 +87,7 @@ class OtherStream:
             raise
 
     def may_hold(self, location: str) -> bool:
-        """Whether the stream might ingest what is below a location."""
+        """Tell whether the stream might ingest what is below a location."""
         folder = self._folder.key_of(location)
         if folder is None:
             return open_store(location).key_of(self._folder.uri) is not None
@@ -180,12 +180,12 @@ class OtherStreams:
 
 
 def _has_etag(recorded: FileEntry | None, file: FileEntry) -> bool:
-    """Whether a record is of a version, whatever its time."""
+    """Tell whether a record is of a version, whatever its time."""
     return recorded is not None and bool(file.etag) and is_version(recorded, file)
 
 
 def _parts(source: str) -> tuple[str, str | None]:
-    """The folder and the pattern of a source, as its state has it."""
+    """Split a source, as its state has it, into its folder and its pattern."""
     try:
         return split_pattern(source)
     except OptionError:  # the name of a folder, which is no pattern

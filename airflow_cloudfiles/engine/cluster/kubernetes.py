@@ -123,7 +123,7 @@ class Kubernetes:
                 raise OptionError(f"{variable!r} is no name of an environment variable.")
 
     def submission(self, spec: JobSpec) -> Submission:
-        """How to submit a run here.
+        """Say how to submit a run here.
 
         Raises:
             OptionError: A value cannot be used, or the configuration holds a credential.
@@ -150,7 +150,7 @@ class Kubernetes:
         )
 
     def spark_conf(self) -> dict[str, str]:
-        """The Spark configuration, which the operators take as `spark_conf`, too."""
+        """Build the Spark configuration, which the operators take as `spark_conf`, too."""
         prefix = "spark.kubernetes"
         found = {
             f"{prefix}.namespace": self.namespace,
@@ -175,7 +175,7 @@ class Kubernetes:
         return {**found, **self.conf}
 
     def pod(self, role: str) -> dict[str, Any]:
-        """The template of the pods of a role: what Spark's configuration has no keys for."""
+        """Build the template of the pods of a role: what Spark's configuration has no keys for."""
         labels = {"app.kubernetes.io/name": "cloudfiles", **self.labels}
         # An executor asks Kubernetes for nothing: it has no token to do so.
         token = {} if role == DRIVER else {"automountServiceAccountToken": False}
@@ -204,7 +204,7 @@ class Kubernetes:
         }
 
     def accounts(self) -> list[dict[str, Any]]:
-        """The service accounts, and what the driver's may do: start and remove executors."""
+        """Build the service accounts, and what the driver's may do: start and remove executors."""
         named = {"name": self._account(DRIVER), "namespace": self.namespace}
         return [
             *(self._service_account(role) for role in (DRIVER, EXECUTOR)),

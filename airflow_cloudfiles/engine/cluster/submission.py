@@ -45,11 +45,11 @@ class Resources:
     driver_memory: str = "1g"
 
     def conf(self) -> dict[str, str]:
-        """The configuration on Kubernetes and YARN."""
+        """Build the configuration on Kubernetes and YARN."""
         return {"spark.executor.instances": str(self.executors), **self.of_each()}
 
     def of_each(self) -> dict[str, str]:
-        """The configuration of one executor and of the driver, on every cluster."""
+        """Build the configuration of one executor and of the driver, on every cluster."""
         return {
             "spark.executor.cores": str(self.cores),
             "spark.executor.memory": self.memory,
@@ -74,7 +74,7 @@ class Submission:
     notes: tuple[str, ...] = ()
 
     def script(self) -> str:
-        """The command as a script of a shell."""
+        """Write the command as a shell script."""
         state = normalize_uri(self.spec.checkpoint_location)
         command = self.how.command(state, self.spec.run_id)
         lines = ["#!/bin/sh", *(f"# {note}" for note in self.notes), "set -eu"]
@@ -85,11 +85,11 @@ class Submission:
         return "\n".join([*lines, f"exec {_wrapped(command)}", ""])
 
     def all_files(self) -> dict[str, str]:
-        """Everything to be in one folder, by file name."""
+        """Collect everything that belongs into one folder, by file name."""
         return {SCRIPT: self.script(), **self.files}
 
     def to_json(self) -> dict[str, Any]:
-        """For programs; `spark_conf` is what the operators take under that name."""
+        """Encode it for programs; `spark_conf` is what the operators take under that name."""
         state = normalize_uri(self.spec.checkpoint_location)
         return {
             "run_id": self.spec.run_id,
@@ -118,7 +118,7 @@ class Submission:
 
 
 def _wrapped(command: list[str]) -> str:
-    """A command with an option and its value on each line."""
+    """Wrap a command so that each line has an option and its value."""
     program, *words = command
     lines = [shlex.quote(program)]
     while words:
@@ -151,7 +151,7 @@ class Standalone:
             raise OptionError(f"master must be spark://host:port, got {self.master!r}.")
 
     def submission(self, spec: JobSpec) -> Submission:
-        """How to submit a run here.
+        """Say how to submit a run here.
 
         Raises:
             OptionError: The configuration holds a credential.
@@ -168,7 +168,7 @@ class Standalone:
         )
 
     def spark_conf(self) -> dict[str, str]:
-        """The Spark configuration, which the operators take as `spark_conf`, too."""
+        """Build the Spark configuration, which the operators take as `spark_conf`, too."""
         found = {
             "spark.pyspark.python": self.python,
             "spark.pyspark.driver.python": self.python,
@@ -224,7 +224,7 @@ class Yarn:
             raise OptionError("principal and keytab go together: give both, or neither.")
 
     def submission(self, spec: JobSpec) -> Submission:
-        """How to submit a run here.
+        """Say how to submit a run here.
 
         Raises:
             OptionError: A value cannot be used, or the configuration holds a credential.
@@ -249,7 +249,7 @@ class Yarn:
         )
 
     def spark_conf(self) -> dict[str, str]:
-        """The Spark configuration, which the operators take as `spark_conf`, too."""
+        """Build the Spark configuration, which the operators take as `spark_conf`, too."""
         found = {
             "spark.pyspark.python": self._python(),
             # Another try of the driver is the business of whoever asked for the run.

@@ -173,7 +173,7 @@ def submit(
 
 
 def _at_work_or_reported(state: ObjectStore, earlier: Sequence[str]) -> str | None:
-    """The newest earlier run whose report nobody has, and that has one or is at work."""
+    """Find the newest earlier run that nobody collected, reported or still running."""
     for run_id in earlier:
         with reaching_state(state):
             is_open = state.head(_key(run_id)) is not None
@@ -190,7 +190,7 @@ def _at_work_or_reported(state: ObjectStore, earlier: Sequence[str]) -> str | No
 
 
 def _is_free(lock: RunLock) -> bool:
-    """Whether nobody has a lock, as far as it shows by now."""
+    """Tell whether a lock is free, as far as it shows by now."""
     try:
         lock.acquire()
     except StateLockedError:

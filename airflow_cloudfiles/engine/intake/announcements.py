@@ -104,14 +104,14 @@ class Announcements(Protocol):
         """Record what is announced, and acknowledge it."""
 
     def announced(self, recorder: Recorder) -> Announced:
-        """What there is to record; records and acknowledges nothing."""
+        """Collect what there is to record; record and acknowledge nothing."""
 
     def queue(self) -> MessageQueue | None:
-        """The stream's own queue, if it has one."""
+        """Return the stream's own queue, if it has one."""
 
 
 def announcements(stream: Stream) -> Announcements | None:
-    """What announces the files of a stream; `None` where they are found by listing."""
+    """Build what announces the files of a stream; `None` where they are found by listing."""
     if stream.options.use_managed_file_events:
         return _FromEventLog(stream)
     return _FromQueue(stream) if stream.options.use_notifications else None
@@ -124,7 +124,7 @@ def is_listing_due(
     *,
     has_listed: bool,
 ) -> bool:
-    """Whether the source must be listed although something announces what arrives.
+    """Tell whether the source must be listed although something announces what arrives.
 
     So that nothing is missed that will not be announced: what was there before the first start,
     what came while files were found by listing, or to another queue or log or none, what events
@@ -191,10 +191,10 @@ class _FromQueue:
         """Messages stay in the queue until they are read."""
 
     def announced_since_us(self) -> None:
-        """Only the options tell (`notificationsSince`)."""
+        """Return `None`: only the options decide (`notificationsSince`)."""
 
     def read_behind(self, report: InventoryReport) -> None:
-        """All of its messages are read anyway."""
+        """Do nothing: all of its messages are read anyway."""
 
     def nothing_listed(self) -> None:
         """Messages of recorded files are deleted when they are read."""
@@ -255,7 +255,7 @@ class _FromEventLog:
         self._start = self._end
 
     def announced_since_us(self) -> int:
-        """From now on, where the stream has a position: it may have passed what is wanted now."""
+        """Begin now, where the stream has a position: it may have passed what is wanted now."""
         stream = self._stream
         self.begin()
         is_new = load_position(stream.state, stream.files, self._log.description.id) is None
@@ -263,7 +263,7 @@ class _FromEventLog:
         return self._reach.since_us if self._reach else now_us()
 
     def read_behind(self, report: InventoryReport) -> None:
-        """The report is noted as a listing already: killed here, the source is listed in full."""
+        """Do nothing: the report is noted as a listing; a kill here leads to a full listing."""
         reach = self._reach
         if reach is not None and reach.since_us <= report.settled_us:
             self._start = reach.start(report.settled_us)
@@ -290,7 +290,7 @@ class _FromEventLog:
             raise self._too_late(failure) from failure
 
     def queue(self) -> None:
-        """The queue is everybody's."""
+        """Return `None`: the queue is shared by all streams."""
 
     def _remember(self, number: int) -> None:
         stream, log = self._stream, self._log.description.id

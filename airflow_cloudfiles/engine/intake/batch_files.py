@@ -59,7 +59,7 @@ def files_named(state: ObjectStore, name: str) -> tuple[int, list[str]]:
 
 
 def _paths(state: ObjectStore, batch: int) -> Iterator[tuple[int, str]]:
-    """The files in the range of a batch, also those that an operation has left out of it."""
+    """Yield the files in the range of a batch, also those that an operation has left out of it."""
     plan, files = PlanLog(state).at(batch), FileLog(state)
     place = count()
     for number in range(plan.start.entry, plan.end.entry + 1):

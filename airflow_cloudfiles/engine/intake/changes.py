@@ -162,7 +162,7 @@ class Changes:
         return change
 
     def _notices(self) -> Notices:
-        """What was noted when this discovery first asked."""
+        """Read what was noted when this discovery first asked."""
         if self._known is None:
             with reaching_state(self._files.store):
                 self._known = notices(self._files.store)
@@ -172,7 +172,7 @@ class Changes:
         return path_hash(path), self._ledger.entry_of(path)
 
     def _changes(self, paths: Sequence[str]) -> list[Change]:
-        """Those of some files that have been ingested, in another version than the present one.
+        """List the changes of files that were ingested in another version than the present one.
 
         A file of an entry of which something is still to be ingested has its turn after that.
         """
@@ -211,7 +211,7 @@ class Changes:
             )
 
     def _command(self, change: Change) -> str:
-        """What ingests a file again, for a shell."""
+        """Build the shell command that ingests a file again."""
         state = printable_path(self._files.store.uri)
         path = printable_path(change.before.path)
         return shlex.join(
@@ -219,7 +219,7 @@ class Changes:
         )
 
     def to_json(self) -> list[dict[str, Any]]:
-        """As reports hold them, the first hundred."""
+        """Encode the first hundred for reports."""
         return [
             {
                 "path": printable_path(each.before.path),
@@ -231,7 +231,7 @@ class Changes:
 
 
 def difference(change: Change) -> str:
-    """What is another than it was, in words."""
+    """Say in words what differs from before."""
     before, now = change.before, change.now
     found = []
     if before.size != now.size:
@@ -245,7 +245,7 @@ def difference(change: Change) -> str:
 
 
 def _is_ingested(found: Standing) -> bool:
-    """Whether the newest record of a file was ingested: its batch is committed."""
+    """Tell whether the newest record of a file was ingested: its batch is committed."""
     is_known_only = found.is_existing or found.is_duplicate or found.held is not None
     is_open = bool(found.planned or found.waiting)
     return found.newest is not None and not is_known_only and not is_open

@@ -64,7 +64,7 @@ class Target(Protocol):
     """What an operation asks of the table that the stream writes."""
 
     def has_batch(self, batch: int) -> bool | None:
-        """Whether the table has a micro-batch that is not recorded; `None` if nobody knows."""
+        """Tell whether the table has a micro-batch that is not recorded; `None` if unknown."""
 
     def path_column(self, paths: Sequence[str]) -> tuple[str, ...]:
         """Give the column by which the rows of files are found, as a path of names.
@@ -302,7 +302,7 @@ class _Operating:
         return changes
 
     def _column(self, changes: Sequence[_Change]) -> tuple[str, ...]:
-        """By which column the former rows of replayed files are found; empty where they stay."""
+        """Find the column with the paths of former rows; empty where those rows stay."""
         if self.asked.action != "replay" or self.asked.append:
             return ()
         wanted = [each.path for each in changes if self._was_ingested(each)]
@@ -378,7 +378,7 @@ class _Operating:
         return _Change(found.path, file=found.file, excluded=found.waiting, former=former)
 
     def _present(self, found: Standing) -> FileEntry:
-        """The file as it is in the source now, with its content where files are known by it.
+        """Describe the file as it is now, with its content where files are known by it.
 
         Raises:
             FileMissingError: It is gone.
@@ -395,7 +395,7 @@ class _Operating:
         return file
 
     def _original(self, found: Standing) -> str:
-        """The URI of the file that is ingested for the content of a duplicate."""
+        """Find the URI of the file that is ingested for the content of a duplicate."""
         content = "" if found.file is None else found.file.content
         entry = self.ledger.entry_of_content(content)
         files = () if entry is None else self.files.read(entry).files

@@ -69,11 +69,11 @@ class FileNames:
         return head_of(self._source, path) if self._may_be_key(path) else None
 
     def uri(self, path: str) -> str:
-        """The URI of a file, for people."""
+        """Build the URI of a file, for people."""
         return printable_path(self._source.child_uri(path))
 
     def _candidates(self, text: str) -> Iterator[str]:
-        """What a text may mean, the most literal reading first."""
+        """Yield what a text may mean, the most literal reading first."""
         if not text:
             return
         root = self._source.uri.rstrip("/") + "/"
@@ -92,7 +92,7 @@ class FileNames:
                 yield whole[len(root) :]
 
     def _may_be_key(self, path: str) -> bool:
-        """Whether a path cannot lead out of a folder on a disk."""
+        """Tell whether a path cannot lead out of a folder on a disk."""
         is_local = self._source.uri.startswith("file:")
         parts = path.split("/")
         return "\0" not in path and not (is_local and {"", ".", ".."} & set(parts))
@@ -217,7 +217,7 @@ class Standings:
             )
 
     def _newest(self, entries: dict[str, int | None]) -> dict[str, tuple[Offset, FileEntry]]:
-        """Where the newest record of each file is."""
+        """Find where the newest record of each file is."""
         by_entry: dict[int, set[str]] = {}
         for path, number in entries.items():
             if number is not None:
@@ -230,7 +230,7 @@ class Standings:
         }
 
     def _outstanding(self, paths: set[str]) -> dict[str, list[Offset]]:
-        """Which records of files are to be ingested, and not committed."""
+        """Find which records of files are to be ingested, and not committed."""
         found: dict[str, list[Offset]] = {}
         for number in range(self._committed.entry, self._files.head().entry if paths else 0):
             if not self._files.summary(number).is_ingested:
@@ -243,7 +243,7 @@ class Standings:
         return found
 
     def _kept_out(self, path: str, newest: Offset, held: Operation) -> tuple[Offset, ...]:
-        """Which records of a file an operation keeps from being ingested."""
+        """Find which records of a file an operation keeps from being ingested."""
         if held.number not in self._paths:
             by_entry: dict[int, list[int]] = {}
             for at in held.excluded:

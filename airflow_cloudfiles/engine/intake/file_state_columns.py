@@ -54,7 +54,7 @@ def _paths(group: FileGroup) -> list[str]:
 
 
 def _created(group: FileGroup) -> list[int]:
-    """In microseconds since 1970, since `datetime` does not hold all that a disk does."""
+    """Return the times in microseconds since 1970: `datetime` holds less than a disk."""
     return [file.modification_time_us for file in group.files]
 
 
@@ -100,7 +100,7 @@ def _operation_time(group: FileGroup) -> datetime | None:
 
 
 def _changed(group: FileGroup) -> list[datetime | None] | None:
-    """When it was noticed that each file has changed since it was ingested, if it has."""
+    """Find when it was noticed that files have changed since their ingestion, if they have."""
     number = group.entry.number
     if number not in group.changed:
         return None
@@ -197,7 +197,7 @@ def _moment(moment_us: int) -> datetime | str:
 
 
 def arrow_schema() -> pa.Schema:
-    """The table's columns as Arrow has them."""
+    """Return the table's columns as Arrow has them."""
     import pyarrow as pa
 
     kinds = {
@@ -224,7 +224,7 @@ def record_batches(groups: Iterable[FileGroup]) -> Iterator[pa.RecordBatch]:
 
 
 def _cut(group: FileGroup, start: int, stop: int) -> FileGroup:
-    """A part of a group."""
+    """Cut a part out of a group."""
     if start == 0 and stop >= len(group.files):
         return group
     return replace(group, files=group.files[start:stop], indexes=group.indexes[start:stop])

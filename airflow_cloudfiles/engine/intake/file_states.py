@@ -118,11 +118,11 @@ class FileQuery:
         return any((self.run_id, self.committed_since, self.committed_until))
 
     def was_discovered(self, time: datetime) -> bool:
-        """Whether files that were discovered at a time are wanted."""
+        """Tell whether files that were discovered at a time are wanted."""
         return _is_between(time, self.discovered_since, self.discovered_until)
 
     def has_batch(self, batch: BatchState | None) -> bool:
-        """Whether files of a micro-batch, or of none, are wanted."""
+        """Tell whether files of a micro-batch, or of none, are wanted."""
         if not self.needs_batch:
             return True
         if batch is None or (self.run_id is not None and batch.run_id != self.run_id):
@@ -416,7 +416,7 @@ class FileStates:
                 )
 
     def _wants(self, entry: EntrySummary) -> bool:
-        """Whether files of an entry can be meant that is not ingested."""
+        """Tell whether the query can ask for files of an entry that is not ingested."""
         if entry.found_by == "forget" or self._query.batch_id is not None:
             return False
         return entry.found_by in self._wanted if entry.found_by in _KNOWN else self._has_held
@@ -460,7 +460,7 @@ class FileStates:
     def _standing(
         self, entry: EntrySummary, here: Offset
     ) -> tuple[FileStatus, Plan | None, Offset]:
-        """How far the file at a position is, its batch, and where the next may begin."""
+        """Find how far the file at a position is, its batch, and where the next may begin."""
         behind = Offset(entry.number + 1, 0)
         if not entry.is_ingested:
             return _NEVER.get(entry.found_by, "existing"), None, behind
@@ -473,7 +473,7 @@ class FileStates:
         return "lost" if is_lost else "committed", plan, plan.end
 
     def _bounds(self) -> tuple[Offset, Offset]:
-        """Between which positions everything that is wanted lies."""
+        """Find between which positions everything that is wanted lies."""
         snapshot, number = self._snapshot, self._query.batch_id
         head = Offset(snapshot.entries, 0)
         if number is not None:
@@ -501,7 +501,7 @@ class FileStates:
 
 
 def _statuses(given: Sequence[str]) -> frozenset[str]:
-    """The statuses that a query means."""
+    """List the statuses that a query asks for."""
     if not given:
         return frozenset(get_args(FileStatus))
     return frozenset(

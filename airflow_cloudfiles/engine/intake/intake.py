@@ -198,7 +198,7 @@ class Intake(StreamLogs):
         return self._discover(ledger, full=full, on_recorded=on_recorded)
 
     def arrivals(self) -> Arrivals:
-        """Whether there is something to ingest, without recording or acknowledging anything.
+        """Look for something to ingest, without recording or acknowledging anything.
 
         For trigger events: `discover` finds out what. A queue gives an approximate count, a listing
         ends at the first new file.
@@ -236,7 +236,7 @@ class Intake(StreamLogs):
         )
 
     def has_arrivals(self) -> bool:
-        """Whether there is something to ingest (`arrivals`)."""
+        """Tell whether there is something to ingest (`arrivals`)."""
         return bool(self.arrivals())
 
     def metrics(self, after: Offset, head: Offset) -> SourceMetrics:
@@ -252,7 +252,7 @@ class Intake(StreamLogs):
             ledger.close()
 
     def _caught_up_ledger(self) -> Ledger:
-        """The index, with all that is recorded now; one that has to be opened is."""
+        """Return the index with all that is recorded now; open it where it is not."""
         if self._ledger is None:
             return self._open_ledger()
         catch_up_whole(self._ledger, self.files, self._filter.oldest_us())
@@ -269,7 +269,7 @@ class Intake(StreamLogs):
         return self._ledger
 
     def _announced(self) -> Announcements | None:
-        """What announces files, where that is to be read.
+        """Build what announces files, where that is to be read.
 
         It announces files of the whole source. Who asks for a part would acknowledge those that the
         stream has not recorded; so a part is listed.
@@ -295,7 +295,7 @@ class Intake(StreamLogs):
         )
 
     def _is_listing_due(self, announced: Announcements, ledger: Ledger) -> bool:
-        """Whether the source must be listed although something announces what arrives."""
+        """Tell whether the source must be listed although something announces what arrives."""
         from airflow_cloudfiles.engine.intake.announcements import is_listing_due  # noqa: PLC0415
 
         has_gap = announced.begin()
@@ -322,7 +322,7 @@ class Intake(StreamLogs):
     # What few streams ask for is imported by those: starting is most of a small run.
 
     def _reports(self) -> InventoryDiscovery | None:
-        """What reads inventory reports; `None` where none is to be read."""
+        """Build the reader of inventory reports; `None` where none is to be read."""
         if self._is_part or not self._discovery.inventory:
             return None
         from airflow_cloudfiles.engine.discovery.inventory.reading import (  # noqa: PLC0415
@@ -334,7 +334,7 @@ class Intake(StreamLogs):
         )
 
     def _settling(self) -> Settling | None:
-        """What lets files wait; `None` where none has to."""
+        """Build what makes files wait; `None` where none has to."""
         if not self._discovery.waits:
             return None
         from airflow_cloudfiles.engine.discovery.settling import (  # noqa: PLC0415
@@ -344,7 +344,7 @@ class Intake(StreamLogs):
         return Settling(self.source, self.state, self._discovery, self._filter)
 
     def _changes(self, ledger: Ledger) -> Changes | None:
-        """What reports changes; `None` where it is not asked for, or they are new files."""
+        """Build what reports changes; `None` where it is not asked for, or they are new files."""
         if self._discovery.notice_changes == "false" or self._discovery.sees_overwrites:
             return None
         from airflow_cloudfiles.engine.intake.changes import Changes  # noqa: PLC0415

@@ -194,10 +194,10 @@ def own_locations(options: CloudFilesOptions, *others: str | None) -> Sequence[s
 
 
 def named_locations(options: CloudFilesOptions) -> tuple[str | None, ...]:
-    """The places that the options of a stream name for what it writes besides rows."""
+    """Name the places where the options of a stream have it write something besides rows."""
     return options.checkpoint_location, options.schema_location, options.bad_records_path
 
 
 def place_of(options: CloudFilesOptions, checkpoint: str | None) -> SourcePath:
-    """Where the files land, as the state sees it."""
+    """Find where the files land, as the state sees it."""
     return locate(options.path, open_store(checkpoint) if checkpoint else None)

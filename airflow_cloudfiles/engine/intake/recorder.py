@@ -192,7 +192,7 @@ class LedgerRecorder:
         return None if self.settling is None else self.settling.report()
 
     def has_settled(self) -> bool:
-        """Whether a file that was found before and had to wait can be recorded now."""
+        """Tell whether a file that was found before and had to wait can be recorded now."""
         return self.settling is not None and self.settling.has_settled(self._is_recorded)
 
     def end_listing(self, *, is_part: bool) -> None:
@@ -207,7 +207,7 @@ class LedgerRecorder:
             self.changes.report_listed()
 
     def _is_recorded(self, file: FileEntry) -> bool:
-        """Whether a file is in the file log; where its versions are files, this version."""
+        """Tell whether a file is in the file log; where its versions are files, this version."""
         return next(self.known.unseen([file], versions=self.versions), None) is None
 
     def record(
@@ -242,7 +242,7 @@ class LedgerRecorder:
             return new
 
     def _fresh(self, files: list[FileEntry]) -> list[FileEntry]:
-        """Those of some candidates that are not recorded, as far as is known."""
+        """Select the candidates that are not recorded, as far as is known."""
         changed = None if self.changes is None else self.changes.see_announced
         return list(self.known.unseen(files, versions=self.versions, changed=changed))
 
@@ -292,7 +292,7 @@ class LedgerRecorder:
         found_by: FoundBy,
         position: str | None,
     ) -> FileBatch:
-        """Those of some new files that one entry may hold; with the position if that is all."""
+        """Take as many new files as one entry may hold; with the position if that is all."""
         if existing:
             return FileBatch(tuple(existing), "existing")
         if self.contents is None:
@@ -353,7 +353,7 @@ def record_overwritten(
 
 
 def _in_order(files: Sequence[FileEntry]) -> list[FileEntry]:
-    """The candidates in the order of the log, each path once: in its newest version."""
+    """Order the candidates as the log does, each path once: in its newest version."""
     newest: dict[str, FileEntry] = {}
     for file in files:
         other = newest.get(file.path)

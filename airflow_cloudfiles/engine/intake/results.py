@@ -94,7 +94,7 @@ class Discovered:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As reports hold it."""
+        """Encode it for reports."""
         return {
             "listed": self.listed,
             "new_files": self.files,

@@ -46,7 +46,7 @@ class LastArrival:
     at: datetime
 
     def seconds(self) -> float:
-        """How long ago that was."""
+        """Return how long ago that was, in seconds."""
         return max(0.0, (datetime.now(tz=UTC) - self.at).total_seconds())
 
 
@@ -79,7 +79,7 @@ def last_arrival(state: ObjectStore) -> LastArrival | None:
 
 
 def was_notified(state: ObjectStore, who: str, arrival: LastArrival) -> bool:
-    """Whether a task has notified people of a silence; a damaged note says nothing.
+    """Tell whether a task has notified people of a silence; a damaged note says nothing.
 
     Args:
         state: The checkpoint location.

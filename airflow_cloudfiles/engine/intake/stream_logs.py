@@ -54,7 +54,7 @@ class SourceMetrics:
     queue_size: int | None = None
 
     def to_json(self) -> dict[str, str]:
-        """As Auto Loader shows them in `StreamingQueryProgress`."""
+        """Encode them as Auto Loader shows them in `StreamingQueryProgress`."""
         queue = {} if self.queue_size is None else {"approximateQueueSize": str(self.queue_size)}
         return {
             "numFilesOutstanding": str(self.files),
@@ -178,7 +178,7 @@ def oldest(log: FileLog, start: Offset, end: Offset) -> str | None:
 
 
 def has_files(log: FileLog, entries: range) -> bool:
-    """Whether some entries of the file log have a file to ingest; reads no more than it must."""
+    """Tell whether some entries have a file to ingest; read no more than it takes."""
     excluded = log.operations.excluded(entries.start)
     summaries = (log.summary(number) for number in entries)
     return any(
@@ -265,7 +265,7 @@ class StreamLogs:
         return backlog(self.files, self.committed(), up_to or self.head(), self.state.uri)
 
     def has_work(self, *, up_to: Offset | None = None) -> bool:
-        """Whether a batch is planned, or something is recorded, and not yet committed.
+        """Tell whether a batch is planned, or something is recorded, and not yet committed.
 
         Discovers nothing, and reads no further than the first entry that is to be ingested. What
         another process plans meanwhile is its own to finish.

@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_due(listed: Callable[[str], Iterable[FileEntry]], least: int) -> bool:
-    """Whether there is work for `compact`, by listings that were made anyway.
+    """Tell whether there is work for `compact`, by listings that were made anyway.
 
     Args:
         listed: Gives the listing of a folder.
@@ -63,7 +63,7 @@ def is_due(listed: Callable[[str], Iterable[FileEntry]], least: int) -> bool:
 
 
 def is_due_of_table(state: ObjectStore, least: int) -> bool:
-    """As `is_due`, for a stream from a Delta table, whose state has records of batches alone."""
+    """Tell the same for a stream from a Delta table, whose state has records of batches alone."""
     prefix = f"{sink_log.PREFIX}/"
     with reaching_state(state):
         found = list(state.list(prefix))
@@ -208,7 +208,7 @@ def _sweep_notices(
 
 
 def _is_of_table(state: ObjectStore) -> bool:
-    """Whether a state has records of batches."""
+    """Tell whether a state has records of batches."""
     with reaching_state(state):
         return next(state.list(f"{sink_log.PREFIX}/"), None) is not None
 
@@ -236,7 +236,7 @@ def _pass(  # noqa: PLR0913 - what a pass needs
     *,
     most: int | None = None,
 ) -> bool:
-    """See to each log once; whether there was anything to do."""
+    """Do what is due for each log once; return whether there was anything to do."""
     is_marked = False
     before = (done.packed, done.merged, done.restored, done.removed)
     with reaching_state(state):
@@ -265,7 +265,7 @@ def _tell(state: ObjectStore, grace_seconds: float, done: Compacted) -> None:
 
 
 def _due(state: ObjectStore, least: int, grace_seconds: float) -> Iterator[tuple[Folder, Work]]:
-    """What is due in each log; a state that has lost entries is refused."""
+    """Yield what is due in each log; refuse a state that has lost entries."""
     check_whole(state, FileLog(state), PlanLog(state))
     now_us = state.clock_us()
     prefix = run_history.PREFIX
@@ -275,7 +275,7 @@ def _due(state: ObjectStore, least: int, grace_seconds: float) -> Iterator[tuple
 
 
 def _logs(listed: Callable[[str], Iterable[FileEntry]]) -> list[Folder]:
-    """The logs that grow with the batches."""
+    """List the logs that grow with the batches."""
     found = [
         Folder.of(prefix, listed(f"{prefix}/")) for prefix in (file_log.PREFIX, plan_log.PREFIX)
     ]

@@ -60,12 +60,12 @@ def stored_version_hash(file: FileEntry) -> bytes:
 
 
 def format_of(identity: FileIdentity) -> int:
-    """The format of an index for files that are known by this."""
+    """Return the format of an index for files that are known by this."""
     return _FORMATS[identity]
 
 
 def hash_of(index_format: int) -> Callable[[FileEntry], bytes]:
-    """What distinguishes the versions of a file in an index of some format."""
+    """Return the function that distinguishes the versions of a file in an index of some format."""
     return version_hash if index_format == FORMAT_VERSION else stored_version_hash
 
 
@@ -249,7 +249,7 @@ RUN_SECONDS: Final = 5.0
 
 
 def suffices(expired_us: int, oldest_us: int | None) -> bool:
-    """Whether an index has all files that can still be asked for.
+    """Tell whether an index has all files that can still be asked for.
 
     Args:
         expired_us: Files modified before this may be missing in it; 0 if none is.
@@ -310,7 +310,7 @@ def forget_old(
 
 
 def _is_older(created: str, before_us: int) -> bool:
-    """Whether an entry was written before a time; one that does not say when was not."""
+    """Tell whether an entry was written before a time; one without a time was not."""
     try:
         written = datetime.fromisoformat(created)
     except ValueError:

@@ -79,7 +79,7 @@ def overwritten(state: ObjectStore) -> Iterator[tuple[str, str | None]]:
 
 
 def has_overwritten(state: ObjectStore) -> bool:
-    """Whether there is a note."""
+    """Tell whether there is a note."""
     return next(state.list(OVERWRITTEN + "/"), None) is not None
 
 
@@ -120,7 +120,7 @@ class Notices:
 
 
 def path_hash(path: str) -> str:
-    """What stands for a path in the names of notes."""
+    """Hash a path for the names of notes."""
     return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -199,7 +199,7 @@ def note_read(state: ObjectStore, found: FileEntry) -> None:
 
 
 def was_read(state: ObjectStore, found: FileEntry, known: Notices | None = None) -> bool:
-    """Whether a file was ingested in a version although its entry names another one.
+    """Tell whether a file was ingested in a version although its entry names another one.
 
     Args:
         state: The checkpoint location.

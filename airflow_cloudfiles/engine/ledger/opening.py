@@ -286,7 +286,7 @@ def mark_head(state: ObjectStore, files: FileLog) -> None:
 def _known_ends(
     state: ObjectStore, plans: PlanLog, known: Position | None
 ) -> Iterator[tuple[str, Offset]]:
-    """Where the log ends at least, and what shows it."""
+    """Yield where the log ends at least, and what shows it."""
     latest = plans.latest()
     if latest is not None:
         yield f"the plan of batch {latest.number}", latest.end

@@ -150,7 +150,7 @@ def sweep_notices(
 
 
 def _due(state: ObjectStore, now_us: int, grace_seconds: float) -> _Due:
-    """What is to be packed, and to be removed; one request where there is no note."""
+    """Find what is to be packed and to be removed; one request where there is no note."""
     found = {each.path.removeprefix(f"{PREFIX}/"): each for each in state.list(f"{PREFIX}/")}
     known = read_packed(state) if found.pop(KEY.removeprefix(f"{PREFIX}/"), None) else {}
     before_us = now_us - int(grace_seconds * 1_000_000)

@@ -444,7 +444,7 @@ class _Scan:
 
 
 def _has_files(iterator: RdictIter) -> bool:
-    """Whether there is anything at all in the database."""
+    """Tell whether the database has any file."""
     iterator.seek_to_first()
     return bool(iterator.valid())
 

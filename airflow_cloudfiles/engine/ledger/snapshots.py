@@ -229,7 +229,7 @@ def _fitting(
 
 
 def _folders(state: ObjectStore) -> dict[str, dict[str, FileEntry]]:
-    """The objects of each snapshot, complete or not, and under `DATA` those that they share."""
+    """Group the objects by snapshot, complete or not, and shared ones under `DATA`."""
     found: dict[str, dict[str, FileEntry]] = {DATA: {}}
     for entry in state.list(PREFIX + "/"):
         folder, _, name = entry.path.rpartition("/")
@@ -281,7 +281,7 @@ def _sums(path: Path) -> tuple[int, int, str]:
 
 
 def _key(folder: str, item: SnapshotFile) -> str:
-    """The key of a file of a snapshot."""
+    """Build the key of a file of a snapshot."""
     return f"{DATA}/{item.data}" if item.data else f"{folder}/{item.name}"
 
 

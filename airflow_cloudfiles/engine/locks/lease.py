@@ -148,7 +148,7 @@ class Lease:
             return b""
 
     def _is_gone(self, etag: str) -> bool:
-        """Whether the holder of the lock has stopped counting."""
+        """Tell whether the holder of the lock has stopped counting."""
         if etag != self._watched[0]:
             note = self.read_note()
             self._require_known(note)
@@ -185,7 +185,7 @@ class Lease:
         return is_mine
 
     def _read_back(self) -> bool:
-        """Whether the lock is ours, and which version of it.
+        """Read the lock again: tell whether it is ours, and which version of it that is.
 
         The version is asked for first: should the content be newer than it, it matches nothing.
         """
@@ -196,7 +196,7 @@ class Lease:
         return True
 
     def _is_there(self) -> bool:
-        """Whether the lock is ours."""
+        """Tell whether the lock is ours."""
         try:
             content = self._state.get(self._key)
         except ObjectNotFoundError:
@@ -286,7 +286,7 @@ def process_start(pid: int) -> str:
 
 
 def _has_ended(content: bytes) -> bool:
-    """Whether the holder is a process of this machine that is no more."""
+    """Tell whether the holder is a process of this machine that has ended."""
     match json_object(content):
         case {"pid": int(pid), "machine": str(where), "started": str(started)}:
             is_here = bool(where and started) and where == machine()
