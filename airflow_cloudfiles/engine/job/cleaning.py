@@ -73,7 +73,7 @@ def clean_after_run(
 
 
 def task_of(spec: JobSpec, options: CloudFilesOptions, **more: Any) -> Cleaning:
-    """What a stream's cleaning is, with its options."""
+    """Describe the cleaning of a stream, with its options."""
     return Cleaning(
         location=spec.checkpoint_location,
         place=locate(spec.source, open_store(spec.checkpoint_location)),

@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 def written_schema(columns: StructType) -> dict[str, str]:
-    """The schema of the rows that a run writes, as its report has it: not if it is very long."""
+    """Describe the schema of the rows that a run writes for its report, unless it is very long."""
     ddl = simple_ddl(columns)
     return {"schema": ddl} if len(ddl) <= MOST_DDL else {}
 
@@ -86,7 +86,7 @@ def add_counts(  # noqa: PLR0913 - what a run knows of itself
 
 
 def _done(spec: JobSpec, state: ObjectStore, before: int) -> list[run_history.BatchDone]:
-    """What the batches since the run began have noted; of one batch, in one round trip."""
+    """Read what the batches since the run began have noted; of one batch, in one round trip."""
     noted = partial(run_history.notes, spec.checkpoint_location)
     first, last = side_by_side(state, lambda: noted((before + 1,)), lambda: newest_batch(state))
     return [*first, *noted(range(before + 2, last + 1))] if last > before else []
@@ -95,7 +95,7 @@ def _done(spec: JobSpec, state: ObjectStore, before: int) -> list[run_history.Ba
 def _backlog(
     state: ObjectStore, end: Offset, last_entry: int, discovered: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """What the run leaves of what it had before it, in Auto Loader's words (B116)."""
+    """Count what the run leaves of what it had before it, in Auto Loader's words (B116)."""
     log, head = FileLog(state), max(end, Offset(last_entry + 1, 0))
     waiting = ((discovered or {}).get("notifications") or {}).get("approximate_size_after")
     left = replace(source_metrics(log, end, head), queue_size=waiting)
@@ -104,7 +104,7 @@ def _backlog(
 
 
 def _discovery_warnings(found: Mapping[str, Any]) -> list[str]:
-    """What a person should know of a discovery."""
+    """List what a person should know of a discovery."""
     listing, queue = found.get("listing") or {}, found.get("notifications") or {}
     warnings = []
     if missed := listing.get("missed_by_incremental"):
@@ -154,20 +154,20 @@ def summary(spec: JobSpec, noted: Sequence[run_history.BatchDone]) -> dict[str, 
 
 
 def _lost(done: Sequence[run_history.BatchDone], total: Mapping[str, int]) -> dict[str, Any]:
-    """What was gone when it was to be read, and the first of it by name."""
+    """Count what was gone when it was to be read, and name the first of it."""
     names = [uri for batch in done for uri in batch.missing][: run_history.MOST_MISSING]
     gone = total.get("missing_files", 0)
     return {"missing_files": gone, **({"missing": names} if names else {})}
 
 
 def _unexpected(spec: JobSpec, done: Sequence[run_history.BatchDone]) -> list[str]:
-    """Which batches are in the table although they are not as expected."""
+    """List which batches are in the table although they are not as expected."""
     batches = [(each.batch_id, each.counts) for each in done]
     return [*filter(None, [expectations.warnings_of(spec.table_options, batches)])]
 
 
 def _batch_warnings(spec: JobSpec, total: dict[str, int]) -> list[str]:
-    """What of the input is not in the table, or is not what was discovered."""
+    """List what of the input is not in the table, or is not what was discovered."""
     apart = "badrecordspath" in {name.lower() for name in spec.options}
     sentences = {
         "missing_files": "{file} {was} gone and {was} skipped.",
@@ -187,7 +187,7 @@ def _batch_warnings(spec: JobSpec, total: dict[str, int]) -> list[str]:
 def files_of(
     spec: JobSpec, last_entry: int, parallelism: int, known: Opened | None = None
 ) -> FileBatches:
-    """The micro-batches of a run whose source is files.
+    """Open the micro-batches of a run whose source is files.
 
     Args:
         spec: The run.

@@ -152,7 +152,7 @@ class StreamTarget:
         self._app_id = txn_app_id
 
     def has_batch(self, batch: int) -> bool | None:
-        """Whether the table has a micro-batch; `None` if nobody knows which table it is."""
+        """Tell whether the table has a micro-batch; `None` if it is unknown which table that is."""
         log = SinkLog(self._state)
         if log.find(batch) is not None:
             return True
@@ -224,13 +224,13 @@ class StreamTarget:
         return None if record is None else record.target or None
 
     def _run(self) -> JobSpec | None:
-        """The newest run of a job."""
+        """Read the newest run of a job."""
         found = newest_ingest(self._state)
         return None if found is None else JobSpec.from_json(json.dumps(found[1]))
 
 
 def _asked_for(run: JobSpec | None) -> list[tuple[str, ...]]:
-    """The columns with the URI of a file that the options of a run ask for."""
+    """List the columns with the URI of a file that the options of a run ask for."""
     if run is None:
         return []
     options = CloudFilesOptions.parse(run.source_options(), path=run.source)
@@ -291,5 +291,5 @@ def _quarantine(spec: JobSpec, failure: ExpectationError) -> tuple[int, Operated
 
 
 def _what(failure: ExpectationError) -> str:
-    """What was refused and why, without what to do."""
+    """Say what was refused and why, without what to do."""
     return failure.message.partition(". Correct the files")[0]

@@ -108,7 +108,7 @@ def ingest(
 
 
 def _is_due(spec: JobSpec, state: ObjectStore, opened: Opened) -> bool:
-    """Whether the logs are to be compacted, by what was listed to open the state."""
+    """Tell whether the logs are to be compacted, by what was listed to open the state."""
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
     with reaching_state(state):
         listed = state.list if opened.ahead is None else opened.ahead.listed
@@ -187,7 +187,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
 def _rows(
     spec: JobSpec, resolved: ResolvedSchema, options: CloudFilesOptions, report: dict[str, Any]
 ) -> Rows:
-    """The rows of a run; with a function, the report has the schema of what that returns."""
+    """Describe the rows of a run; with a function, the report has the schema of its result."""
     columns = resolved.full_schema(options)
     if spec.transform is None:
         return Rows(columns, {"written": "files"})
@@ -201,7 +201,7 @@ def _rows(
 
 
 def _as_run(spec: JobSpec, found: _Found, before: int) -> LeftRun:
-    """What there is to say of a run, should it leave its query.
+    """Describe a run, should it leave its query.
 
     `before` is the last batch that had a record when it began.
     """

@@ -85,7 +85,7 @@ def usable_home(home: Path | None, binary: Path) -> tuple[str | None, str | None
 
 
 def _declares_enough(home: Path) -> bool:
-    """Whether the `release` file of a Java says that it will do, which saves starting it."""
+    """Tell whether the `release` file of a Java declares enough, which saves starting it."""
     try:
         text = (home / "release").read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -96,7 +96,7 @@ def _declares_enough(home: Path) -> bool:
 
 
 def _candidates() -> Iterator[tuple[Path | None, Path]]:
-    """Every Java that may do, with its home where that is known."""
+    """Yield every Java that may do, with its home where that is known."""
     if given := os.environ.get("JAVA_HOME"):
         yield Path(given), Path(given, "bin", "java")
     if on_path := shutil.which("java"):
@@ -107,7 +107,7 @@ def _candidates() -> Iterator[tuple[Path | None, Path]]:
 
 
 def _output(binary: Path, *arguments: str) -> str | None:
-    """What a Java prints about itself; `None` when it cannot be run so."""
+    """Return what a Java prints about itself; `None` when it cannot be run so."""
     try:
         return subprocess.run(
             [binary, *arguments], capture_output=True, text=True, timeout=60, check=True

@@ -83,7 +83,7 @@ class ClassArchive:
         return bool(self._java)
 
     def options(self, command: Sequence[str], own: Sequence[str] = ()) -> list[str]:
-        """The options with which a JVM uses the archive, or lists its classes for it.
+        """Build the options with which a JVM uses the archive, or lists its classes for it.
 
         Args:
             command: Its command line; where it names an archive itself, nothing is added.
@@ -187,7 +187,7 @@ class ClassArchive:
         return failures if isinstance(failures, int) else _MOST_FAILURES
 
     def _identity(self) -> list[int] | None:
-        """What tells the archive from another file of its name."""
+        """Describe what distinguishes the archive from another file of its name."""
         try:
             status = self._path.stat()
         except OSError:
@@ -310,7 +310,7 @@ class Jvm:
 
 
 def _ignore_interrupts() -> None:
-    """An interrupt is for Python, which then ends the JVM."""
+    """Ignore interrupts: they are for Python, which then ends the JVM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -320,7 +320,7 @@ def command_line(
     conf: Mapping[str, str],
     use: Sequence[str] = (),
 ) -> tuple[list[str], ClassArchive | None]:
-    """The command that starts a JVM with Spark.
+    """Build the command that starts a JVM with Spark.
 
     Args:
         arguments: As `spark-submit` takes them.
@@ -363,7 +363,7 @@ def _replaced(word: str, by: Mapping[str, str]) -> str:
 
 
 def software(java: Path, home: Path) -> list[object]:
-    """Which Spark, and which Java."""
+    """Identify which Spark and which Java this is."""
     found = java.resolve()
     identity: list[object] = [str(home), spark_versions.installed(), str(found)]
     # An archive fits only the archive of Java's own classes that it was made with.
@@ -375,18 +375,18 @@ def software(java: Path, home: Path) -> list[object]:
 
 
 def _variables() -> list[tuple[str, str]]:
-    """The environment that Spark's launcher reads."""
+    """List the environment that Spark's launcher reads."""
     return sorted(each for each in os.environ.items() if each[0].startswith(_READ_BY_LAUNCHER))
 
 
 def _class_words(words: Sequence[str]) -> list[str]:
-    """What of a command line says which classes there are; most of it is Spark's configuration."""
+    """Select what of a command line decides which classes there are; most of it is Spark's."""
     classes = words[words.index("-cp") + 1] if "-cp" in words else ""
     return [classes, *(word for word in _own_words(words) if word.startswith(_OF_CLASSES))]
 
 
 def _own_words(words: Sequence[str]) -> list[str]:
-    """What of a command line is for Java itself, without properties, and the program it names."""
+    """Select what is for Java itself, without properties, and the program it names."""
     own = words[1 : words.index(_SUBMIT)] if _SUBMIT in words else words[1:]
     return [word for word in own if not word.startswith("-D")]
 
@@ -400,7 +400,7 @@ _READ_BY_LAUNCHER = ("SPARK_", "HADOOP_", "YARN_", "JAVA_", "_JAVA_", "JDK_", "C
 
 
 def _kept(path: Path) -> list[str] | None:
-    """A command line of an earlier run; `None` when there is none that can be read."""
+    """Read the command line of an earlier run; `None` when there is none that can be read."""
     try:
         words = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -223,7 +223,7 @@ def _hand_over(spec: JobSpec) -> str:
 
 
 def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
-    """A driver in a process of its own, which ends when this one does."""
+    """Start a driver in a process of its own, which ends when this one does."""
     try:
         return subprocess.Popen(
             [sys.executable, "-m", f"{JOB_MODULE}.supervisor", "--", *map(key_bytes, command)],

@@ -119,7 +119,7 @@ class BatchReader:
         self.source = open_store(place.root)
 
     def files(self, batch: int) -> list[FileEntry]:
-        """The files of a batch."""
+        """List the files of a batch."""
         plan = self._plans.at(batch)
         return list(self._files.slice(plan.start, plan.end))
 
@@ -197,7 +197,7 @@ class BatchReader:
             raise failed.failure from failed
 
     def _resolved(self) -> definition.ResolvedSchema:
-        """The newest schema: of the log, or where a query gave it, of the table."""
+        """Find the newest schema: of the log, or where a query gave it, of the table."""
         location = str(self._spec.schema_location or self._spec.checkpoint_location)
         latest = SchemaLog(open_store(location), self.name).latest()
         if latest is not None:
@@ -320,7 +320,7 @@ class _Replay:
         return self.done
 
     def _last(self) -> int:
-        """The newest batch that the stream takes for committed."""
+        """Find the newest batch that the stream takes for committed."""
         record = self.log.newest()
         decision = self.log.decision()
         known = [
@@ -337,14 +337,14 @@ class _Replay:
         return last
 
     def _committed(self) -> int:
-        """The newest batch that was committed; -1 for none."""
+        """Find the newest batch that was committed; -1 for none."""
         if read_metadata(self.state) is not None:
             return position(self.state, self.plans).batch
         found = last_committed_batch(self.state)  # of a query that reads no files, as from a table
         return -1 if found is None else found
 
     def _planned(self) -> int:
-        """The newest batch that must have been committed, should its record be lost.
+        """Find the newest batch that must have been committed, should its record be lost.
 
         It is the one before the newest that is planned; or that one, if the table has seen it.
         """
@@ -364,7 +364,7 @@ class _Replay:
         return found.presence(batch, None if is_told else self.log.find(batch))
 
     def _lost(self, found: CommitLineage) -> list[int]:
-        """The batches that the table lacks, of those asked for."""
+        """List the batches that the table lacks, of those asked for."""
         accepts = bool(self.spec.replay.get("accept_loss"))
         before = self.first - 1
         while before >= 0 and self.log.epoch == 0:
@@ -407,7 +407,7 @@ class _Replay:
         return BatchReader(self.spec, self.state, self.files, self.plans)
 
     def _is_whole(self) -> bool:
-        """Whether a run would go on as it is."""
+        """Tell whether a run would go on as it is."""
         try:
             target_table(self.target).check_before_run(self.state, app_id=self.app_id)
         except LostBatchesError:
@@ -433,7 +433,7 @@ class _Replay:
                 return decision
 
     def _goes_on(self, begun: Decision, lost: Sequence[int]) -> bool:
-        """Whether a decision that was begun is the one to carry out.
+        """Tell whether a decision that was begun is the one to carry out.
 
         If the table has seen a batch under its application id and lacks it, it was lost once more.
         """

@@ -113,7 +113,7 @@ def _hand_back(report: Mapping[str, Any]) -> None:
 
 
 def _keep_small(spec: JobSpec, *, compacts: bool) -> None:
-    """See to it that the state does not grow with the number of runs."""
+    """Keep the state from growing with the number of runs."""
     sweeps = run_history.sweeps(spec.run_id)
     if not compacts and not sweeps:
         return
@@ -160,14 +160,14 @@ def _carry_out(
 
 
 def _is_due_of_table(spec: JobSpec) -> bool:
-    """Whether a run from a table, which has committed something, is to compact the state."""
+    """Tell whether a run from a table, which has committed something, is to compact the state."""
     given = {key.lower(): value for key, value in spec.source_options().items()}
     least = UpkeepOptions.read(given).state_compact_interval
     return upkeep.is_due_of_table(open_store(spec.checkpoint_location), least)
 
 
 def _spark_of(spec: JobSpec, daemon: ForkedDaemon | None) -> SparkStart:
-    """The Spark that the driver was started for: its own, a cluster's or a server's."""
+    """Choose the Spark that the driver was started for: its own, a cluster's or a server's."""
     launched = os.environ.get(LAUNCHED)
     if launched == WITHOUT_SPARK:
         return NoSpark(spec)
@@ -195,7 +195,7 @@ def _as_ours(error: BaseException, spark: SparkStart, spec: JobSpec) -> CloudFil
 
 
 def _with_files(error: CloudFilesError, spec: JobSpec) -> CloudFilesError:
-    """The error of a process that has died without one, with the files that it had."""
+    """Build the error of a process that has died without one, with the files that it had."""
     names = names_of_the_dead(normalize_uri(spec.checkpoint_location))
     if not names:
         return error
@@ -203,7 +203,7 @@ def _with_files(error: CloudFilesError, spec: JobSpec) -> CloudFilesError:
 
 
 def _put_aside(spec: JobSpec, failure: CloudFilesError) -> CloudFilesError:
-    """What a run fails with when it has quarantined the files that its error names, if any."""
+    """Quarantine the files that an error names, if any; return what the run fails with."""
     if not getattr(failure, "blamed", ""):
         return failure
     from airflow_cloudfiles.engine.job.files import put_aside  # noqa: PLC0415 - few do

@@ -74,7 +74,7 @@ class SparkStart:
         """Refuse a run that this Spark cannot do, before anything is done."""
 
     def as_ours(self, error: Exception) -> CloudFilesError | None:  # noqa: ARG002 - of a server
-        """What a failure of Spark means; `None` where nothing is known of it."""
+        """Explain a failure of Spark; return `None` where nothing is known of it."""
         return None
 
     def begin(self) -> None:
@@ -95,7 +95,7 @@ class SparkStart:
 
     @contextmanager
     def executor(self) -> Iterator[Executor]:
-        """What carries tasks; the session is waited for when there are some."""
+        """Open what carries tasks; wait for the session when there are some."""
         yield SparkTasks(self.context, printable_path(str(self._spec.target)))
 
     def parallelism(self) -> int:
@@ -173,7 +173,7 @@ class NoSpark(SparkStart):
             yield processes
 
     def parallelism(self) -> int:
-        """One task for each core."""
+        """Return one task for each core."""
         return cores()
 
     def as_ours(self, error: Exception) -> CloudFilesError | None:
@@ -200,7 +200,7 @@ class NoSpark(SparkStart):
 
 
 def _configuration(spec: JobSpec) -> dict[str, str]:
-    """The Spark configuration of a run."""
+    """Build the Spark configuration of a run."""
     # Whoever launched the driver has set master and defaults already, before the user's own; so has
     # a service whose `spark-submit` runs a program that carries out a run.
     launched = os.environ.get(LAUNCHED) or os.environ.get("PYSPARK_GATEWAY_PORT")

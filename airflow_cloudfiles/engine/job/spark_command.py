@@ -174,7 +174,7 @@ class SparkSubmit(How):
         return [*words, self._entry_point(), state, run_id]
 
     def environment(self) -> dict[str, str]:
-        """The driver's Python is this one in client mode."""
+        """Build the environment; in client mode, the driver's Python is this one."""
         java = {} if self.binary else {"JAVA_HOME": find_java()}
         client = {"PYSPARK_DRIVER_PYTHON": sys.executable} if self.deploy_mode == "client" else {}
         return {
@@ -186,7 +186,7 @@ class SparkSubmit(How):
         }
 
     def _entry_point(self) -> str:
-        """The file that the driver's Python runs."""
+        """Find the file that the driver's Python runs."""
         if self.entry_point:
             return self.entry_point
         if self.deploy_mode == "cluster" and self.master.startswith("k8s://"):
@@ -194,7 +194,7 @@ class SparkSubmit(How):
         return str(Path(__file__).with_name("__main__.py"))
 
     def _conf(self) -> dict[str, str]:
-        """In cluster mode wait for the end, and tell the driver that its master was chosen."""
+        """Configure cluster mode to wait for the end, and say that the master was chosen."""
         waits = {}
         if self.deploy_mode == "cluster" and self.master == "yarn":
             waits = {
@@ -250,7 +250,7 @@ def check_pyspark() -> None:
 
 
 def spark_home() -> Path:
-    """Where Spark is, with its `bin` and `jars`, found without importing PySpark.
+    """Find where Spark is, with its `bin` and `jars`, without importing PySpark.
 
     The folder of an installed PySpark is that; one of a cluster, in an archive or a folder on the
     path of Python, has it in `SPARK_HOME`.
@@ -265,7 +265,7 @@ def spark_home() -> Path:
 
 
 def _spark_submit() -> str:
-    """The `spark-submit` of the installed PySpark."""
+    """Find the `spark-submit` of the installed PySpark."""
     check_pyspark()
     return str(spark_home() / "bin" / "spark-submit")
 

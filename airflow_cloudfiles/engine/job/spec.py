@@ -149,7 +149,7 @@ class JobSpec:
         return f"{RUNS_PREFIX}/{self.run_id}.json"
 
     def to_json(self) -> str:
-        """As it is stored."""
+        """Encode it for storage."""
         return json.dumps({FIELD: SPEC_VERSION, **self._fields()}, indent=1, ensure_ascii=True)
 
     @classmethod
@@ -166,7 +166,7 @@ class JobSpec:
         return cls(**read_note(text, name=name, understood=SPEC_VERSION, what_to_do=_SAME))
 
     def sealed(self) -> bytes:
-        """As it is stored in the state: without the code of a function."""
+        """Encode it for storage in the state: without the code of a function."""
         fields = self._fields()
         if self.transform is not None:
             fields["transform"] = {"name": self.transform.get("name")}
@@ -201,7 +201,7 @@ class JobSpec:
         return cls(**fields_of(value, name=name, understood=SPEC_VERSION, what_to_do=_SAME))
 
     def source_options(self) -> dict[str, str]:
-        """The options of the source, without those of the sink."""
+        """Build the options of the source, without those of the sink."""
         options = {key: _text(value) for key, value in self.options.items()}
         for key in list(options):
             if key.lower() in _OF_SINK:
@@ -228,7 +228,7 @@ class JobSpec:
         return options
 
     def sink_options(self) -> dict[str, str]:
-        """The options of the sink, with the defaults of a job.
+        """Build the options of the sink, with the defaults of a job.
 
         New columns are added to the target unless `mergeSchema=false`. The target is rewritten for
         wider columns if the stream's mode widens them, unless `typeWidening=false`.

@@ -148,7 +148,7 @@ def check_target(spec: JobSpec, columns: pa.Schema) -> None:
 
 
 def _is_below(location: str, source: str) -> bool:
-    """Whether a place is below a source, which may have a pattern."""
+    """Tell whether a place is below a source, which may have a pattern."""
     fixed = normalize_uri(source)
     for mark in "*?[{":
         fixed = fixed.partition(mark)[0]

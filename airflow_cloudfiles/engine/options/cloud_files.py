@@ -67,7 +67,7 @@ _BARE: Final = "cloudfiles."
 
 @cache
 def of_source(groups: Groups) -> Mapping[str, Option[Any]]:
-    """The options of a source, whatever its format, by each of their names in lower case."""
+    """List the options of a source, whatever its format, by each of their names in lower case."""
     return {
         name.lower(): each
         for group in groups
@@ -78,7 +78,7 @@ def of_source(groups: Groups) -> Mapping[str, Option[Any]]:
 
 @cache
 def documented(groups: Groups) -> Mapping[str, str]:
-    """Every name a user may have meant, by its lower-case form."""
+    """List every name a user may have meant, by its lower-case form."""
     public = (each for each in of_source(groups).values() if not each.is_internal)
     names = (
         *(name for each in FORMATS.values() for name in each.names()),
@@ -131,7 +131,7 @@ def check_names(
 
 
 def _is_served(key: str, groups: Groups, format_name: str) -> bool:
-    """Whether a source of this format obeys an option.
+    """Tell whether a source of this format obeys an option.
 
     Raises:
         UnsupportedOptionError: Only sources of other formats do.
@@ -481,7 +481,7 @@ def _check_metadata(values: dict[str, Any]) -> None:
 
 
 def _text(value: object) -> str:
-    """An option's value as Spark passes it: booleans in lower case."""
+    """Format an option's value as Spark passes it: booleans in lower case."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value)

@@ -52,7 +52,7 @@ class Option(Generic[Value]):
         return self.name.lower().startswith(_INTERNAL)
 
     def strings(self, given: Mapping[str, str]) -> dict[str, str]:
-        """What was given for it, by the name it was given under.
+        """Return what was given for it, by the name it was given under.
 
         Args:
             given: The strings of options, by their names in lower case.
@@ -61,7 +61,7 @@ class Option(Generic[Value]):
         return {name: text for name, text in found.items() if text or not self.kind.ignores_empty}
 
     def value_in(self, given: Mapping[str, str]) -> Value:
-        """Its value, or its default.
+        """Read its value, or return its default.
 
         Args:
             given: As in `strings`.
@@ -146,13 +146,13 @@ def option(
 
 
 def options_of(group: type[Any]) -> Mapping[str, Option[Any]]:
-    """The declarations of a dataclass, by field."""
+    """List the declarations of a dataclass, by field."""
     return {each.name: each.metadata[_METADATA] for each in fields(group)
             if _METADATA in each.metadata}  # fmt: skip
 
 
 def values_of(group: type, given: Mapping[str, str]) -> dict[str, Any]:
-    """The values that were given for the options of a dataclass, by field.
+    """Read the values that were given for the options of a dataclass, by field.
 
     Args:
         group: The dataclass.

@@ -71,7 +71,7 @@ metadata_columns: Final = Kind("columns", _read)
 
 
 def of_files(columns: Sequence[MetadataColumn], *, have_sheets: bool) -> tuple[MetadataColumn, ...]:
-    """The columns for files that have sheets, or have none.
+    """List the columns for files that have sheets, or have none.
 
     Raises:
         OptionError: They have none, and a column is to name one.
@@ -111,7 +111,7 @@ def metadata_option(columns: Sequence[str] | Mapping[str, str]) -> str:
 
 
 def _entries(name: str, text: str) -> Iterator[list[MetadataColumn]]:
-    """What each entry of the list asks for."""
+    """Yield what each entry of the list asks for."""
     at = 0
     while at < len(text) and text.strip():
         found = _ENTRY.match(text, at)

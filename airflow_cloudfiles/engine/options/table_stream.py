@@ -136,7 +136,7 @@ _CREDENTIALS: Final = {each.name.lower(): each for each in CREDENTIALS}
 
 
 def is_table(format: str) -> bool:  # noqa: A002 - Spark's word
-    """Whether the source of a task is a Delta table."""
+    """Tell whether the source of a task is a Delta table."""
     return format.lower() in FORMATS
 
 
@@ -180,7 +180,7 @@ def check_names(options: Mapping[str, object]) -> dict[str, str]:
 def table_options(
     options: Mapping[str, object], checkpoint: str, schema_location: str | None
 ) -> dict[str, str]:
-    """The options of the source of a run; schemas are tracked, unless data may get lost.
+    """Build the options of a run's source; schemas are tracked, unless data may get lost.
 
     Args:
         options: Of the task.

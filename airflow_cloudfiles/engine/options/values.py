@@ -134,7 +134,7 @@ _RESOURCE_TAG: Final = "cloudfiles.resourcetag"
 
 
 def refused(key: str) -> Refused | None:
-    """What is refused under a name, in lower case; `cloudFiles.resourceTag` has any ending."""
+    """Find what is refused under a name, in lower case; `cloudFiles.resourceTag` has any ending."""
     return _BY_KEY.get(_RESOURCE_TAG if key.startswith(_RESOURCE_TAG) else key)
 
 
@@ -228,7 +228,7 @@ def check_ends(name: str, text: str) -> str:
 
 
 def choice(words: tuple[Word, ...]) -> Kind[Word]:
-    """One of some words, compared without case."""
+    """Declare one of some words, compared without case."""
 
     def read(name: str, text: str) -> Word:
         for word in words:

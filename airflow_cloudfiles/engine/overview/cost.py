@@ -144,7 +144,7 @@ def _run(
 
 
 def _listed(options: CloudFilesOptions, load: Load, cloud: CloudLimits) -> int:
-    """How many pages a run lists, on average."""
+    """Compute how many pages a run lists, on average."""
     found = options.discovery
     if found.use_notifications or found.use_managed_file_events:
         return 0

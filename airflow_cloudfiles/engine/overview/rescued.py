@@ -151,7 +151,7 @@ def _count(text: bytes, fields: dict[str, RescuedField]) -> None:
 
 
 def _leaves(at: tuple[str, ...], found: list[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """The fields of an object that are no objects, or lie too deep."""
+    """Yield the fields of an object that are not objects, or lie too deep."""
     for name, value in found:
         here = (*at, name)
         inner: list[tuple[str, bytes]] = []
@@ -164,5 +164,5 @@ def _leaves(at: tuple[str, ...], found: list[tuple[str, bytes]]) -> Iterator[tup
 
 
 def _as_text(value: bytes) -> str:
-    """The text that a JSON string stands for."""
+    """Decode the text that a JSON string stands for."""
     return str(msgspec.json.decode(value)) if value[:1] == b'"' else value.decode()

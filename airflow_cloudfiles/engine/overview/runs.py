@@ -240,7 +240,7 @@ def _read(state: ObjectStore, key: str) -> RunSummary | None:
 
 
 def _summary(report: Mapping[str, Any]) -> RunSummary:
-    """What is shown of a report; a table as the source has no files."""
+    """Summarize a report for display; a table as the source has no files."""
     error = report.get("error") or {}
     seconds = (report.get("durations") or {}).get("total_seconds")
     counts = {

@@ -61,7 +61,7 @@ class _Source:
     parts: int = 0
 
     def key(self, part: int) -> str:
-        """The name of one object."""
+        """Name one object."""
         end = "end" if self.end is None else self.end
         return f"{self.name}-{self.start}-{end}-{part:05}.json"
 
@@ -158,7 +158,7 @@ class BadRecordWriter:
 
 
 def _sources(split: Split) -> dict[str, _Source]:
-    """What a split reads of each file, by the URI that records are reported with."""
+    """Map the URI that records are reported with to what a split reads of the file."""
     store = open_store(split.context.source_uri)
     found: dict[str, _Source] = {}
     for part in split.ranges:
@@ -171,7 +171,7 @@ def _sources(split: Split) -> dict[str, _Source]:
 
 
 def _name(file: FileEntry) -> str:
-    """A name for one version of one file."""
+    """Name one version of one file."""
     version = f"{file.path}\n{file.size}\n{file.modification_time_us}\n{file.etag}"
     digest = hashlib.sha256(version.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:32]

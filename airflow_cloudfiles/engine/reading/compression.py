@@ -83,7 +83,7 @@ def decompressed(stream: IO[bytes], head: bytes, uri: str) -> IO[bytes]:
 
 
 def damaged(uri: str, error: Exception | str) -> FileUnreadableError:
-    """The error of a file whose compressed content is not valid."""
+    """Build the error of a file whose compressed content is not valid."""
     return FileUnreadableError(
         f"{uri} is damaged or truncated: its compressed content ends early or is invalid "
         f"({error}). Replace it and run again, or remove it and set ignoreMissingFiles=true."
@@ -112,7 +112,7 @@ def _by_name(stream: IO[bytes], head: bytes, ending: str, uri: str) -> Iterator[
 
 
 def _is_zlib(head: bytes) -> bool:
-    """Whether a deflated content has the header of zlib (RFC 1950)."""
+    """Tell whether a deflated content has the header of zlib (RFC 1950)."""
     deflate = 8
     return len(head) > 1 and head[0] & 0xF == deflate and (head[0] << 8 | head[1]) % 31 == 0
 
@@ -134,7 +134,7 @@ def _refuse_misnamed(ending: str, uri: str) -> None:
 def _members(
     source: IO[bytes], new: Callable[[], Any], uri: str, *, padding: bytes = b"\0"
 ) -> Iterator[bytes]:
-    """What is compressed in one or several parts, with nothing or zeros behind each.
+    """Decompress what is in one or several parts, with nothing or zeros behind each.
 
     Args:
         source: The compressed bytes.
@@ -165,7 +165,7 @@ def _members(
 
 
 def _frames(source: IO[bytes], codec: str, uri: str) -> Iterator[bytes]:
-    """What Arrow decompresses as it is read: frames of zstd or LZ4, one after another."""
+    """Decompress what Arrow can as it is read: frames of zstd or LZ4, one after another."""
     import pyarrow as pa  # noqa: PLC0415 - only such files pay for it
 
     watched = Watched(source)

@@ -40,7 +40,7 @@ class _Chunks(io.RawIOBase):
         self._failure: BaseException | None = None
 
     def readable(self) -> bool:
-        """Always."""
+        """Return true, always."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
@@ -62,12 +62,12 @@ class _Chunks(io.RawIOBase):
 
 
 def stream_of(chunks: Iterator[bytes]) -> IO[bytes]:
-    """A stream of the bytes that an iterator gives; what it raises, reading raises."""
+    """Make a stream of the bytes that an iterator gives; what it raises, reading raises."""
     return io.BufferedReader(_Chunks(chunks), BUFFER_BYTES)
 
 
 def hadoop_blocks(source: IO[bytes], unpack: Unpack, damage: Damage) -> Iterator[bytes]:
-    """The content of a file in Hadoop's layout.
+    """Yield the content of a file in Hadoop's layout.
 
     Args:
         source: The compressed bytes.
@@ -104,7 +104,7 @@ _MAX_FRAME_BYTES: Final = 65536
 
 
 def snappy_frames(source: IO[bytes], damage: Damage) -> Iterator[bytes]:
-    """The content of Snappy's framing format (`framing_format.txt` of its project), checked."""
+    """Yield the content of Snappy's framing format (`framing_format.txt`), checked."""
     while header := _take(source, _SIZE_BYTES, damage, may_end=True):
         body = _take(source, int.from_bytes(header[1:], "little"), damage)
         kind = header[0]
@@ -117,7 +117,7 @@ def snappy_frames(source: IO[bytes], damage: Damage) -> Iterator[bytes]:
 
 
 def _content(body: bytes, damage: Damage, *, is_packed: bool) -> bytes:
-    """The content of a frame."""
+    """Decompress the content of a frame."""
     try:
         content = unpack_snappy(body[4:], _MAX_FRAME_BYTES) if is_packed else body[4:]
     except (ValueError, OSError, IndexError) as error:
@@ -129,7 +129,7 @@ def _content(body: bytes, damage: Damage, *, is_packed: bool) -> bytes:
 
 
 def _masked_crc32c(content: bytes) -> int:
-    """The checksum of the framing format."""
+    """Compute the checksum of the framing format."""
     table = _crc32c_table()
     crc = 0xFFFFFFFF
     for byte in content:

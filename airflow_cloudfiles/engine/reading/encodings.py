@@ -96,7 +96,7 @@ def without_mark(chunk: bytes, uri: str) -> bytes:
 
 
 def _codec_of(head: bytes, encoding: str) -> tuple[str, int]:
-    """The codec of a text, and the length of its mark."""
+    """Find the codec of a text, and the length of its mark."""
     codec = UTF8 if encoding.lower() in {"utf-8", "utf8", "utf-8-sig"} else encoding
     for mark, of_mark in _MARKS:
         # A mark counts where the name allows for it, and everywhere in what is declared as UTF-8.
@@ -108,7 +108,7 @@ def _codec_of(head: bytes, encoding: str) -> tuple[str, int]:
 
 
 def _read_fully(stream: IO[bytes], size: int) -> bytes:
-    """The next bytes, fewer only at the end."""
+    """Read the next bytes, fewer only at the end."""
     content = b""
     while len(content) < size and (more := stream.read(size - len(content))):
         content += more
@@ -116,7 +116,7 @@ def _read_fully(stream: IO[bytes], size: int) -> bytes:
 
 
 def _decoded(chunks: Iterator[bytes], codec: str, uri: str, position: int) -> Iterator[bytes]:
-    """A text in another encoding, turned into UTF-8.
+    """Convert a text in another encoding to UTF-8.
 
     Args:
         chunks: The text, without the mark.

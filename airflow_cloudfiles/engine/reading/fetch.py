@@ -143,7 +143,7 @@ def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already
 
 
 def _unread(store: ObjectStore, file: FileEntry, error: OSError) -> CloudFilesError:
-    """What a file that could not be read fails with."""
+    """Build the error of a file that could not be read."""
     if is_transient(error):
         return FileUnreachableError(
             f"{store.child_uri(file.path)} cannot be reached: {error}. Nothing of it was "
@@ -161,7 +161,7 @@ def _unread(store: ObjectStore, file: FileEntry, error: OSError) -> CloudFilesEr
 def _why_skipped(
     file: FileEntry, was_refused: Callable[[FileEntry], bool] | None, *, ignore_missing: bool
 ) -> str | None:
-    """Why the stream goes on without a file that is gone; `None` when it does not."""
+    """Say why the stream goes on without a file that is gone; `None` when it does not."""
     if was_refused is not None and was_refused(file):
         return "it was refused for its new fields and has been removed"
     return "it is gone (ignoreMissingFiles)" if ignore_missing else None
@@ -219,7 +219,7 @@ def _leave(store: ObjectStore, file: FileEntry, counts: FetchCounts) -> None:
 def _first_of(
     store: ObjectStore, part: FileRange, first: FirstRead | None, range_of: FirstRange
 ) -> tuple[FileEntry, bytes | None]:
-    """The version that is there, and what is read first where one request gives both.
+    """Find the version that is there, and what is read first where one request gives both.
 
     Raises:
         ObjectChangedError: It is not the version that was discovered.
@@ -242,7 +242,7 @@ def first_read(store: ObjectStore, file: FileEntry, range_of: FirstRange) -> byt
 
 
 def first_range(options: CloudFilesOptions, *, schema_only: bool = False) -> FirstRange:
-    """What is read first of the files of a format: all of a small one, where its rows are wanted.
+    """Choose what is read first of the files of a format: all of a small one, for its rows.
 
     Args:
         options: The options of the source.
@@ -256,7 +256,7 @@ def first_range(options: CloudFilesOptions, *, schema_only: bool = False) -> Fir
 
 
 def beginning(size: int) -> tuple[int, int]:
-    """A small file as a whole; the beginning of a large one."""
+    """Choose the range: a small file as a whole, or the beginning of a large one."""
     return 0, min(size, opened.BLOCK_BYTES)
 
 
@@ -292,7 +292,7 @@ def packed(
 
 
 def _is_same(store: ObjectStore, file: FileEntry) -> bool:
-    """Whether a file is the version that was discovered, as far as its store knows."""
+    """Tell whether a file is the version that was discovered, as far as its store knows."""
     try:
         found = store.head(file.path)
     except OSError:  # reading it will report what is wrong
@@ -301,7 +301,7 @@ def _is_same(store: ObjectStore, file: FileEntry) -> bool:
 
 
 def _found(store: ObjectStore, path: str) -> FileEntry:
-    """The file as it is now."""
+    """Describe the file as it is now."""
     found = store.head(path)
     if found is None:
         raise ObjectNotFoundError(path)
@@ -313,7 +313,7 @@ def _version(file: FileEntry) -> tuple[int, int | str]:
 
 
 def _refuse_overwritten(store: ObjectStore, part: FileRange, found: FileEntry) -> None:
-    """A file that is another after reading than before may have given a mixture.
+    """Refuse a file that differs after reading: what was read may be a mixture.
 
     One that was deleted meanwhile was read to its end.
     """
@@ -331,7 +331,7 @@ def _overwritten(store: ObjectStore, part: FileRange) -> FileChangedError:
 
 
 def _gone(store: ObjectStore, part: FileRange, *, is_in_part: bool) -> CloudFilesError:
-    """What a file that was deleted fails with; if others may have read parts of it, try again."""
+    """Build the error of a deleted file; try again if others may have read parts of it."""
     uri = store.child_uri(part.file.path)
     if is_in_part:
         return FileChangedError(
@@ -407,5 +407,5 @@ def fetched_ahead(
 
 
 def _is_worth_it(part: FileRange) -> bool:
-    """Only whole files of stores with etags: those are far away, and opened with one request."""
+    """Accept only whole files of stores with etags: those are far away, opened with one request."""
     return bool(part.file.etag) and part.is_whole

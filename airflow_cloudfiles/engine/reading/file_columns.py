@@ -108,7 +108,7 @@ def metadata_arrays(
 
 
 def metadata_values(source_uri: str, part: FileRange) -> Mapping[str, str | int]:
-    """The values for one part of a file; the time in microseconds since 1970."""
+    """Build the values for one part of a file; the time is in microseconds since 1970."""
     path = file_path(source_uri, part.file.path)
     return {
         "file_path": path,
@@ -121,7 +121,7 @@ def metadata_values(source_uri: str, part: FileRange) -> Mapping[str, str | int]
 
 
 def file_path(source_uri: str, path: str) -> str:
-    """The URI of a file as Spark's file sources write it."""
+    """Build the URI of a file as Spark's file sources write it."""
     scheme, _, rest = source_uri.partition("://")
     authority, _, folder = rest.partition("/")
     below = f"{folder.rstrip('/')}/{path}" if folder else path
@@ -207,11 +207,11 @@ class FileCounts:
     dropped_records: int = 0
 
     def __add__(self, other: FileCounts) -> FileCounts:
-        """What was read of two parts."""
+        """Add what was read of two parts."""
         return FileCounts(*map(operator.add, astuple(self), astuple(other)))
 
     def since(self, before: FileCounts) -> FileCounts:
-        """What has come to it since."""
+        """Compute what has been added since."""
         return FileCounts(*map(operator.sub, astuple(self), astuple(before)))
 
 
@@ -254,7 +254,7 @@ class ColumnSources:
         )
 
     def of(self, path: str) -> FileColumns:
-        """What reads a file.
+        """Open the reader of a file.
 
         Raises:
             IncompatibleSchemaError: A column has a type that the format cannot be read into.
@@ -313,7 +313,7 @@ class ColumnSources:
         return values, lost
 
     def counts(self) -> ReadCounts:
-        """What all readers have read so far."""
+        """Return what all readers have read so far."""
         total = ReadCounts()
         for each in self._known.values():
             total.add(each.reader.counts)
@@ -321,7 +321,7 @@ class ColumnSources:
         return total
 
     def totals(self) -> FileCounts:
-        """The same as numbers alone, which cost the same however many files there are."""
+        """Return the same as numbers alone, which cost the same however many files there are."""
         readers = [each.reader.counts for each in self._known.values()]
         return FileCounts(
             sum(each.rows for each in readers),
@@ -331,14 +331,14 @@ class ColumnSources:
         )
 
     def take_bad_records(self) -> list[BadRecord]:
-        """What goes to `badRecordsPath`, once."""
+        """Return what goes to `badRecordsPath`, once."""
         taken = [record for each in self._known.values() for record in each.reader.bad_records]
         for each in self._known.values():
             each.reader.bad_records.clear()
         return taken
 
     def _without(self, names: frozenset[str]) -> FileColumns:
-        """The reader of files whose paths have some of the data columns."""
+        """Open the reader of files whose paths have some of the data columns."""
         fields, key = self._data.fields, self._matcher.key
         own = StructType([each for each in fields if key(each.name) not in names])
         in_path = [each for each in fields if key(each.name) in names]

@@ -97,12 +97,12 @@ def _check_folders(store: ObjectStore, gone: Sequence[FileEntry]) -> None:
 
 
 def _may_be_input(key: str) -> bool:
-    """Whether a file shows that the source is there: a mount point may hold a hidden mark."""
+    """Tell whether a file shows that the source is there: a mount point may hold a hidden mark."""
     return not any(map(is_hidden, key.split("/")))
 
 
 def _is_there(store: ObjectStore, file: FileEntry) -> bool:
-    """Whether there is something to read: of a file that is known by it, the same content."""
+    """Tell whether there is something to read: of a file that is known by it, the same content."""
     found = store.head(file.path)
     return found is not None and (not file.content or is_version(found, file))
 

@@ -60,7 +60,7 @@ class StoreFile:
         self._at_once = min(TEXT_BYTES, BLOCK_BYTES) if is_local else BLOCK_BYTES
 
     def stream(self) -> IO[bytes]:
-        """The whole file from its beginning, decompressed, to be read once."""
+        """Open the whole file from its beginning, decompressed, to be read once."""
         head = self._beginning()
         return decompressed(self._raw(head), head, self.uri)
 
@@ -69,7 +69,7 @@ class StoreFile:
         return in_utf8(self.stream(), encoding, self.uri)
 
     def random_access(self) -> IO[bytes]:
-        """The file's own bytes, seekable."""
+        """Open the file's own bytes, seekable."""
         if self._head is not None and len(self._head) == self.entry.size:
             return io.BytesIO(self._head)
         if isinstance(self._store, LocalStore):
@@ -115,7 +115,7 @@ class StoreFile:
             yield rest
 
     def _chunks_of_all(self, encoding: str) -> Iterator[bytes]:
-        """The text from its beginning, in chunks that may be cut anywhere."""
+        """Yield the text from its beginning, in chunks that may be cut anywhere."""
         mark = mark_of_utf8(self._beginning(), encoding)
         if mark is None or self._guarded(self._is_compressed):
             stream = self._guarded(lambda: self.text_stream(encoding))
@@ -169,7 +169,7 @@ class StoreFile:
             yield lines.rest() + self._read(end, tail_end - end)
 
     def _refuse_uncuttable(self, chunk: bytes) -> bytes:
-        """The first bytes, without a mark; refused where parts of the file mean nothing."""
+        """Read the first bytes, without a mark; refuse a file whose parts mean nothing."""
         refuse_compressed(chunk, self.uri)
         refuse_binary(chunk, self.uri)
         return without_mark(chunk, self.uri)
@@ -192,7 +192,7 @@ class StoreFile:
 
 
 def _small(chunk: bytes, begin: int = 0) -> Iterator[bytes]:
-    """What is large in parts of `TEXT_BYTES`."""
+    """Yield what is large in parts of `TEXT_BYTES`."""
     for start in range(begin, len(chunk), TEXT_BYTES):
         yield chunk[start : start + TEXT_BYTES]
 
@@ -223,14 +223,14 @@ class _Lines:
         return complete
 
     def _last_end(self, chunk: bytes) -> int:
-        """Where the last separator ends, as they are found from the first line on; 0: nowhere."""
+        """Find where the last separator ends, as found from the first line on; 0: nowhere."""
         if overlaps_itself(self.separator):
             return len(chunk) - len(chunk.split(self.separator)[-1])
         found = chunk.rfind(self.separator)
         return 0 if found < 0 else found + len(self.separator)
 
     def rest(self) -> bytes:
-        """What is left without a line end."""
+        """Return what is left without a line end."""
         return b"".join(self._rest)
 
     def refuse_huge(self, more: int = 0) -> None:
@@ -276,7 +276,7 @@ class _Chunk:
     data: bytes
 
     def from_position(self, position: int, most: int) -> bytes:
-        """At most so many of these bytes from a position in the file; none if it is elsewhere."""
+        """Return at most that many of these bytes from a position; none if it is elsewhere."""
         begin = position - self.at
         if not 0 <= begin < len(self.data):
             return b""
@@ -306,15 +306,15 @@ class _StoreBytes(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """Always."""
+        """Return true, always."""
         return True
 
     def seekable(self) -> bool:
-        """Always."""
+        """Return true, always."""
         return True
 
     def tell(self) -> int:
-        """Where the next byte is read."""
+        """Return where the next byte is read."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -344,7 +344,7 @@ class _StoreBytes(io.RawIOBase):
         return len(content)
 
     def _next(self, most: int) -> bytes:
-        """At most so many bytes from the present position, with one request at most."""
+        """Read at most that many bytes from the present position, with one request at most."""
         found = self._chunk.from_position(self._position, most)
         found = found or self._first.from_position(self._position, most)
         if not found:

@@ -277,7 +277,7 @@ class SplitReader:
             yield group
 
     def _are_alike(self, one: FileRange, other: FileRange) -> bool:
-        """Whether lines of two parts may be read together: no column says which one it is."""
+        """Tell whether lines of two parts may be read together: no column says which one it is."""
         if one == other or self._options.metadata_columns or self._counts_files:
             return one == other
         if one.file == other.file:
@@ -365,7 +365,7 @@ class SplitReader:
 
 
 def _leaves(kind: pa.DataType) -> int:
-    """How many columns there are in a column."""
+    """Count the leaves of a column."""
     inside = range(kind.num_fields)
     return sum(_leaves(kind.field(each).type) for each in inside) if inside else 1
 

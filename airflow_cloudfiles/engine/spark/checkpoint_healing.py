@@ -134,7 +134,7 @@ def _inspect(spark: ObjectStore) -> _Damage:
 
 
 def _newest(batches: list[int], is_whole: Callable[[int], bool]) -> tuple[int, list[int]]:
-    """The newest entry that is whole, and those behind it that are not."""
+    """Find the newest entry that is whole, and those behind it that are not."""
     torn: list[int] = []
     for batch in reversed(batches):
         if is_whole(batch):
@@ -261,7 +261,7 @@ def refuse_behind_jobs(state: ObjectStore, plans: PlanLog, start: Offset) -> Non
 
 
 def _batches_behind(spark: ObjectStore, state: ObjectStore) -> int:
-    """How many batches of jobs a checkpoint lacks."""
+    """Count the batches of jobs that a checkpoint lacks."""
     job = newest_of_a_job(state)
     if job is None:
         return 0

@@ -210,7 +210,7 @@ class CheckpointMirror:
             self._write_notes(uri, known)
 
     def _files(self) -> set[str]:
-        """The files that Spark has finished; names with a dot are drafts and checksums."""
+        """List the files that Spark has finished; names with a dot are drafts and checksums."""
         found = set()
         # Commits first, and what they need last: Spark goes on meanwhile, and what was there before
         # a commit is there after it.
@@ -272,7 +272,7 @@ def _failed(what: str, failure: OSError) -> StateError:
 
 
 def _has_file_system(spark: SparkSession, scheme: str) -> bool:
-    """Whether the JVM has a Hadoop file system for a scheme."""
+    """Tell whether the JVM has a Hadoop file system for a scheme."""
     jvm: Any = spark._jvm  # noqa: SLF001 - there is no public way
     conf = spark._jsc.hadoopConfiguration()  # noqa: SLF001
     try:
@@ -363,7 +363,7 @@ def _finish(run: str) -> None:
 
 @atexit.register
 def _finish_all() -> None:
-    """A program that ends while queries run publishes what they have committed."""
+    """Publish what queries have committed when a program ends while they run."""
     for run in list(_followed):
         _finish(run)
 
@@ -379,13 +379,13 @@ def _number(key: str) -> int:
 
 
 def _rank(key: str) -> tuple[int, int, str]:
-    """The order of publication."""
+    """Return the order of publication."""
     first = key.partition("/")[0]
     return (LOGS.index(first) + 1, _number(key), key) if first in LOGS else (0, 0, key)
 
 
 def _is_purged(key: str, stamp: list[int] | None, there: set[str]) -> bool:
-    """Whether Spark has purged a file, or would have, had it been fetched."""
+    """Tell whether Spark has purged a file, or would have, had it been fetched."""
     if stamp is not None:
         return key not in there
     folder = key.partition("/")[0]

@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_connect(spark: object) -> bool:
-    """Whether a session is one of Spark Connect."""
+    """Tell whether a session is one of Spark Connect."""
     return any(each.__module__.startswith("pyspark.sql.connect.") for each in type(spark).__mro__)
 
 
@@ -132,7 +132,7 @@ def _load(  # noqa: PLR0913, PLR0917 - Spark's arguments
 
 
 def _given(reader: Any) -> StructType:
-    """The schema that a reader was given, which it keeps as text."""
+    """Parse the schema that a reader was given, which it keeps as text."""
     text: str = reader._schema  # noqa: SLF001 - there is no public way
     if text.lstrip().startswith("{"):
         return StructType.fromJson(json.loads(text))
@@ -173,7 +173,7 @@ def _require_checkpoint(options: CloudFilesOptions) -> None:
 
 
 def _foreach_batch(original: Callable[..., Any], self: Any, func: Any) -> Any:
-    """The function runs on the server, which passes on the text of its errors."""
+    """Wrap the function: it runs on the server, which passes on the text of its errors."""
     return original(self, marking(func))
 
 
@@ -186,7 +186,7 @@ def _translated(original: Callable[..., Any], self: Any, *args: Any, **kwargs: A
 
 
 def _as_ours(error: PySparkException, session: Any) -> Exception:
-    """An error of ours in place of Spark's, where there is one in it; else Spark's own."""
+    """Return an error of ours in place of Spark's, where there is one in it; else Spark's own."""
     text = str(error)
     ours = errors.from_text(text) or explained(text, str(session.client.host))
     if ours is None:
@@ -223,7 +223,7 @@ def _inform(query: Any, sources: list[Any]) -> None:
 
 
 def _find(options: Mapping[str, str], name: str) -> str | None:
-    """An option; Spark takes names in any case."""
+    """Find an option; Spark takes names in any case."""
     return next((options[key] for key in options if key.lower() == name.lower()), None)
 
 
@@ -240,7 +240,7 @@ def _hand_partitions_over(query: Any) -> None:
 
 
 def _sources(message: Message) -> Iterator[Any]:
-    """The streams of `cloudFiles` in a plan, wherever they are in it."""
+    """Yield the streams of `cloudFiles` in a plan, wherever they are in it."""
     if message.DESCRIPTOR.name == "DataSource":
         source: Any = message
         if source.format.lower() == _FORMAT and not _find(source.options, _IS_BATCH):

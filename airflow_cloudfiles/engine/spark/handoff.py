@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.stream.locations import QueryLocations
 
 @cache
 def process_folder() -> Path:
-    """A temporary directory of this process that only this user can enter; removed at its end."""
+    """Make a temporary directory of this process that only this user can enter."""
     folder = Path(tempfile.mkdtemp(prefix="airflow-cloudfiles-"))
     owner = os.getpid()
 
@@ -69,7 +69,7 @@ def take(token: str) -> dict[str, Any] | None:
 
 
 def is_received(token: str) -> bool:
-    """Whether what was handed over has been taken."""
+    """Tell whether what was handed over has been taken."""
     return not Path(token).exists()
 
 

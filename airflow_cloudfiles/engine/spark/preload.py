@@ -81,7 +81,7 @@ class _Hidden(MetaPathFinder):
 
 
 def has_one_thread() -> bool:
-    """Whether this process may fork: no library has started a thread."""
+    """Tell whether this process may fork: no library has started a thread."""
     return sum(1 for _ in Path("/proc/self/task").iterdir()) == 1
 
 
@@ -147,7 +147,7 @@ def check(conf: Mapping[str, str]) -> None:
 
 
 def is_on(conf: Mapping[str, str], key: str) -> bool:
-    """Whether a key is not turned off."""
+    """Tell whether a key is not turned off."""
     return str(conf.get(key, "true")).lower() != "false"
 
 

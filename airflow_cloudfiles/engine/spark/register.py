@@ -397,7 +397,7 @@ def _heal_checkpoint(frame: DataFrame, checkpoint: str, mirror: CheckpointMirror
 
 
 def _direct(writer: Any, args: Any, kwargs: dict[str, Any], partition_by: str | None) -> Any:
-    """The writer of a query whose tasks write what they read, where this may be one."""
+    """Build the writer of a query whose tasks write what they read, where this may be one."""
     mode = str(kwargs.get("outputMode") or last_argument(writer, "outputMode") or "append")
     is_defined_later = hasattr(writer._df, "_cloudfiles_reader")  # noqa: SLF001
     if mode.lower() != "append" or is_defined_later or len(args) > 1:

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def completed(schema: StructType, options: CloudFilesOptions) -> StructType:
-    """A given schema with the columns behind it that the reader fills, if it has none yet.
+    """Add to a given schema the columns that the reader fills, if it has none yet.
 
     These are the rescued data column and those of `cloudFiles.metadataColumns`.
 
@@ -50,7 +50,7 @@ def completed(schema: StructType, options: CloudFilesOptions) -> StructType:
 
 
 def parsed(schema: Any) -> StructType:
-    """A schema, which may be written in DDL."""
+    """Parse a schema, which may be written in DDL."""
     found = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     return cast("StructType", found)
 
@@ -84,7 +84,7 @@ def _is_utc(zone: str) -> bool:
 
 
 def _has_timestamp(kind: DataType) -> bool:
-    """Whether a type is a timestamp with a zone, or holds one."""
+    """Tell whether a type is a timestamp with a zone, or holds one."""
     if isinstance(kind, StructType):
         return any(_has_timestamp(each.dataType) for each in kind.fields)
     if isinstance(kind, ArrayType):

@@ -84,7 +84,7 @@ class CloudFilesDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name to give to `format`."""
+        """Return the name to give to `format`."""
         return "cloudFiles"
 
     def __init__(self, options: Any) -> None:
@@ -93,7 +93,7 @@ class CloudFilesDataSource(DataSource):
         self._resolved: Any = None
 
     def schema(self) -> StructType:
-        """The schema of the stream when the user gave none.
+        """Resolve the schema of the stream when the user gave none.
 
         Raises:
             OptionError: The options are not valid.
@@ -117,7 +117,7 @@ class CloudFilesDataSource(DataSource):
         return self._resolved.full_schema(options)  # type: ignore[no-any-return]
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of a batch, which has no state."""
+        """Build the reader of a batch, which has no state."""
         return CloudFilesBatchReader(*self._defined(schema))
 
     def streamReader(self, schema: StructType) -> CloudFilesStreamReader:  # noqa: N802
@@ -167,12 +167,12 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._target: Offset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what only the planning process may hold."""
+        """Leave out what only the planning process may hold."""
         own = ("_intake", "_lock", "_mirror")
         return {**self.__dict__, **dict.fromkeys(own)}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        """Before the first file."""
+        """Return the offset before the first file."""
         return START.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -214,7 +214,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._is_idle = not found.files
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the file log ends, and what of it the planned batches leave outstanding (B116).
+        """Return the end of the file log, and what planned batches leave outstanding (B116).
 
         Spark shows it in the progress of the query. It has no other way for metrics of a source in
         Python, and no use for this one but to show it.
@@ -300,7 +300,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._intake
 
     def _locations(self) -> QueryLocations:
-        """Where the state is: given to the reader, or handed over by `writeStream`."""
+        """Find where the state is: given to the reader, or handed over by `writeStream`."""
         handed = handoff.receive(self._options.token) if self._options.token else None
         if self._options.checkpoint_location is not None:
             mirror = handed.mirror if handed else None

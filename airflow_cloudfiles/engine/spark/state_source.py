@@ -38,20 +38,20 @@ class CloudFilesStateDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name to give to `format`."""
+        """Return the name to give to `format`."""
         return "cloudFilesState"
 
     def schema(self) -> str:
-        """The columns of the table."""
+        """Return the columns of the table."""
         self._location()
         return DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - of Spark
-        """The reader of one query."""
+        """Build the reader of one query."""
         return CloudFilesStateReader(self._location())
 
     def _location(self) -> str:
-        """The checkpoint location.
+        """Return the checkpoint location.
 
         Raises:
             OptionError: It is not given, or something else is.

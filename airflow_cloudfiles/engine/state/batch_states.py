@@ -90,7 +90,7 @@ class CleaningHistory:
     named: Mapping[Version, str] = field(default_factory=dict)
 
     def of(self, file: FileEntry, position: Offset) -> tuple[CleanedFiles, str] | None:
-        """How a committed file was cleaned, and the key of its copy; `None` if it was not."""
+        """Find how a committed file was cleaned, and the key of its copy; `None` if it was not."""
         if position < self.start:
             return None
         at = bisect_right(self.marks, position, key=lambda mark: mark.end)
@@ -106,7 +106,7 @@ class CleaningHistory:
         left: Iterable[FileEntry],
         gone: Iterable[FileEntry] = (),
     ) -> CleaningHistory:
-        """What is known after a cleaning.
+        """Return what is known after a cleaning.
 
         Args:
             mark: How far it came. One that is not as far as others began anew, and is forgotten.
@@ -134,7 +134,7 @@ NOTHING: Final = CleaningHistory()
 
 
 def version_of(file: FileEntry) -> Version:
-    """By what a file is named."""
+    """Return by what a file is named."""
     return file.path, file.size, file.modification_time_us, file.etag
 
 
@@ -311,7 +311,7 @@ class BatchStates:
         return found
 
     def is_committed(self, plan: Plan) -> bool:
-        """Whether a batch was committed.
+        """Tell whether a batch was committed.
 
         Raises:
             CorruptedStateError: What is committed ends in the middle of it.
@@ -353,7 +353,7 @@ class BatchStates:
         )
 
     def _commit_time(self, number: int, record: SinkRecord | None) -> datetime | None:
-        """When a batch was committed, or else the first time at which it is known to be."""
+        """Find when a batch was committed, or else the first time at which it is known to be."""
         if record is not None and record.created:
             return self._time(record.created, f"the record of batch {number}")
         if self._spark is not None and number in self._spark:

@@ -95,21 +95,21 @@ class Folder:
         return cls(prefix, loose, packs, is_log)
 
     def size(self, pack: Pack) -> int:
-        """How many bytes a copy of a pack has."""
+        """Return how many bytes a copy of a pack has."""
         return max(copy.size for copy in self.packs[pack].values())
 
     def written_us(self, pack: Pack) -> int:
-        """When the later copy of a pack was written."""
+        """Return when the later copy of a pack was written."""
         return max(copy.modification_time_us for copy in self.packs[pack].values())
 
     def beside(self, pack: Pack) -> list[int]:
-        """The numbers of a pack that are objects as well, in order."""
+        """List the numbers of a pack that are objects as well, in order."""
         if pack.count < len(self.loose):
             return [number for number in pack.numbers if number in self.loose]
         return sorted(number for number in self.loose if pack.first <= number <= pack.last)
 
     def held_beside(self, pack: Pack) -> int:
-        """How many objects hold what a pack holds as well."""
+        """Count the objects that hold what a pack holds as well."""
         smaller = (copies for other, copies in self.packs.items() if pack.has(other))
         return len(self.beside(pack)) + sum(len(copies) for copies in smaller)
 
@@ -181,7 +181,7 @@ def work_of(
 
 
 def _has_removable(folder: Folder, pack: Pack) -> bool:
-    """Whether objects are there that a pack holds; of notes, those that are older than it."""
+    """Tell whether there are objects that a pack holds; of notes, those older than it."""
     written_us = folder.written_us(pack)
     return any(
         folder.is_log or folder.loose[number].modification_time_us < written_us
@@ -311,7 +311,7 @@ class Compaction:
         self.done.restored += 1
 
     def _beside(self, pack: Pack) -> list[bytes] | None:
-        """What a pack holds, from the smaller packs and objects that are still there."""
+        """Read what a pack holds from the smaller packs and objects that are still there."""
         held: dict[int, bytes] = {}
         for other in (each for each in self.folder.packs if pack.has(each)):
             held |= zip(other.numbers, self._objects(other), strict=True)
@@ -367,7 +367,7 @@ class Compaction:
         return content
 
     def _may_go(self, pack: Pack, number: int, objects: Sequence[bytes]) -> bool:
-        """Whether an object can be removed: it is in its pack.
+        """Tell whether an object can be removed: it is in its pack.
 
         A note may have been written again since. An entry never is: where it is another one than
         in the pack, a writer has left it that came too late for its number (`numbered_log`).

@@ -91,7 +91,7 @@ class FileBatch:
     operation: Operation | None = None
 
     def ingested_contents(self) -> Iterator[str]:
-        """The contents of its files, where files are known by that and these are ingested."""
+        """Yield the contents of ingested files, where files are known by content."""
         if self.found_by in NOT_INGESTED:
             return iter(())
         return (file.content for file in self.files if file.content)
@@ -273,7 +273,7 @@ class FileLog:
             self._unbound = None
 
     def known(self, at_least: int = -1) -> int:
-        """The newest entry that this object has met; asks if it has met none, or too few.
+        """Return the newest entry that this object has met; ask if it has met none, or too few.
 
         Args:
             at_least: The newest entry that the caller has met.
@@ -290,13 +290,13 @@ class FileLog:
         return Offset(self.latest() + 1, 0)
 
     def baseline_complete(self) -> bool:
-        """Whether all files that were there before the first start are known."""
+        """Tell whether all files that were there before the first start are known."""
         if self._baseline_end < 0:
             self._baseline_end = self._find_baseline_end()
         return self._baseline_end >= 0
 
     def _find_baseline_end(self) -> int:
-        """The entry that ends the baseline; -1 while there is none.
+        """Find the entry that ends the baseline; -1 while there is none.
 
         It is searched from the beginning. Of a long baseline a hint says where it ends.
         """
@@ -319,7 +319,7 @@ class FileLog:
         return found
 
     def _end_among(self, numbers: Iterable[int]) -> int:
-        """The first of some entries that ends the baseline; -1 for none."""
+        """Find the first of some entries that ends the baseline; -1 for none."""
         for number in numbers:
             summary = self.summary(number)
             if not summary.is_ingested and summary.position == COMPLETE:
@@ -359,7 +359,7 @@ class FileLog:
             )
 
     def _operation(self, number: int) -> Operation | None:
-        """The operation that an entry is; `None` where it is none, or is not there."""
+        """Read the operation that an entry is; `None` where it is not one, or is not there."""
         return self.summary(number).operation if self.known(at_least=number) >= number else None
 
     def _read(self, number: int) -> tuple[EntrySummary, FileBatch]:

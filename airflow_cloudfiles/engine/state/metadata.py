@@ -246,7 +246,7 @@ def _are_same(found: StreamMetadata, mine: StreamMetadata) -> bool:
 
 
 def _begin_alike(found: StreamMetadata, mine: StreamMetadata) -> bool:
-    """Whether what an unbound state was begun for is what it is begun for now."""
+    """Tell whether an unbound state was begun for what it is begun for now."""
     return _are_same(found, mine) and found.file_identity == mine.file_identity
 
 
@@ -301,7 +301,7 @@ def bind(state: ObjectStore, owner: StreamMetadata) -> None:
 
 
 def _as_new(owner: StreamMetadata, found: StreamMetadata) -> StreamMetadata:
-    """An owner with the version of what was found, where that is newer: operations raise it."""
+    """Build an owner with the version that was found, where that is newer: operations raise it."""
     newest = max(owner.format_version, found.format_version)
     return replace(owner, format_version=newest)
 
@@ -380,7 +380,7 @@ def _owner(header: Mapping[str, Any], found: StreamMetadata, name: str) -> Strea
 
 
 def has_packs(state: ObjectStore) -> bool:
-    """Whether entries of the logs may be in packs alone."""
+    """Tell whether entries of the logs may be in packs alone."""
     found = read_metadata(state)
     return found is not None and found.format_version >= WITH_PACKS
 

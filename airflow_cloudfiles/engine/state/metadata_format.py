@@ -222,12 +222,12 @@ def from_json(value: Any, *, name: str) -> StreamMetadata:
 
 
 def _is_id(text: str) -> bool:
-    """Whether a stream id can be what `uuid4().hex` gives; it becomes a directory name."""
+    """Tell whether a stream id can be what `uuid4().hex` gives; it becomes a directory name."""
     return len(text) == 32 and all(char in "0123456789abcdef" for char in text)  # noqa: PLR2004
 
 
 def damaged(name: str) -> CorruptedStateError:
-    """The error of metadata that cannot be read."""
+    """Build the error of metadata that cannot be read."""
     return CorruptedStateError(
         f"{name} cannot be read: it does not name the source of this checkpoint location. "
         f"Restore the checkpoint location as a whole from a backup, or start with a new one, which "

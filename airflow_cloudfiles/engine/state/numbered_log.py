@@ -166,7 +166,7 @@ class NumberedLog:
         return won
 
     def _was_left_behind(self, number: int, *, won: bool) -> bool:
-        """Whether a number was given out long ago, and its entry packed.
+        """Tell whether a number was given out long ago, and its entry packed.
 
         Asked when the entry has been created. An object of a packed entry was removed before that,
         and the pack was there before it was removed.
@@ -314,7 +314,7 @@ class NumberedLog:
         return self.known_latest + 1 - sum(pack.count for pack in packs)
 
     def known(self) -> int:
-        """The newest number that this object has met; asks only if it has met none."""
+        """Return the newest number that this object has met; ask only if it has met none."""
         return self.known_latest if self.known_latest >= 0 else self.latest()
 
     @_reaching
@@ -372,7 +372,7 @@ class NumberedLog:
         return self._store.head(self._key(number)) is not None
 
     def _is_long_ago(self) -> bool:
-        """Whether entries behind those that this object has met may be packed by now."""
+        """Tell whether entries behind those that this object has met may be packed by now."""
         return self._packs is not None and (
             self._met is None or self._met.seconds_ago() > MET_SECONDS
         )

@@ -62,7 +62,7 @@ class Operation:
     created: str = ""
 
     def to_header(self) -> dict[str, Any]:
-        """As the header of an entry holds it, beside `found_by`, which is the action."""
+        """Encode it for the header of an entry, beside `found_by`, which is the action."""
         return {
             "reason": self.reason,
             "excluded": [[each.entry, each.index] for each in self.excluded],

@@ -159,11 +159,11 @@ class Pack:
         return range(self.first, self.last + 1)
 
     def has(self, other: Pack) -> bool:
-        """Whether it holds all that another pack holds, and is not that one."""
+        """Tell whether it holds all that another pack holds, and is not that one."""
         return self != other and self.first <= other.first and other.last <= self.last
 
     def key(self, copy: str) -> str:
-        """The name of a copy in the folder of its log."""
+        """Name a copy in the folder of its log."""
         return f"{FOLDER}/{self.last:020}-{self.first:020}.{copy}"
 
 
@@ -256,7 +256,7 @@ class Packs:
         return any(pack.last >= number for pack in packs)
 
     def has(self, number: int) -> bool:
-        """Whether a pack that was met holds a number; asks nobody."""
+        """Tell whether a pack that was met holds a number, without a request."""
         return self._pack_of(number) is not None
 
     def read(self, number: int) -> bytes | None:

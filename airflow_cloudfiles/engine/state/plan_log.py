@@ -277,7 +277,7 @@ def _take_some(
 
 
 def _fits(files: FileLog, number: int, taken: _Taken, limit: ReadLimit) -> bool:
-    """Whether a whole entry can be taken without reaching the limit in the middle of it."""
+    """Tell whether a whole entry can be taken without reaching the limit in its middle."""
     summary = files.summary(number)
     few = limit.max_files is None or taken.files + summary.files <= limit.max_files
     small = limit.max_bytes is None or taken.bytes + summary.bytes < limit.max_bytes
@@ -285,7 +285,7 @@ def _fits(files: FileLog, number: int, taken: _Taken, limit: ReadLimit) -> bool:
 
 
 def _is_full(taken: _Taken, limit: ReadLimit) -> bool:
-    """Whether the batch has reached a limit; one file is always taken."""
+    """Tell whether the batch has reached a limit; one file is always taken."""
     if taken.files == 0:
         return False
     full = limit.max_files is not None and taken.files >= limit.max_files

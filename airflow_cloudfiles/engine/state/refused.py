@@ -48,7 +48,7 @@ def note_refused(state: str, files: Iterable[FileEntry], fields: Mapping[str, ob
 
 
 def was_refused(state: str, file: FileEntry) -> bool:
-    """Whether this version of a file was refused, so that the stream goes on without it.
+    """Tell whether this version of a file was refused, so that the stream goes on without it.
 
     Raises:
         IncompatibleStateError: A newer version of this package wrote the note.
@@ -73,7 +73,7 @@ def _encode(file: FileEntry, fields: Iterable[str]) -> bytes:
 
 
 def _key(file: FileEntry) -> str:
-    """Where the note of a version of a file is."""
+    """Return where the note of a version of a file is."""
     version = f"\n{file.size}\n{file.modification_time_us}\n{file.etag}"
     name = (file.path + version).encode("utf-8", "surrogatepass")
     return f"{PREFIX}/{hashlib.sha256(name).hexdigest()}"

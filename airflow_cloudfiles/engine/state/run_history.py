@@ -62,7 +62,7 @@ def decode_report(content: bytes, *, name: str) -> dict[str, Any]:
 
 
 def sweeps(run_id: str) -> bool:
-    """Whether a run sees to it that old ones go: one in a hundred, by its id.
+    """Tell whether a run removes old ones: one in a hundred does, by its id.
 
     To know when that was done last would be a request in each run.
     """
@@ -142,7 +142,7 @@ def sweep(
 
 
 def _expired(entries: Sequence[FileEntry], before_us: int) -> list[str]:
-    """The oldest of a folder, but for the newest `KEPT_RUNS`."""
+    """List the oldest of a folder, but for the newest `KEPT_RUNS`."""
     old = _by_age(entries)[:-KEPT_RUNS]
     return [each.path for each in old if each.modification_time_us < before_us][:MOST_AT_ONCE]
 
@@ -211,7 +211,7 @@ class BatchDone:
     missing: list[str] = field(default_factory=list)
 
     def line(self) -> str:
-        """The batch in one line of a log."""
+        """Format the batch as one line of a log."""
         counts = (
             sentence(self.counts[key], what)
             for key, what in _SHOWN.items()
@@ -279,7 +279,7 @@ def _content(store: ObjectStore, key: str, batch_id: int, packs: Packs | None) -
 
 
 def total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The counts of some batches, added up."""
+    """Add up the counts of some batches."""
     found: dict[str, int] = {}
     for each in counts:
         for key, value in each.items():

@@ -319,13 +319,13 @@ def newest_batch(state: ObjectStore) -> int:
 
 
 def newest_key(keys: Iterable[str]) -> str | None:
-    """Of the keys below `PREFIX`, that of the newest batch; `None` for none."""
+    """Find, of the keys below `PREFIX`, that of the newest batch; `None` for none."""
     newest = _newest(keys)
     return None if newest is None else f"{PREFIX}/{newest[1]}/{newest[0]:020}"
 
 
 def _newest(keys: Iterable[str]) -> tuple[int, int] | None:
-    """The newest batch that has a record, and the epoch of that."""
+    """Find the newest batch that has a record, and the epoch of that."""
     names = (key.removeprefix(f"{PREFIX}/").split("/") for key in keys)
     numbers = (
         (int(name[1]), int(name[0]))
@@ -425,7 +425,7 @@ def position_of_a_job(state: ObjectStore, plans: PlanLog) -> Position:
 
 
 def _end_of(record: SinkRecord, state: ObjectStore, plans: PlanLog | None) -> Offset:
-    """Where a recorded batch ends: its record says so, or else its plan."""
+    """Find where a recorded batch ends: its record says so, or else its plan."""
     if record.end is not None:
         return record.end
     plan = (plans or PlanLog(state)).get(record.batch)

@@ -56,7 +56,7 @@ class SourceOffset(Protocol):
     """Where a source is; its JSON is its line in the offset log."""
 
     def to_json(self) -> Mapping[str, Any]:
-        """As Spark's offset log has it."""
+        """Encode it as Spark's offset log has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def require_offsets(spark: ObjectStore, batch: int) -> tuple[str, list[str]]:
 
 
 def is_committed(spark: ObjectStore, batch: int) -> bool:
-    """Whether its entry of the commit log is there, and whole."""
+    """Tell whether its entry of the commit log is there, and whole."""
     lines = _lines(spark, f"{COMMITS}/{batch}")
     return lines is not None and len(lines) > 1 and _object(lines[1]) is not None
 
@@ -206,7 +206,7 @@ def offset_of(line: str) -> Offset | None:
 
 
 def _lines(spark: ObjectStore, key: str) -> list[str] | None:
-    """The lines of an entry that is whole, as far as its checksum and its first line show."""
+    """Read the lines of an entry that is whole, as its checksum and first line show."""
     content = _content(spark, key)
     if content is None or not is_as_written(spark, key, content):
         return None
@@ -222,7 +222,7 @@ def _content(spark: ObjectStore, key: str) -> bytes | None:
 
 
 def is_as_written(spark: ObjectStore, key: str, content: bytes) -> bool:
-    """Whether Hadoop would read a file: it matches its checksum, or has none that can be used.
+    """Tell whether Hadoop would read a file: it matches its checksum, or has no usable one.
 
     Args:
         spark: Where the checkpoint is.
@@ -354,7 +354,7 @@ class QueryCheckpoint:
         return found
 
     def end_of(self, batch: int) -> dict[str, Any]:
-        """Where a micro-batch ends, by its plan.
+        """Find where a micro-batch ends, by its plan.
 
         Raises:
             CorruptedStateError: The plan is gone or damaged, or that of a query from several

@@ -76,7 +76,7 @@ class NewFields:
         return self.before != self.after
 
     def reason(self) -> dict[str, Any]:
-        """As the schema log keeps it for people."""
+        """Encode it as the schema log keeps it for people."""
         changes = diff(self.before, self.after)
         new = [each.path for each in changes if each.kind == "added"]
         files = self.provenance.files
@@ -137,7 +137,7 @@ def detect_new_fields(
 def _without(
     learned: StructType, left_out: frozenset[tuple[str, ...]], matcher: NameMatcher
 ) -> StructType:
-    """What was learned, without fields that stay in the rescued data."""
+    """Remove from what was learned the fields that stay in the rescued data."""
 
     def inside(kind: DataType, at: tuple[str, ...]) -> DataType:
         if isinstance(kind, ArrayType):
@@ -160,7 +160,7 @@ def _without(
 
 
 def _whole(options: CloudFilesOptions) -> CloudFilesOptions:
-    """The options with which nothing is passed over but what cannot be read."""
+    """Build the options with which only what cannot be read is passed over."""
     options = dataclasses.replace(options, ignore_corrupt_files=True)
     if not hasattr(options.format_options, "sampling_ratio"):
         return options
@@ -169,7 +169,7 @@ def _whole(options: CloudFilesOptions) -> CloudFilesOptions:
 
 
 def types_of(context: BatchContext, file: FileEntry) -> StructType:
-    """The types that a file says its columns have; none where it cannot be read."""
+    """Find the types that a file says its columns have; none where it cannot be read."""
     store = open_store(context.source_uri)
     inference = open_inference(dataclasses.replace(context.options, schema_hints=None))
     part, learn = FileRange(file), inference.add_file
@@ -301,7 +301,7 @@ def ask(
 
 
 def _is_refused(found: Proposal, changes: Sequence[ProposedChange]) -> bool:
-    """Whether changes are among those that were refused."""
+    """Tell whether changes are among those that were refused."""
     known = {(each.path, each.after) for each in found.changes}
     return found.refused_by is not None and {(e.path, e.after) for e in changes} <= known
 
@@ -309,7 +309,7 @@ def _is_refused(found: Proposal, changes: Sequence[ProposedChange]) -> bool:
 def _asking(
     context: BatchContext, findings: NewFields, files: Iterable[FileEntry], file_uri: str | None
 ) -> list[FileEntry]:
-    """The first files that are known to ask for the change."""
+    """List the first files that are known to ask for the change."""
     source = open_store(context.source_uri)
     named = {*findings.provenance.files.values(), file_uri}
     found = [file for file in files if source.child_uri(file.path) in named]
@@ -319,7 +319,7 @@ def _asking(
 
 
 def _changes(findings: NewFields, file_uri: str | None) -> list[ProposedChange]:
-    """What would change, without values."""
+    """List what would change, without values."""
     brought = findings.provenance.files
     return [
         ProposedChange(
@@ -351,7 +351,7 @@ def _proposal(
 def _with_samples(
     context: BatchContext, changes: Sequence[ProposedChange], files: Sequence[FileEntry]
 ) -> Iterator[ProposedChange]:
-    """The changes, each with some values that the files have."""
+    """Yield the changes, each with some values that the files have."""
     most = context.options.approval_samples
     wanted = {parts_of(each.path): each for each in changes[:MOST_SAMPLED]} if most else {}
     found: dict[tuple[str, ...], dict[str, None]] = {path: {} for path in wanted}
@@ -390,7 +390,7 @@ def _parsed(text: str) -> object:
 
 
 def _values(value: object, path: Sequence[str], key: Callable[[str], str]) -> Iterator[object]:
-    """The values at a path of rescued data."""
+    """Yield the values at a path of rescued data."""
     if not path:
         if value is not None:
             yield value
@@ -408,7 +408,7 @@ def _values(value: object, path: Sequence[str], key: Callable[[str], str]) -> It
 
 
 def _shown(value: object) -> str:
-    """A value as JSON that can be printed."""
+    """Format a value as JSON that can be printed."""
     text = json.dumps(value, ensure_ascii=False)
     text = text if len(text) <= SAMPLE_CHARACTERS else text[:SAMPLE_CHARACTERS] + "…"
     return "".join(

@@ -109,7 +109,7 @@ def read(split: Split) -> Iterator[pa.RecordBatch]:
 
 
 def _reading(options: CloudFilesOptions) -> CloudFilesOptions:
-    """The options to read with: no schema evolves, and the version that is there is read."""
+    """Build the options to read with: no schema evolves; the version that is there is read."""
     mode = options.schema_evolution_mode
     return replace(
         options,

@@ -102,7 +102,7 @@ class ResolvedSchema:
     is_read_only: bool = False
 
     def full_schema(self, options: CloudFilesOptions) -> StructType:
-        """The schema of the DataFrame."""
+        """Return the schema of the DataFrame."""
         rescued = options.rescued_data_column
         full = full_schema(self.data_schema, self.partition_schema, rescued)
         return in_order(with_metadata(full, options.metadata_columns), self.column_order)
@@ -146,7 +146,7 @@ def resolve_schema(
 def _resolved(
     options: CloudFilesOptions, infer: Callable[[], Inferred], *, again: bool, writes: bool
 ) -> ResolvedSchema:
-    """The schema as the log and the options have it."""
+    """Build the schema as the log and the options have it."""
     location = options.schema_location or options.checkpoint_location
     if location is None:
         return _unlogged(infer())
@@ -168,7 +168,7 @@ def _resolved(
 
 
 def _latest(log: SchemaLog, options: CloudFilesOptions) -> SchemaVersion | None:
-    """The newest version; none where it is of a source that has lost its state to this one."""
+    """Find the newest version; none where it is of a source that lost its state to this one."""
     try:
         return log.latest()
     except StateConflictError:
@@ -183,7 +183,7 @@ def _latest(log: SchemaLog, options: CloudFilesOptions) -> SchemaVersion | None:
 def _restarted(
     log: SchemaLog, latest: SchemaVersion, options: CloudFilesOptions, *, uri: str, writes: bool
 ) -> ResolvedSchema:
-    """The newest version, and behind it what the options of now add to it."""
+    """Build the newest version, with what the present options add to it."""
     wanted = restarted(latest, options)
     check_names(wanted.data_schema, wanted.partition_schema, options)
     resolved = replace(_as_logged(latest, uri), warnings=wanted.warnings)
@@ -249,7 +249,7 @@ def _written(
     inferred: Inferred,
     options: CloudFilesOptions,
 ) -> ResolvedSchema:
-    """What was inferred, as the next version; the latest where there is no difference."""
+    """Write what was inferred as the next version; the latest stays where nothing differs."""
     changes = _changes(latest, inferred, options.matcher)
     inferring = inferring_options(options)
     if latest is not None and not changes and (latest.options or inferring) == inferring:
@@ -269,7 +269,7 @@ def _written(
 
 
 def _with_sample(resolved: ResolvedSchema, inferred: Inferred) -> ResolvedSchema:
-    """The schema with what it was inferred from."""
+    """Add to the schema what it was inferred from."""
     return replace(
         resolved,
         sampled_files=inferred.files,
@@ -282,7 +282,7 @@ def _with_sample(resolved: ResolvedSchema, inferred: Inferred) -> ResolvedSchema
 def _changes(
     latest: SchemaVersion | None, inferred: Inferred, matcher: NameMatcher
 ) -> tuple[str, ...]:
-    """How what was inferred differs from a version, in words."""
+    """Say in words how what was inferred differs from a version."""
     if latest is None:
         return ()
     before = full_schema(latest.data_schema, latest.partition_schema, None)
@@ -333,7 +333,7 @@ def given_schema(schema: StructType, options: CloudFilesOptions) -> ResolvedSche
 
 
 def in_vain(schema: StructType, options: CloudFilesOptions) -> list[str]:
-    """What has no effect beside a schema that the user gave."""
+    """List what has no effect beside a schema that the user gave."""
     columns = {each.name: (each.nullable, each.dataType) for each in schema.fields}
     warnings = [not_null_warning(columns, "the given schema")]
     if options.schema_hints is not None:
@@ -406,7 +406,7 @@ def _written_now(defined: ResolvedSchema, options: CloudFilesOptions) -> Resolve
 
 
 def obeying_pin(options: CloudFilesOptions, resolved: ResolvedSchema) -> CloudFilesOptions:
-    """The options to read with: a pinned schema does not evolve, whatever the mode says."""
+    """Build the options to read with: a pinned schema does not evolve, whatever the mode says."""
     if resolved.pin is None or options.schema_evolution_mode not in ADDING_MODES:
         return options
     mode: EvolutionMode = "rescue" if resolved.pin == "rescue" else "failOnNewColumns"
@@ -420,7 +420,7 @@ def batch_context(
     start: Offset,
     end: Offset,
 ) -> BatchContext:
-    """How the tasks of a micro-batch read it.
+    """Describe how the tasks of a micro-batch read it.
 
     Args:
         options: Those of the source.
@@ -490,7 +490,7 @@ def infer(options: CloudFilesOptions, on_found: Callable[[], None] | None = None
 
 
 def _unlogged(inferred: Inferred) -> ResolvedSchema:
-    """A schema that no log has yet: its query's checkpoint will."""
+    """Build a schema that no log has yet: its query's checkpoint will."""
     resolved = ResolvedSchema(
         version=0,
         schema_uri=None,
@@ -502,5 +502,5 @@ def _unlogged(inferred: Inferred) -> ResolvedSchema:
 
 
 def _reason(files: int, size: int) -> dict[str, object]:
-    """Why the first version was written, for people."""
+    """Say why the first version was written, for people."""
     return {"change": "inferred", "files": files, "bytes": size, "by": author()}

@@ -94,7 +94,7 @@ def react(context: BatchContext, fields: dict[str, object], file_uri: str) -> Cl
 
 
 def widens(options: CloudFilesOptions) -> bool:
-    """Whether rescued values may widen their columns."""
+    """Tell whether rescued values may widen their columns."""
     return options.schema_evolution_mode == WIDENING_MODE and bool(options.rescued_data_column)
 
 
@@ -144,7 +144,7 @@ def _widen(context: BatchContext, asking: str) -> CloudFilesError | None:
 def _asking_files(
     context: BatchContext, schema: StructType, rescued: Iterable[str | None]
 ) -> str | None:
-    """The first file with values that ask for a wider type."""
+    """Find the first file with values that ask for a wider type."""
     if context.options.format not in TYPED:
         wider = WiderTypes(schema, context.options)
         wider.add(rescued)
@@ -154,14 +154,14 @@ def _asking_files(
 
 
 def _file_of(text: str) -> str | None:
-    """The file that a row's rescued data names: its last member."""
+    """Find the file that a row's rescued data names: its last member."""
     _, found, rest = text.rpartition(f'"{FILE_KEY}":')
     return json.loads(rest[: rest.rindex("}")]) if found else None
 
 
 @functools.lru_cache(maxsize=4096)
 def _is_wider(context: BatchContext, file_uri: str) -> bool:
-    """Whether a file says wider types than the schema has; it is read once."""
+    """Tell whether a file says wider types than the schema has; it is read once."""
     schema = StructType.fromJson(json.loads(context.data_schema))
     return any(
         widen(schema, types_of(context, file), context.options) != schema
@@ -170,18 +170,18 @@ def _is_wider(context: BatchContext, file_uri: str) -> bool:
 
 
 def _newer(context: BatchContext) -> SchemaVersion | None:
-    """The newest version of the log, when it is not the one this micro-batch is read with."""
+    """Read the newest version of the log, when this micro-batch is not read with it."""
     latest = _log_of(context).latest()
     return None if latest is None or latest.version == context.schema_version else latest
 
 
 def _proposed(context: BatchContext) -> CloudFilesError | None:
-    """The error of a change that waits for somebody to decide."""
+    """Build the error of a change that waits for somebody to decide."""
     return approval.known_proposal(context) if context.options.require_approval else None
 
 
 def _asked(context: BatchContext, file_uri: str) -> list[FileEntry]:
-    """The files of the micro-batch, and the one that was met."""
+    """List the files of the micro-batch, and the one that was met."""
     files = _files(context)
     return [*files, *(file for file in _named(context, file_uri) if file not in files)]
 
@@ -208,7 +208,7 @@ def _files(context: BatchContext) -> list[FileEntry]:
 
 
 def _named(context: BatchContext, file_uri: str) -> list[FileEntry]:
-    """The files of the micro-batch that have a URI as it is printed.
+    """List the files of the micro-batch that have a URI as it is printed.
 
     Where files are known by their content, one outside of it may be read in the place of one that
     is gone.
@@ -237,7 +237,7 @@ def _append(context: BatchContext, findings: NewFields, **reason: object) -> Sch
 def _refused(
     context: BatchContext, fields: dict[str, object], file_uri: str, remedy: str
 ) -> UnknownFieldException:
-    """The error of new fields that fail the stream for good, until somebody does something.
+    """Build the error of new fields that fail the stream until somebody acts.
 
     The file may be removed then, so it is noted in the state.
     """
@@ -247,7 +247,7 @@ def _refused(
 
 
 def _remedy(context: BatchContext) -> str:
-    """What its user can do about a stream that fails on new columns."""
+    """Say what its user can do about a stream that fails on new columns."""
     if context.schema_uri is None:
         return (
             "Add the fields to the schema that .schema(...) is given; or "
@@ -379,5 +379,5 @@ def before_definition(options: CloudFilesOptions, resolved: ResolvedSchema) -> R
 
 
 def _end(options: CloudFilesOptions, intake: Intake) -> Offset:
-    """Where the files of the run end."""
+    """Find where the files of the run end."""
     return intake.head() if options.up_to_entry is None else Offset(options.up_to_entry + 1, 0)

@@ -257,11 +257,11 @@ class RangeReader(io.RawIOBase):
         self._place = 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Return true."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return true."""
         return True
 
     def tell(self) -> int:

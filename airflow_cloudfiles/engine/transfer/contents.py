@@ -79,7 +79,7 @@ _ENTRY: Final = re.compile(file_log.PREFIX + "/[0-9]{20}")
 
 
 def is_part(key: str) -> bool:
-    """Whether an object is part of a state, by its key; false for keys that are none."""
+    """Tell whether an object is part of a state, by its key; false for keys that are not any."""
     parts = key.split("/")
     is_plain = key.isascii() and key.isprintable() and "\\" not in key
     if not is_plain or any(part in {"", ".", ".."} for part in parts):

@@ -143,7 +143,7 @@ def listed(store: ObjectStore, place: SourcePath, own: Iterable[str]) -> Iterato
 
 
 def _paths(ledger: Ledger) -> Iterator[str]:
-    """The recorded paths, each once, in order."""
+    """Yield the recorded paths, each once, in order."""
     path = ledger.first_after("")
     while path is not None:
         yield path

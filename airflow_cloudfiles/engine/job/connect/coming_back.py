@@ -92,7 +92,7 @@ class CameBack:
 def come_back(
     spec: JobSpec, server: SparkConnect, report: dict[str, Any], durations: dict[str, float]
 ) -> CameBack:
-    """See what has become of the query that this run has left, if it has left one.
+    """Find out what has become of the query that this run has left, if it has left one.
 
     It needs no lock: it reads what is committed, and deletes what only this run has written.
 
@@ -145,7 +145,7 @@ def come_back(
 def has_to_wait(
     spec: JobSpec, server: SparkConnect, state: ObjectStore, report: dict[str, Any]
 ) -> bool:
-    """Whether a query that another run has left goes on; to be called under the lock of jobs.
+    """Tell whether a query that another run has left goes on; call it under the lock of jobs.
 
     Args:
         spec: The run.
@@ -248,7 +248,7 @@ def _conclude(
 
 
 def _as_error(text: str | None) -> Exception | None:
-    """What a query has failed with: an error of ours where its text has one."""
+    """Find what a query has failed with: an error of ours where its text has one."""
     if text is None:
         return None
     return errors.from_text(text) or StreamingQueryFailure(text)

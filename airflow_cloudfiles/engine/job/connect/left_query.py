@@ -70,7 +70,7 @@ class LeftQuery:
     run_id: str
 
     def to_json(self) -> dict[str, str]:
-        """As it is stored."""
+        """Encode it for storage."""
         return asdict(self)
 
     @classmethod
@@ -182,7 +182,7 @@ def _asked(server: SparkConnect, query: LeftQuery, **command: bool) -> Any:
 
 
 def _answers(server: SparkConnect, query: LeftQuery, **command: bool) -> list[Any]:
-    """What the server answers; nothing when it knows no such query."""
+    """Return the server's answers; nothing when it knows no such query."""
     request = _request(query)
     asked = request.plan.command.streaming_query_command
     asked.query_id.id, asked.query_id.run_id = query.query_id, query.run_id
@@ -192,7 +192,7 @@ def _answers(server: SparkConnect, query: LeftQuery, **command: bool) -> list[An
 
 
 def _request(query: LeftQuery) -> Any:
-    """A request in the session of a query, without its command."""
+    """Build a request in the session of a query, without its command."""
     from pyspark.sql.connect.proto import base_pb2  # noqa: PLC0415
 
     request = base_pb2.ExecutePlanRequest(session_id=query.session_id)
@@ -212,7 +212,7 @@ def _answered(server: SparkConnect, request: Any) -> list[Any]:
 
 @contextmanager
 def _service(server: SparkConnect) -> Iterator[tuple[Any, list[tuple[str, str]]]]:
-    """The server's service; that it does not know the session ends the block, without an error."""
+    """Open the server's service; an unknown session ends the block, without an error."""
     import grpc  # noqa: PLC0415
     from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415
     from pyspark.sql.connect.proto import base_pb2_grpc  # noqa: PLC0415
@@ -295,7 +295,7 @@ class LeftRun:
         return Offset(self.last_entry + 1, 0)
 
     def to_json(self) -> dict[str, Any]:
-        """As it is stored."""
+        """Encode it for storage."""
         return {"version": _VERSION, **asdict(self)}
 
     @classmethod

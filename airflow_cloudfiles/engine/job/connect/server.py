@@ -98,14 +98,14 @@ class SparkConnect(How):
         return bool(self._secrets())
 
     def scrubbed(self, text: str) -> str:
-        """A text without what is secret in the address."""
+        """Remove from a text what is secret in the address."""
         for value in self._secrets():
             for written in (value, unquote(value)):
                 text = text.replace(written, _HIDDEN)
         return text
 
     def environment(self) -> dict[str, str]:
-        """The address of the server, which no other process can read."""
+        """Return the address of the server as variables, which no other process can read."""
         return {LAUNCHED: CONNECT, REMOTE: self.remote}
 
     def _secrets(self) -> list[str]:

@@ -95,7 +95,7 @@ def refusal(host: str, port: int, *, use_ssl: bool) -> str | None:
 
 
 def _trusting() -> ssl.SSLContext:
-    """What gRPC trusts."""
+    """Build the TLS context with the authorities that gRPC trusts."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["h2"])
     context.load_verify_locations(os.environ.get(ROOTS) or _bundled())
@@ -103,7 +103,7 @@ def _trusting() -> ssl.SSLContext:
 
 
 def _bundled() -> str:
-    """The authorities that come with gRPC."""
+    """Find the authorities that come with gRPC."""
     import grpc  # noqa: PLC0415
 
     return str(Path(grpc.__file__).parent / "_cython" / "_credentials" / "roots.pem")
@@ -170,11 +170,11 @@ class ConnectStart(SparkStart):
 
     @contextmanager
     def executor(self) -> Iterator[Executor]:
-        """The executors of the server."""
+        """Open the executors of the server."""
         yield ConnectTasks(self.session, printable_path(str(self._spec.target)))
 
     def parallelism(self) -> int:
-        """How many tasks run at a time, as far as the server tells."""
+        """Return how many tasks run at a time, as far as the server tells."""
         session: Any = self.session()
         return int(parallelism_of(session.conf.getAll) or ASSUMED_PARALLELISM)
 
@@ -239,7 +239,7 @@ class ConnectStart(SparkStart):
         self.stop_session()
 
     def as_ours(self, error: Exception) -> CloudFilesError | None:
-        """What a failure of the connection means; `None` when it is something else."""
+        """Explain a failure of the connection; return `None` when it is something else."""
         text = self._server.scrubbed(str(error))
         if _REFUSED.search(text):
             return SparkServerError(
@@ -326,7 +326,7 @@ def _create(server: SparkConnect) -> SparkSession:
 
 
 def _sharing(session: Any, version: str) -> SparkSession:
-    """A session whose tasks use the Python processes that those of other sessions use.
+    """Open a session whose tasks use the Python processes of other sessions.
 
     Spark reads whether a session has processes of its own before a client can say it, and when it
     copies the session once more.
@@ -345,7 +345,7 @@ def _sharing(session: Any, version: str) -> SparkSession:
 
 
 def _missing(session: Any, version: str, server: SparkConnect) -> list[str]:
-    """What the configuration of a server lacks, and what follows from it."""
+    """List what the configuration of a server lacks, and what follows from it."""
     if session.conf.get(_DAEMON, None) == DAEMON_MODULE:
         return []
     left = (
@@ -363,7 +363,7 @@ def _missing(session: Any, version: str, server: SparkConnect) -> list[str]:
 
 
 def _user_of(server: SparkConnect) -> str:
-    """The user of a session, whom PySpark takes from the address or else from the environment."""
+    """Find the user of a session, whom PySpark takes from the address or the environment."""
     given = re.search(rf";{USER_ID}=([^;]*)", server.remote)
     named = os.environ.get("SPARK_USER", os.environ.get("USER", ""))
     return unquote(given[1]) if given else named

@@ -114,7 +114,7 @@ def _carry(
 
 
 def _summary(spec: JobSpec, before: TableBacklog, read: Sequence[TableRange]) -> dict[str, Any]:
-    """What the run did.
+    """Summarize what the run did.
 
     Args:
         spec: The run.
@@ -146,10 +146,10 @@ def _summary(spec: JobSpec, before: TableBacklog, read: Sequence[TableRange]) ->
 
 
 def _first_version(read: TableRange) -> int:
-    """The first version that a micro-batch has read; an initial snapshot has the rows of all."""
+    """Find the first version that a micro-batch has read; an initial snapshot has rows of all."""
     return 0 if read.start.is_initial else read.start.version
 
 
 def _last_version(read: TableRange) -> int:
-    """The last version that a micro-batch has read, at least in part."""
+    """Find the last version that a micro-batch has read, at least in part."""
     return read.end.version - (read.end.index < 0)

@@ -108,7 +108,7 @@ class TransformedBatches:
         return found
 
     def _as_ours(self, error: BaseException, what: str) -> CloudFilesError:
-        """The error of ours behind a failure, else one that names the function."""
+        """Find the error of ours behind a failure, else build one that names the function."""
         text = str(error)
         ours = errors.from_text(text)
         if ours is not None:

@@ -144,7 +144,7 @@ class BatchFunction:
         return cls(**value)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values, for the driver."""
+        """Encode it as plain values, for the driver."""
         return asdict(self)
 
     def load(self) -> Callable[..., Any]:
@@ -190,7 +190,7 @@ class BatchFunction:
 
 
 def python_path() -> str:
-    """Where this process imports from, as `PYTHONPATH` for a driver that is to import the same."""
+    """Build the `PYTHONPATH` for a driver that is to import what this process does."""
     own = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     folders = [
         path
@@ -214,7 +214,7 @@ def _check_arguments(arguments: Mapping[str, Any]) -> None:
 
 
 def _described(function: Callable[..., Any]) -> dict[str, Any]:
-    """The fields that name a function and hold its source."""
+    """Build the fields that name a function and hold its source."""
     name = getattr(function, "__name__", repr(function))
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":
         raise OptionError(f"transform must be a function that was written with def, got {name}.")
@@ -263,7 +263,7 @@ def _function_in(tree: ast.Module) -> ast.FunctionDef:
 
 
 def _is_of_task(decorator: ast.expr) -> bool:
-    """Whether a decorator makes a task of a function."""
+    """Tell whether a decorator makes a task of a function."""
     named = decorator.func if isinstance(decorator, ast.Call) else decorator
     name = named.attr if isinstance(named, ast.Attribute) else getattr(named, "id", "")
     return name in _DROPPED

@@ -41,11 +41,11 @@ class FormatOptions(OptionGroup):
     @classmethod
     @cache
     def refused(cls) -> Mapping[str, Refused]:
-        """What is refused for this format, by its name in lower case."""
+        """List what is refused for this format, by its name in lower case."""
         return {each.name.lower(): each for each in cls.REFUSED}
 
     def can_split(self) -> bool:
-        """Whether large files, not compressed, may be read in parts."""
+        """Tell whether large files, not compressed, may be read in parts."""
         return False
 
 
@@ -97,7 +97,7 @@ charset: Final = Kind("encoding", codec_of, ignores_empty=True)
 
 @cache
 def overlaps_itself(separator: bytes) -> bool:
-    r"""Whether the end of a separator may be the beginning of the next one, as in `||` or `\n\n`.
+    r"""Tell whether the end of a separator may begin the next one, as in `||` or `\n\n`.
 
     Of three bars only the first two are a separator then: to know, one must read from the first
     line on, so such a file is not read in parts.

@@ -29,7 +29,7 @@ class OrcOptions(FormatOptions):
     them: a stripe is read as a whole; `1g` at most. Ours. What strings take is not limited."""
 
     def can_split(self) -> bool:
-        """Whether large files may be read in parts: stripes are."""
+        """Tell whether large files may be read in parts: stripes are."""
         return True
 
 
@@ -59,7 +59,7 @@ class ParquetOptions(FormatOptions):
     Ours. Rows are read so many at a time that they take some 64 MB, or a single one."""
 
     def can_split(self) -> bool:
-        """Whether large files may be read in parts: row groups are."""
+        """Tell whether large files may be read in parts: row groups are."""
         return True
 
 
@@ -112,5 +112,5 @@ class AvroOptions(FormatOptions):
     )
 
     def can_split(self) -> bool:
-        """Whether large files may be read in parts: at the marks between their blocks."""
+        """Tell whether large files may be read in parts: at the marks between their blocks."""
         return True

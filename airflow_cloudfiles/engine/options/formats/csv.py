@@ -237,7 +237,7 @@ class CsvOptions(StringValueOptions):
     )
 
     def can_split(self) -> bool:
-        """Whether large files may be read in parts: only where each line is a record."""
+        """Tell whether large files may be read in parts: only where each line is a record."""
         is_one_byte = self.line_sep is None or len(self.line_sep.encode()) == 1
         return not self.multi_line and is_one_byte and self.encoding == UTF8
 

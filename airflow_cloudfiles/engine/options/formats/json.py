@@ -74,6 +74,6 @@ class JsonOptions(NestedValueOptions):
             )
 
     def can_split(self) -> bool:
-        """Whether large files may be read in parts."""
+        """Tell whether large files may be read in parts."""
         cannot_be_found = self.line_sep is not None and overlaps_itself(self.line_sep.encode())
         return not self.multi_line and self.encoding == UTF8 and not cannot_be_found

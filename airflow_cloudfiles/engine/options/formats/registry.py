@@ -43,7 +43,7 @@ FORMATS: Mapping[str, type[FormatOptions]] = {
 
 @cache
 def formats_by_option() -> Mapping[str, tuple[str, ...]]:
-    """The formats that have an option, by its name in lower case."""
+    """List the formats that have an option, by its name in lower case."""
     found: dict[str, tuple[str, ...]] = {}
     for format_name, options in FORMATS.items():
         for name in options.names():

@@ -44,6 +44,6 @@ class TextOptions(FormatOptions):
             )
 
     def can_split(self) -> bool:
-        """Whether large files may be read in parts."""
+        """Tell whether large files may be read in parts."""
         cannot_be_found = self.line_sep is not None and overlaps_itself(self.line_sep.encode())
         return not self.whole_text and self.encoding == UTF8 and not cannot_be_found

@@ -168,7 +168,7 @@ def start(
 
 
 def _reason_against(conf: Mapping[str, str], daemon: ForkedDaemon | None) -> str:
-    """Why no forked daemon is to be used; empty where one is."""
+    """Say why no forked daemon is to be used; empty where one is."""
     if not is_on(conf, FORKED_DAEMON):
         return f"{FORKED_DAEMON} is false"
     if daemon is None:
@@ -197,7 +197,7 @@ def _become_daemon(control: socket.socket) -> None:
 
 
 def _is_daemon(arguments: Sequence[str]) -> bool:
-    """Whether it is what this process may become; it has no thread then."""
+    """Tell whether this process may become the daemon; it has no thread then."""
     return list(arguments[:2]) == ["-m", DAEMON] and has_one_thread()
 
 

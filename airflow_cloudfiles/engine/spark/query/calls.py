@@ -17,7 +17,7 @@ _START_NAMES = {"path", "tableName", "format", "outputMode", "partitionBy", "que
 
 
 def calls_of(builder: Any) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:
-    """The calls made so far on a reader or writer, kept on the object itself."""
+    """List the calls made so far on a reader or writer, kept on the object itself."""
     calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = builder.__dict__.setdefault(
         "_cloudfiles_calls", []
     )
@@ -25,7 +25,7 @@ def calls_of(builder: Any) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:
 
 
 def options_of(builder: Any, extra: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The options set so far, keyed in lower case (Spark's rule), the last one winning."""
+    """Collect the options set so far, keyed in lower case (Spark's rule), the last one winning."""
     found: dict[str, Any] = {}
     for name, args, kwargs in calls_of(builder):
         if name == "option":
@@ -48,18 +48,18 @@ def as_typed(builder: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def last_argument(builder: Any, name: str) -> Any:
-    """The argument of the last call of a one-argument method; `None` when never called."""
+    """Return the argument of the last call of a one-argument method; `None` when never called."""
     values = [[*args, *kwargs.values()][0] for n, args, kwargs in calls_of(builder) if n == name]
     return values[-1] if values else None
 
 
 def sink_of(writer: Any, kwargs: dict[str, Any]) -> str:
-    """The name of a query's format; empty where none was set."""
+    """Return the name of a query's format; empty where none was set."""
     return str(kwargs.get("format") or last_argument(writer, "format") or "").lower()
 
 
 def partition_of(writer: Any, name: str, kwargs: dict[str, Any]) -> str | None:
-    """The option for the partition columns of a new table of ours: Spark tells its sink of none.
+    """Build the option for partition columns of a new table of ours: Spark hides them.
 
     Raises:
         OptionError: The table is to be clustered, or is given by its name in a catalog.
@@ -109,11 +109,11 @@ def require_places(without: Sized, checkpoint: object) -> None:
 
 
 def query_options(writer: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The options of a query: those of its writer, and those of `start()`."""
+    """Collect the options of a query: those of its writer, and those of `start()`."""
     return options_of(writer, {k: value for k, value in kwargs.items() if k not in _START_NAMES})
 
 
 def _partition_columns(writer: Any) -> list[str]:
-    """What the last `partitionBy` names."""
+    """List what the last `partitionBy` names."""
     calls = [args for name, args, _ in calls_of(writer) if name == "partitionBy"]
     return flattened(calls[-1] if calls else ())

@@ -79,7 +79,7 @@ def write_directly(
 
 
 def _schema(source: Any, client: Any) -> StructType:
-    """The schema of a source by now; its server can carry the function that commits."""
+    """Ask for the schema of a source by now; its server can carry the function that commits."""
     plan = Plan(root=_read(source, {PROBE: source.schema}))
     try:
         found: StructType = client.schema(plan)
@@ -90,7 +90,7 @@ def _schema(source: Any, client: Any) -> StructType:
 
 
 def _read(source: Any, options: dict[str, str]) -> Any:
-    """The relation of the source whose tasks write, with more options."""
+    """Build the relation of the source whose tasks write, with more options."""
     relation = Plan().root
     relation.read.is_streaming = True
     relation.read.data_source.CopyFrom(source)
@@ -101,7 +101,7 @@ def _read(source: Any, options: dict[str, str]) -> Any:
 
 
 def _followed(relation: Any, columns: Columns, matcher: NameMatcher) -> Columns:
-    """The columns of a relation, whose source has some.
+    """Follow the columns of a relation, whose source has some.
 
     Raises:
         NeedsRowsError: It does not only choose, drop and rename columns.
@@ -163,7 +163,7 @@ _STEPS: Final[dict[str, Callable[[Any, Columns, NameMatcher], Columns]]] = {
 
 
 def _chosen(expression: Any, columns: Columns, matcher: NameMatcher) -> Columns:
-    """What an expression chooses of the columns, unchanged.
+    """Find what an expression chooses of the columns, unchanged.
 
     Raises:
         NeedsRowsError: It is more than a choice.
@@ -187,7 +187,7 @@ def _chosen(expression: Any, columns: Columns, matcher: NameMatcher) -> Columns:
 
 
 def _one(expression: Any, columns: Columns, matcher: NameMatcher) -> tuple[int, StructField]:
-    """The one column that an expression chooses."""
+    """Find the one column that an expression chooses."""
     found = _chosen(expression, columns, matcher)
     if len(found) != 1:
         raise NeedsRowsError("the query has an expression")
@@ -195,7 +195,7 @@ def _one(expression: Any, columns: Columns, matcher: NameMatcher) -> tuple[int, 
 
 
 def _name_of(expression: Any) -> str:
-    """The name of the column that an expression is."""
+    """Return the name of the column that an expression is."""
     attribute = expression.unresolved_attribute
     parts = parts_of(attribute.unparsed_identifier)
     if len(parts) != 1 or attribute.is_metadata_column:
@@ -204,7 +204,7 @@ def _name_of(expression: Any) -> str:
 
 
 def _is_type(cast: Any, field: StructField) -> bool:
-    """Whether a cast is to the type that a column has."""
+    """Tell whether a cast is to the type that a column has."""
     if cast.type_str:
         return bool(cast.type_str.lower() == field.dataType.simpleString().lower())
     return proto_schema_to_pyspark_data_type(cast.type) == field.dataType

@@ -76,7 +76,7 @@ class DirectWrite:
     is_given: bool
 
     def to_json(self) -> str:
-        """As an option has it."""
+        """Encode it for an option."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -108,7 +108,7 @@ class DirectDataSource(CloudFilesDataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name that `explain()` shows."""
+        """Return the name that `explain()` shows."""
         return "cloudFilesDirect"
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -119,7 +119,7 @@ class DirectDataSource(CloudFilesDataSource):
         super().__init__({key: each for key, each in options.items() if key.lower() not in _OWN})
 
     def schema(self) -> StructType:
-        """What tasks give Spark.
+        """Return the schema of what tasks give Spark.
 
         Raises:
             StaleSchemaError: The schema is not what the query was defined with.
@@ -138,7 +138,7 @@ class DirectDataSource(CloudFilesDataSource):
         return _WRITTEN
 
     def streamReader(self, schema: StructType) -> DirectStreamReader:  # noqa: N802
-        """The reader of one query."""
+        """Build the reader of one query."""
         assert self._direct is not None  # noqa: S101 - a probe reads nothing
         options, resolved = self._defined(self._given or schema)
         return DirectStreamReader(options, resolved, self._direct)

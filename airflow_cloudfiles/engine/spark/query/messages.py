@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def as_query_exception(ours: CloudFilesError, query: StreamingQueryException) -> CloudFilesError:
-    """One exception that is both: caught by `except StreamingQueryException` and by our class."""
+    """Build one exception that is both: a StreamingQueryException and one of our class."""
     kind = type(ours).__name__
     both = type(
         kind, (type(ours), type(query)), {"__module__": "airflow_cloudfiles", "__str__": _message}
@@ -71,7 +71,7 @@ def show_metrics() -> None:
 
 
 def _metrics_in(offset: str) -> dict[str, str]:
-    """The metrics that our source has put beside an offset; none beside another's."""
+    """Find the metrics that our source has put beside an offset; none beside another's."""
     if f'"{_METRICS[0]}"' not in offset:
         return {}
     found = json.loads(offset)
@@ -118,7 +118,7 @@ class _NotOurs(logging.Filter):
     """Leaves out the errors of this package, which are raised and logged elsewhere."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is logged."""
+        """Tell whether a record is logged."""
         return not (record.exc_info and isinstance(record.exc_info[1], CloudFilesError))
 
 

@@ -37,12 +37,12 @@ _CHECKPOINT: Final = "checkpointlocation"
 
 
 def streaming_leaves(frame: DataFrame) -> int:
-    """How many streams a query reads."""
+    """Count the streams that a query reads."""
     return sum(bool(leaf.isStreaming()) for leaf in _leaves(frame))
 
 
 def tokens_of(frame: DataFrame) -> tuple[list[str], list[str]]:
-    """The hand-over tokens of the cloudFiles sources in a query.
+    """Find the hand-over tokens of the cloudFiles sources in a query.
 
     Returns:
         Those of the sources that were not given their checkpoint location, and those of the others.
@@ -58,12 +58,12 @@ def tokens_of(frame: DataFrame) -> tuple[list[str], list[str]]:
 
 
 def streaming_options(frame: DataFrame) -> list[dict[str, str]]:
-    """The reader options of the streams that a query reads, in their order."""
+    """List the reader options of the streams that a query reads, in their order."""
     return [_leaf_options(leaf) for leaf in _leaves(frame) if leaf.isStreaming()]
 
 
 def columns_of_leaf(frame: DataFrame) -> tuple[list[int], dict[str, str], str] | str:
-    """Which columns of its only source a query has, if it changes no row.
+    """Find which columns of its only source a query has, if it changes no row.
 
     Returns:
         The place in the source of each column; the options of the source, as they were given; and
@@ -88,7 +88,7 @@ def columns_of_leaf(frame: DataFrame) -> tuple[list[int], dict[str, str], str] |
 
 
 def _unchanged(expression: Any) -> int | None:
-    """The id of the column that an expression gives under this or another name, or `None`."""
+    """Find the id of the column that an expression gives, maybe renamed, or `None`."""
     kind = expression.getClass().getSimpleName()
     if kind == "AttributeReference":
         return _id_of(expression)
@@ -102,7 +102,7 @@ def _id_of(expression: Any) -> int:
 
 
 def _leaves(frame: DataFrame) -> list[Any]:
-    """The leaves of the logical plan; none where the session has no JVM here."""
+    """List the leaves of the logical plan; none where the session has no JVM here."""
     plan = getattr(frame, "_jdf", None)
     return [] if plan is None else _elements(plan.queryExecution().logical().collectLeaves())
 
@@ -112,12 +112,12 @@ def _elements(sequence: Any) -> list[Any]:
 
 
 def _leaf_options(leaf: Any) -> dict[str, str]:
-    """The reader options of a leaf of a logical plan, keyed in lower case."""
+    """Read the reader options of a leaf of a logical plan, keyed in lower case."""
     return {key.lower(): value for key, value in _given_options(leaf).items()}
 
 
 def _given_options(leaf: Any) -> dict[str, str]:
-    """The reader options of a leaf of a logical plan, as they were given."""
+    """Read the reader options of a leaf of a logical plan, as they were given."""
     kind = leaf.getClass().getSimpleName()
     if kind == "UnresolvedDataSource":  # Spark 4.3
         entries = leaf.options()
@@ -153,7 +153,7 @@ class DirectQueries:
         self._is_given[token] = is_given
 
     def instead_of(self, writer: Any, sink: str, target: str, options: Mapping[str, Any]) -> Any:
-        """The writer to start in the place of one, or `None` where the rows pass Spark.
+        """Build the writer to start in the place of one, or `None` where the rows pass Spark.
 
         Args:
             writer: PySpark's `DataStreamWriter`, which appends.

@@ -83,7 +83,7 @@ def merge_into(  # noqa: PLR0913 - what a merge is
 
 
 def _query_id(frame: DataFrame) -> str:
-    """The id of the query that this is a batch of."""
+    """Find the id of the query that this is a batch of."""
     session: Any = frame.sparkSession
     context = getattr(session, "sparkContext", None) if hasattr(session, "_jsparkSession") else None
     found = None if context is None else context.getLocalProperty(_QUERY_ID)

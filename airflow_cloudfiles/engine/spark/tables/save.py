@@ -36,7 +36,7 @@ class _Call:
 
     @classmethod
     def of(cls, writer: Any, names: dict[str, Any], options: dict[str, Any]) -> _Call:
-        """What a writer was given."""
+        """Collect what a writer was given."""
         noted: dict[str, Any] = writer.__dict__.get(_NOTED, {})
         found = {key: names.get(key) or noted.get(key) for key in ("format", "mode", "path")}
         found["path"] = found["path"] or _path_in(options)
@@ -48,7 +48,7 @@ class _Call:
         )
 
     def mode_for_spark(self) -> str | None:
-        """The mode that Spark is given; `None` where nothing is to be written.
+        """Choose the mode that Spark is given; `None` where nothing is to be written.
 
         Raises:
             SinkError: There is a table, and there must be none.
@@ -134,10 +134,10 @@ def _hand_partitions(writer: Any, given: Any) -> list[str]:
 
 
 def flattened(given: Iterable[Any]) -> list[str]:
-    """What `partitionBy` names; Spark takes names and lists of names."""
+    """Flatten what `partitionBy` names; Spark takes names and lists of names."""
     return [name for each in given for name in (each if isinstance(each, list | tuple) else [each])]
 
 
 def _path_in(options: dict[str, Any]) -> Any:
-    """The path among options."""
+    """Find the path among options."""
     return next((value for key, value in options.items() if key.lower() == "path"), None)

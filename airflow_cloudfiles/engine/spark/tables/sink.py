@@ -215,7 +215,7 @@ class DeltaBatchWriter(DataSourceArrowWriter):
     def _checked(
         self, rows: Iterator[pa.RecordBatch], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """The rows, all of which `replaceWhere` must be true for."""
+        """Yield the rows, all of which `replaceWhere` must be true for."""
         if self._where is None:
             yield from rows
             return
@@ -252,11 +252,11 @@ class DeltaLakeDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name to give to `format`."""
+        """Return the name to give to `format`."""
         return "deltalake"
 
     def schema(self) -> StructType:
-        """The columns of the version of the table that a batch read is of, or of a stream.
+        """Return the columns of the version that a batch read is of, or of a stream.
 
         Raises:
             TargetNotDeltaError: There is no Delta table.
@@ -271,12 +271,12 @@ class DeltaLakeDataSource(DataSource):
         return TableColumns.of(snapshot).public_schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of a batch query: the newest version, or the one `versionAsOf` names."""
+        """Build the reader of a batch query: the newest version, or the one `versionAsOf` names."""
         defined = None if self._definition is None else self._definition.state.columns
         return DeltaTableReader(self._path(), schema, dict(self.options), defined)
 
     def streamReader(self, schema: StructType) -> DeltaTableStreamReader:  # noqa: N802
-        """The reader of a stream; see `TableStreamOptions` for its options."""
+        """Build the reader of a stream; see `TableStreamOptions` for its options."""
         options = lowered(dict(self.options))
         return DeltaTableStreamReader(self._path(), schema, options, self._definition)
 
@@ -285,7 +285,7 @@ class DeltaLakeDataSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: FBT001
     ) -> StreamWriter:
-        """The writer of one query.
+        """Build the writer of one query.
 
         Raises:
             OptionError: No path, an output mode other than append, or an option that looks like one
@@ -299,7 +299,7 @@ class DeltaLakeDataSource(DataSource):
         return StreamWriter(new_writer(DeltaWriter, target, options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
-        """The writer of one DataFrame.
+        """Build the writer of one DataFrame.
 
         Raises:
             OptionError: No path, or an option that is not valid or does not go with the mode.
@@ -343,7 +343,7 @@ class DeltaDataSource(DeltaLakeDataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name to give to `format`."""
+        """Return the name to give to `format`."""
         return "delta"
 
 
@@ -358,7 +358,7 @@ class IcebergDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name to give to `format`."""
+        """Return the name to give to `format`."""
         return "pyiceberg"
 
     def streamWriter(  # noqa: N802
@@ -366,7 +366,7 @@ class IcebergDataSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: FBT001
     ) -> StreamWriter:
-        """The writer of one query.
+        """Build the writer of one query.
 
         Raises:
             OptionError: No table, an output mode other than append, an option that looks like one

@@ -49,7 +49,7 @@ _WITH_PARTS = (ArrayType, DecimalType, MapType, StructType)
 
 
 def version_to_read(target: str, options: Mapping[str, str]) -> Snapshot:
-    """The version that a batch read asks for.
+    """Open the version that a batch read asks for.
 
     Raises:
         TargetNotDeltaError: There is no Delta table.
@@ -132,12 +132,12 @@ class DeltaTableReader(DataSourceReader):
 
 
 def _typed(kind: DataType) -> str:
-    """A type as Delta shows it: `integer`, and JSON where it has parts."""
+    """Format a type as Delta shows it: `integer`, and JSON where it has parts."""
     return short_type(kind) if isinstance(kind, _WITH_PARTS) else kind.typeName()
 
 
 def _as_defined(columns: TableColumns, schema: StructType) -> TableColumns:
-    """The columns of a DataFrame, found in the files of the table as it is now.
+    """Build the columns of a DataFrame, found in the files of the table as it is now.
 
     A column that the table does not have any more is null.
     """
@@ -217,7 +217,7 @@ def started(
 
 
 def _tokens(leaves: list[dict[str, str]]) -> Iterator[tuple[str, int]]:
-    """The sources that track schemas, and their numbers; a frame that is used twice is one."""
+    """Yield the sources that track schemas, and their numbers; a frame used twice is one."""
     seen: list[str] = []
     for place, options in enumerate(leaves):
         token = options.get(TOKEN.lower())

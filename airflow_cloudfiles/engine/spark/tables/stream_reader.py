@@ -54,7 +54,7 @@ def lowered(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_stream(options: Mapping[str, str]) -> bool:
-    """Whether options, by their names in lower case, are those of a stream."""
+    """Tell whether options, by their names in lower case, are those of a stream."""
     names = {IS_STREAM.lower(), "schematrackinglocation", "schemalocation"}
     return bool(names & options.keys())
 
@@ -111,11 +111,11 @@ class DeltaTableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._mirror: CheckpointMirror | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what only the planning process needs."""
+        """Leave out what only the planning process needs."""
         return {**self.__dict__, "_opened": None, "_handed": None, "_mirror": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a stream with a new checkpoint begins."""
+        """Return where a stream with a new checkpoint begins."""
         return self._stream().initial().to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
