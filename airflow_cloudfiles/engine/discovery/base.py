@@ -39,13 +39,13 @@ class KnownKeys(Protocol):
     """The files in the file log, in the order of the store."""
 
     def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
-        """The greatest known path with a prefix (and less than `before`, when given)."""
+        """Find the greatest known path with a prefix (and less than `before`, when given)."""
 
     def first_after(self, path: str) -> str | None:
-        """The least known path that is greater than a text."""
+        """Find the least known path that is greater than a text."""
 
     def back(self, path: str, steps: int) -> str | None:
-        """The known path `steps` places before a known one; `None` when there are fewer."""
+        """Find the known path `steps` places before a known one; `None` when there are fewer."""
 
 
 class Recorder(Protocol):

@@ -239,7 +239,7 @@ class WantedFiles(Protocol):
         """What says that a file is whole, if that is asked for."""
 
     def accepts(self, entry: FileEntry) -> bool:
-        """Whether a file is."""
+        """Tell whether a file is input."""
 
 
 class AnnouncedFile(NamedTuple):

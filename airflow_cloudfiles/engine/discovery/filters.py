@@ -56,7 +56,7 @@ class CompletionMarker:
         return MARKED_NAME not in self.pattern
 
     def is_marker(self, key: str) -> bool:
-        """Whether a file is a marker, by its name."""
+        """Tell whether a file is a marker, by its name."""
         name = key.rpartition("/")[2]
         return name == self.pattern if self.is_of_folder else bool(self._marked(name))
 
@@ -77,7 +77,7 @@ class CompletionMarker:
         return (*found, self.pattern)
 
     def _marked(self, name: str) -> str:
-        """The name that a marker's name has in it; empty where it is no marker."""
+        """Find the name that a marker's name has in it; empty where it is not a marker."""
         before, _, after = self.pattern.partition(MARKED_NAME)
         is_marker = name.startswith(before) and name.endswith(after)
         return name[len(before) : len(name) - len(after)] if is_marker else ""
@@ -98,7 +98,7 @@ class Passed:
     markers: dict[str, FileEntry] = field(default_factory=dict)
 
     def is_absent(self, key: str, order: Callable[[str], Any]) -> bool:
-        """Whether a marker would have been listed, and was not.
+        """Tell whether a marker would have been listed, and was not.
 
         Args:
             key: Of the marker.
@@ -152,7 +152,7 @@ MARKER = "completionMarker"
 
 
 def is_hidden(name: str) -> bool:
-    """Whether Hadoop and Spark ignore a file or folder of this name (B91).
+    """Tell whether Hadoop and Spark ignore a file or folder of this name (B91).
 
     References:
         `HadoopFSUtils.shouldFilterOutPathName` in Apache Spark; `FOLDER_SUFFIX` of Hadoop's
@@ -268,7 +268,7 @@ class FileFilter:
         return reason is not None
 
     def skip_folder(self, key: str, is_folder: bool) -> bool:  # noqa: FBT001 - as `skip`
-        """As `skip`, but leave out no single files: `accepts_in_folder` decides about them."""
+        """Do the same as `skip`, but leave out no single files: `accepts_in_folder` decides."""
         return is_folder and (
             is_hidden(key.rpartition("/")[2])
             or key in self._excluded
@@ -276,7 +276,7 @@ class FileFilter:
         )
 
     def accepts_in_folder(self, entry: FileEntry) -> bool:
-        """Whether a file is input, in a folder that a listing did not leave out."""
+        """Tell whether a file is input, in a folder that a listing did not leave out."""
         self.passed.see(entry)
         is_mark = entry.size == 0 and entry.path.endswith("/")
         reason = MARK if is_mark else self._name_reason(entry.path)
@@ -287,7 +287,7 @@ class FileFilter:
         return reason is None
 
     def accepts(self, entry: FileEntry) -> bool:
-        """Whether a file is input, wherever it is and however it was found."""
+        """Tell whether a file is input, wherever it is and however it was found."""
         reason = self._folder_reason(entry.path)
         if reason is not None:
             self._count(reason)
@@ -295,7 +295,7 @@ class FileFilter:
         return self.accepts_in_folder(entry)
 
     def _folder_reason(self, key: str) -> str | None:
-        """Why a file is left out because of a folder it is in."""
+        """Say why a file is left out because of a folder it is in."""
         end = key.find("/")
         while end >= 0:
             folder = key[:end]
@@ -307,7 +307,7 @@ class FileFilter:
         return None
 
     def _name_reason(self, key: str) -> str | None:
-        """Why a file is left out because of its own name."""
+        """Say why a file is left out because of its own name."""
         name = key.rpartition("/")[2]
         if is_hidden(name):
             return HIDDEN
@@ -316,13 +316,13 @@ class FileFilter:
         return self._unfinished_reason(key, name) or self._unmatched_reason(key, name)
 
     def _unfinished_reason(self, key: str, name: str) -> str | None:
-        """Why a name is not, or not yet, that of a file to ingest."""
+        """Say why a name is not, or not yet, that of a file to ingest."""
         if self.marker is not None and self.marker.is_marker(key):
             return MARKER
         return IN_PROGRESS if self._in_progress.match(name) else None
 
     def _unmatched_reason(self, key: str, name: str) -> str | None:
-        """Why a name is not one that was asked for."""
+        """Say why a name is not one that was asked for."""
         if self._source is not None and not self._source.matches(key):
             return NOT_IN_PATTERN
         if self._name is not None and not self._name.matches(name):
@@ -330,7 +330,7 @@ class FileFilter:
         return None
 
     def _time_reason(self, entry: FileEntry) -> str | None:
-        """Why a file is left out because of its modification time."""
+        """Say why a file is left out because of its modification time."""
         options, modified = self._options, entry.modification_time_us
         if options.modified_after_us is not None and modified <= options.modified_after_us:
             return TOO_EARLY

@@ -116,7 +116,7 @@ class NamePatterns:
         )
 
     def match(self, name: str) -> bool:
-        """Whether one of them matches a name."""
+        """Tell whether one of them matches a name."""
         if not self.patterns:
             return False
         lower = name.lower()
@@ -152,11 +152,11 @@ class SourcePattern:
         self._glob = Glob(steps)
 
     def matches(self, key: str) -> bool:
-        """Whether a file is meant."""
+        """Tell whether a file is meant."""
         return self._glob.matches(key)
 
     def may_hold(self, folder: str) -> bool:
-        """Whether a file below a folder can be meant; never false where one can."""
+        """Tell whether a file below a folder can be meant; never false where one can."""
         return self._glob.may_begin(f"{folder}/")
 
 
@@ -180,7 +180,7 @@ class Glob:
         self._start = self._place(self._reached[0])
 
     def matches(self, name: str) -> bool:
-        """Whether the pattern matches the whole name."""
+        """Tell whether the pattern matches the whole name."""
         place = self._start
         for char in name:
             if place.is_settled:
@@ -189,7 +189,7 @@ class Glob:
         return place.accepts
 
     def may_begin(self, text: str) -> bool:
-        """Whether a name that begins with a text can match."""
+        """Tell whether a name that begins with a text can match."""
         place = self._start
         for char in text:
             place = place[char]
@@ -252,7 +252,7 @@ class _Place(dict[str, "_Place"]):
 
 
 def _reached(steps: Sequence[_Step]) -> list[int]:
-    """Which steps can come next from each step without a character, as bits; all lie behind it."""
+    """Find which steps can follow each step without a character, as bits; all lie behind it."""
     onward: list[list[int]] = [[] for _ in steps]
     groups: list[tuple[int, list[int]]] = []
     for at, step in enumerate(steps):
@@ -349,7 +349,7 @@ class _Parser:
 
 
 def _first_special(pattern: str, after: int = 0) -> int | None:
-    """Where the first character stands that makes a text a pattern, outside of escapes."""
+    """Find the first character, outside of escapes, that makes a text a pattern."""
     at, in_class = 0, -1
     while at < len(pattern):
         char = pattern[at]
@@ -370,7 +370,7 @@ def _first_special(pattern: str, after: int = 0) -> int | None:
 
 
 def _address_end(uri: str) -> int:
-    """Where an address of IPv6 ends, whose brackets are no pattern: `sftp://[::1]/in`."""
+    """Find where an IPv6 address ends, whose brackets are not a pattern: `sftp://[::1]/in`."""
     found = re.match(r"sftp://[^/\[]*\[[^/\]]*\]", uri, re.IGNORECASE)
     return 0 if found is None else found.end()
 

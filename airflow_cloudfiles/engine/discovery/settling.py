@@ -194,7 +194,7 @@ class WaitingReport:
             self.sample.append(printable_path(path))
 
     def __str__(self) -> str:
-        """As logs say it."""
+        """Format it for logs."""
         parts = [f"{count} for cloudFiles.{reason}" for reason, count in self.reasons.items()]
         soonest = ""
         if self.settles_in_seconds is not None:
@@ -203,7 +203,7 @@ class WaitingReport:
         return f"{counted(self.files, 'file')} not taken yet: {', '.join(parts)} ({names}){soonest}"
 
     def to_json(self) -> dict[str, Any]:
-        """As reports hold it."""
+        """Encode it for reports."""
         return {
             "files": self.files,
             "reasons": dict(self.reasons),
@@ -294,7 +294,7 @@ class Settling:
     def _marked_still(
         self, files: Iterable[FileEntry], waiting: list[UnsettledFile]
     ) -> Iterator[FileEntry]:
-        """Those whose markers are there and that are still, some thousands at a time."""
+        """Yield those that are still and whose markers are there, some thousands at a time."""
         left = iter(files)
         while chunk := list(islice(left, _CHUNK)):
             marked = self._with_markers(chunk, self._filter.passed.take())
@@ -303,7 +303,7 @@ class Settling:
     # ── age ──────────────────────────────────────────────────────────────────────────────────────
 
     def _is_still(self, file: FileEntry, waiting: list[UnsettledFile], found_by: FoundBy) -> bool:
-        """Whether a file has been still for long enough; if not, it is put with those that wait."""
+        """Tell whether a file has been still for long enough; if not, add it to those that wait."""
         if self._age_us is None or self._left_us(file) <= 0:
             return True
         noted = self._noted.get(file.path)
@@ -316,7 +316,7 @@ class Settling:
         return False
 
     def _left_us(self, file: FileEntry, noted: UnsettledFile | None = None) -> int:
-        """How long a file still has to wait; 0 or less: no longer."""
+        """Compute how long a file still has to wait; 0 or less: no longer."""
         since_us, noted = file.modification_time_us, noted or self._noted.get(file.path)
         if since_us > self._now_us and noted is not None and is_version(file, noted.file):
             since_us = noted.seen_us
@@ -331,7 +331,7 @@ class Settling:
     # ── markers ──────────────────────────────────────────────────────────────────────────────────
 
     def _with_markers(self, files: Sequence[FileEntry], passed: Passed) -> Sequence[FileEntry]:
-        """Those of some files whose markers are there, in their order.
+        """Select the files whose markers are there, in their order.
 
         Raises:
             ListingError: The source does not answer.
@@ -365,7 +365,7 @@ class Settling:
             there.update(zip(keys, pool.map(partial(head_of, self._source), keys), strict=True))
 
     def _is_of(self, marker: FileEntry, file: FileEntry) -> bool:
-        """Whether a marker is of this version of a file.
+        """Tell whether a marker is of this version of a file.
 
         Where only the first version of a file is taken, it is. Where others are, one that is older
         than the file is of the version before. Some stores give whole seconds.
@@ -413,7 +413,7 @@ class Settling:
                 self._young.setdefault(each.file.path, each)
 
     def has_settled(self, is_recorded: Callable[[FileEntry], bool]) -> bool:
-        """Whether something that is noted can be taken now; changes nothing.
+        """Tell whether something that is noted can be taken now; change nothing.
 
         Args:
             is_recorded: Whether a file is in the file log.
@@ -455,7 +455,7 @@ class Settling:
 
 
 def _clock_us(source: ObjectStore) -> int:
-    """The clock of the store.
+    """Read the clock of the store.
 
     Raises:
         ListingError: It does not answer.

@@ -179,7 +179,7 @@ def _spark_of(spec: JobSpec, daemon: ForkedDaemon | None) -> SparkStart:
 
 
 def _as_ours(error: BaseException, spark: SparkStart, spec: JobSpec) -> CloudFilesError:
-    """The error of ours that caused a failure; else one that carries the reason in a sentence."""
+    """Find the error of ours that caused a failure; else build one that says the reason."""
     if isinstance(error, CloudFilesError):
         return error
     found = errors.from_text(str(error))

@@ -99,7 +99,7 @@ class SparkStart:
         yield SparkTasks(self.context, printable_path(str(self._spec.target)))
 
     def parallelism(self) -> int:
-        """How many tasks run at a time; without waiting for a session that says it anyway."""
+        """Return how many tasks run at a time, without waiting for a session just for that."""
         found = _LOCAL.fullmatch(self._master())
         if found is None:
             return self.context().defaultParallelism
@@ -129,7 +129,7 @@ class SparkStart:
         return self._context
 
     def settings(self) -> Mapping[str, str]:
-        """The configuration of the run; with all that a cluster adds, once it is connected."""
+        """Return the configuration of the run; once connected, with all that a cluster adds."""
         found = [] if self._context is None else self._context.getConf().getAll()
         return {**dict(found), **self._spec.spark_conf}
 

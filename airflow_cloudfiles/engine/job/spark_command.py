@@ -63,7 +63,7 @@ class How(Protocol):
     """A way to start the Spark driver of a run."""
 
     def command(self, state: str, run_id: str) -> list[str]:
-        """The command to run: Python carries out the run, and starts a JVM where it needs one."""
+        """Build the command to run: Python carries out the run, and starts a JVM where needed."""
         return [sys.executable, "-m", JOB_MODULE, state, run_id]
 
     def environment(self) -> dict[str, str]:

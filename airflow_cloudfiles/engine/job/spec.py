@@ -173,7 +173,7 @@ class JobSpec:
         return seal({FIELD: SPEC_VERSION, **fields})
 
     def _fields(self) -> dict[str, Any]:
-        """All fields; a version of this package that knows no functions reads what has none."""
+        """Encode all fields; a version of this package without functions reads what has none."""
         fields = asdict(self)
         if self.transform is None:
             del fields["transform"]

@@ -100,7 +100,7 @@ def refuse_compressed(chunk: bytes, uri: str) -> None:
 
 
 def _by_name(stream: IO[bytes], head: bytes, ending: str, uri: str) -> Iterator[bytes] | None:
-    """What only the name says: what Spark writes as `.lz4`, `.snappy` and `.deflate`."""
+    """Decompress what only the name shows: Spark's `.lz4`, `.snappy` and `.deflate`."""
     unpack = {".lz4": unpack_lz4, ".snappy": unpack_snappy}.get(ending)
     if unpack is not None:
         return hadoop_blocks(stream, unpack, partial(damaged, uri))

@@ -216,7 +216,7 @@ def _remember(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
 
 
 def _foreach_batch(original: Callable[..., Any], self: Any, func: Callable[..., Any]) -> Any:
-    """The function runs in a callback of the JVM, which passes on the text of its errors."""
+    """Wrap the function: it runs in a callback of the JVM, which passes on its errors as text."""
     return _remember(original, self, marking(func))
 
 

@@ -121,7 +121,7 @@ class CloudFilesDataSource(DataSource):
         return CloudFilesBatchReader(*self._defined(schema))
 
     def streamReader(self, schema: StructType) -> CloudFilesStreamReader:  # noqa: N802
-        """The reader of one query; cheap, since Spark builds one for every micro-batch."""
+        """Build the reader of one query; this is cheap: Spark builds one for each micro-batch."""
         return CloudFilesStreamReader(*self._defined(schema))
 
     def _defined(self, schema: StructType) -> tuple[CloudFilesOptions, ResolvedSchema]:

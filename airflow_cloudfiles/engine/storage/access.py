@@ -277,7 +277,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Access | N
 
 
 def of_kind(kind: type[Any], access: Access | None) -> Any:
-    """The access to use for one cloud: the given one, else the environment's, else none.
+    """Choose the access for one cloud: the given one, else the environment's, else none.
 
     An access of another cloud is none for this one: a stream may have its source in one cloud and
     its state in another.

@@ -83,7 +83,7 @@ class ObjectStore(Protocol):
         """Canonical URI of the root, without a trailing slash."""
 
     def is_folder(self) -> bool:
-        """Whether the root can be listed: for a local path, that it is a directory.
+        """Tell whether the root can be listed: for a local path, that it is a directory.
 
         Object stores have no folders: for them it is true wherever listing is allowed.
         """
@@ -329,7 +329,7 @@ class ListedStore(ABC):
 
 
 def is_tree(store: ObjectStore) -> bool:
-    """Whether a store is a tree of folders, whose root has to be there."""
+    """Tell whether a store is a tree of folders, whose root has to be there."""
     return bool(getattr(store, "is_tree", False))
 
 
@@ -350,7 +350,7 @@ def check_key(key: str) -> str:
 
 
 def is_version(found: FileEntry, entry: FileEntry) -> bool:
-    """Whether an object is a version, as far as its store knows."""
+    """Tell whether an object is a version, as far as its store knows."""
     if entry.etag:
         return (found.size, found.etag) == (entry.size, entry.etag)
     return (found.size, found.modification_time_us) == (entry.size, entry.modification_time_us)
@@ -416,23 +416,23 @@ class Moment:
 
     @classmethod
     def now(cls) -> Self:
-        """This moment."""
+        """Return this moment."""
         clock = getattr(time, "CLOCK_BOOTTIME", None)  # counts sleep; Linux has it
         return cls(time.time(), time.monotonic() if clock is None else time.clock_gettime(clock))
 
     def seconds_ago(self) -> float:
-        """How long ago it was: what the clock says that says more."""
+        """Compute how long ago it was, by the clock that says more."""
         now = self.now()
         return max(now.wall - self.wall, now.running - self.running)
 
 
 def now_us() -> int:
-    """This machine's clock, in microseconds since 1970."""
+    """Read this machine's clock, in microseconds since 1970."""
     return time.time_ns() // 1000
 
 
 def disk_now_us() -> int:
-    """The clock by which a disk of this machine notes changes, in microseconds since 1970.
+    """Read the clock by which a disk of this machine notes changes, in microseconds since 1970.
 
     Linux notes the time of its last tick, up to ten milliseconds ago.
     """
@@ -441,7 +441,7 @@ def disk_now_us() -> int:
 
 
 def http_now_us(date: str | None, store: str) -> int:
-    """The clock of a server, in microseconds since 1970: a whole second.
+    """Read the clock of a server, in microseconds since 1970: a whole second.
 
     Args:
         date: The header `Date` of an answer it gave just now; `None` when there was none.

@@ -72,7 +72,7 @@ def _computed(store: ObjectStore, file: FileEntry) -> str:
 
 
 def _known_to_store(store: ObjectStore, file: FileEntry) -> str | None:
-    """The SHA-256 that the store has of a version, if it has one; one request."""
+    """Find the SHA-256 that the store has of a version, if it has one, with one request."""
     found = store.fingerprint(file.path)
     if found is None or not is_version(found.entry, file):
         return None

@@ -115,7 +115,7 @@ class FetchedAhead:
             fetched.result()
 
     def newest(self, folders: Sequence[str]) -> list[str]:
-        """Of each log that was listed, its newest entry, if it is small and not fetched yet."""
+        """Find the newest entry of each listed log, if it is small and not fetched yet."""
         logs = [
             [entry for entry in self._folders.get(each, ()) if "/" not in entry.path[len(each) :]]
             for each in folders
@@ -125,11 +125,11 @@ class FetchedAhead:
         return [e.path for e in last if e.size < SMALL_BYTES and e.path not in self._objects]
 
     def names(self, folder: str) -> list[str]:
-        """The objects of a folder that was listed."""
+        """List the objects of a folder that was listed."""
         return self._names.get(folder, [])
 
     def listed(self, folder: str) -> Sequence[FileEntry]:
-        """What the listing of a folder gave, with sizes and times."""
+        """Return what the listing of a folder gave, with sizes and times."""
         return self._listed.get(folder, ())
 
     def cut_out(self, folder: str, parent: str) -> None:
@@ -311,7 +311,7 @@ def side_by_side(
 
 
 def is_near(store: ObjectStore) -> bool:
-    """Whether a request costs too little to make it before it is needed."""
+    """Tell whether a request costs too little to make it before it is needed."""
     return isinstance(store, LocalStore) or store.uri.startswith("memory:")
 
 
@@ -342,7 +342,7 @@ def aside(store: ObjectStore, key: str, write: Callable[[], None]) -> None:
 
 
 def far(uri: str) -> FetchedAhead | None:
-    """A store of its own that fetches ahead; `None` where nothing is far away."""
+    """Open a store of its own that fetches ahead; `None` where nothing is far away."""
     store = storage.open_store(normalize_uri(uri))
     if is_near(store) or isinstance(store, FetchedAhead):
         return None

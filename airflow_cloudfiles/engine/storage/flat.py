@@ -202,7 +202,7 @@ def key_below(root_uri: str, uri: str) -> str | None:
 
 
 def is_utf8(key: str) -> bool:
-    """Whether a key is text: names on a disk need not be, names in a cloud are."""
+    """Tell whether a key is text: names on a disk need not be, names in a cloud are."""
     try:
         key.encode()
     except UnicodeEncodeError:
@@ -245,7 +245,7 @@ class _Listing:
                 yield FileEntry(path, found.size, found.modification_time_us, found.etag)
 
     def behind_the_folder(self) -> str | None:
-        """Where to go on if the last object was in a folder that is left out."""
+        """Find where to go on if the last object was in a folder that is left out."""
         if self._left_out is None or not self._is_ordered:
             return None
         jump = self._root + self._left_out + self._order.last
@@ -254,7 +254,7 @@ class _Listing:
         return jump
 
     def _is_file(self, found: Listed, path: str) -> bool:
-        """Whether a key is of a file that is wanted; the root itself is none."""
+        """Tell whether a key is of a file that is wanted; the root itself is not."""
         if not path or found.is_folder or (found.size == 0 and path.endswith("/")):
             return False
         return self._skip is None or not self._skip(path, False)

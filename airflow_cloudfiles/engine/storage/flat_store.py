@@ -152,7 +152,7 @@ class CloudStore(FlatStore):
         return partial(type(self), self.uri, **self._settings), ()
 
     def is_folder(self) -> bool:
-        """Whether the bucket exists; the same request shows whether it may be listed."""
+        """Tell whether the bucket exists; the same request shows whether it may be listed."""
         try:
             self._page(PageRequest(self._root))
         except FileNotFoundError:
@@ -330,7 +330,7 @@ class CloudStore(FlatStore):
         return FileEntry(key, size, time_us, etag)
 
     def _takes(self, full_key: str) -> bool:
-        """Whether an object can have a name."""
+        """Tell whether an object can have a name."""
         return bool(full_key) and is_utf8(full_key)
 
     def _first_pages(self) -> Fetch:

@@ -54,7 +54,7 @@ class LocalStore(TreeStore):
         self._root = base.key_bytes(local_path(self.uri))
 
     def is_folder(self) -> bool:
-        """Whether the root is a directory."""
+        """Tell whether the root is a directory."""
         try:
             return stat.S_ISDIR(os.stat(self._root).st_mode)  # noqa: PTH116 - bytes path
         except (FileNotFoundError, NotADirectoryError):

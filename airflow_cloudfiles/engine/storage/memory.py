@@ -42,7 +42,7 @@ class _Space:
     sorted: list[bytes] | None = None
 
     def keys(self) -> list[bytes]:
-        """All keys in the order of bytes; nobody changes what was given."""
+        """List all keys in the order of bytes; what was given is never changed."""
         with self.lock:
             if self.sorted is None:
                 self.sorted = sorted(self.objects)

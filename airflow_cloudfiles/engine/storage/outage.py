@@ -163,7 +163,7 @@ _FULL = frozenset({errno.EDQUOT, errno.ENOSPC})
 
 
 def is_transient(failure: OSError) -> bool:
-    """Whether the same call may succeed later, without anybody changing anything.
+    """Tell whether the same call may succeed later, without anybody changing anything.
 
     Clouds' stores raise `ConnectionError` or `TimeoutError` for what passes; what they raise else
     has no `errno` and stays.
@@ -172,7 +172,7 @@ def is_transient(failure: OSError) -> bool:
 
 
 def is_passing(number: int | None) -> bool:
-    """Whether a failure of the operating system, by its number, may be over the next time."""
+    """Tell whether a failure of the operating system, by its number, may pass by itself."""
     return number in _PASSING
 
 
@@ -217,7 +217,7 @@ def state_error(uri: str, failure: OSError) -> StateError:
 
 
 def _named(path: str | bytes) -> str:
-    """A path for people; names on a disk are UTF-8, whatever the locale."""
+    """Format a path for people; names on a disk are UTF-8, whatever the locale."""
     text = path if isinstance(path, str) else path.decode("utf-8", "surrogateescape")
     return printable_path(text)
 

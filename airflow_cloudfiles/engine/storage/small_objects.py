@@ -106,7 +106,7 @@ def _lock(descriptor: int, store: LocalStore) -> None:
 
 
 def _has_name(descriptor: int, path: bytes) -> bool:
-    """Whether the name still is that of the file that is open."""
+    """Tell whether the name still is that of the file that is open."""
     try:
         named = os.stat(path)  # noqa: PTH116 - bytes path
     except FileNotFoundError:

@@ -92,7 +92,7 @@ def normalize_uri(uri: str) -> str:
 
 
 def is_iceberg(target: str) -> bool:
-    """Whether a target is a table of an Iceberg catalog."""
+    """Tell whether a target is a table of an Iceberg catalog."""
     return target.lower().startswith(f"{ICEBERG}://")
 
 
@@ -169,7 +169,7 @@ def _without_host(uri: str, rest: str) -> str:
 
 
 def is_directory_bucket(uri: str) -> bool:
-    """Whether a location is in a directory bucket of S3, which lists its keys in no order."""
+    """Tell whether a location is in a directory bucket of S3, which lists keys in no order."""
     bucket = uri.removeprefix("s3://").partition("/")[0]
     return bucket != uri and bucket.endswith("--x-s3")
 

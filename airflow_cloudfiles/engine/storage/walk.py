@@ -57,7 +57,7 @@ class TreeStore(ListedStore):
         return None if found is None else found.path
 
     def _listing(self, wanted: ListRequest, *, ordered: bool) -> Iterator[FileEntry]:
-        """The files, in byte order of their keys in any case; the names of one folder at a time."""
+        """Yield the files in byte order of their keys; hold the names of one folder at a time."""
         del ordered
         return self._walk(wanted).files()
 
@@ -115,7 +115,7 @@ class TreeWalk(ABC):
         """Take note that the last folder of the stack is done."""
 
     def _skips_above(self, top: bytes) -> bool:
-        """Whether the rule leaves out a folder above everything that has the prefix."""
+        """Tell whether the rule leaves out a folder above everything that has the prefix."""
         if self._skip is None or not top:
             return False
         parts = key_text(top).split("/")
@@ -123,7 +123,7 @@ class TreeWalk(ABC):
         return any(self._skip(folder, True) for folder in folders)
 
     def _wanted(self, key: bytes, name: bytes, *, is_folder: bool) -> bool:
-        """Whether a key, or anything below it, may be listed."""
+        """Tell whether a key, or anything below it, may be listed."""
         prefix, after, end = self._prefix, self._start_after, self._end_before
         if end and key >= end:
             return False
@@ -190,7 +190,7 @@ class Walk(TreeWalk):
 
 
 def _is_folder(entry: os.DirEntry[bytes]) -> bool:
-    """Whether a name is a folder, links followed; a link to itself is not."""
+    """Tell whether a name is a folder, links followed; a link to itself is not."""
     try:
         return entry.is_dir()
     except OSError as failure:

@@ -78,7 +78,7 @@ class _Outside:
         self._own = None if own is None else f"{own}/".removeprefix("/")
 
     def accepts(self, entry: FileEntry) -> bool:
-        """Whether a file is outside the log, whose every entry would announce the next one."""
+        """Tell whether a file is outside the log, whose every entry would announce the next one."""
         return self._own is None or not entry.path.startswith(self._own)
 
 
@@ -287,7 +287,7 @@ class LogCheck:
     is_gone: bool = False
 
     def below(self, folder: str) -> Iterable[Arrived]:
-        """The files of a folder.
+        """Yield the files of a folder.
 
         Args:
             folder: Path or URI, as a stream has it; what is not of this bucket has none.

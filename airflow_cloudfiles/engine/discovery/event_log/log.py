@@ -70,7 +70,7 @@ class LoggedEvent(NamedTuple):
 
     @classmethod
     def of(cls, found: AnnouncedFile) -> LoggedEvent:
-        """What a log holds of a file that a message announced."""
+        """Build what a log holds of a file that a message announced."""
         event, file = found
         sequencer = "" if event.is_folder else event.sequencer
         times = (file.size, file.modification_time_us, file.etag)

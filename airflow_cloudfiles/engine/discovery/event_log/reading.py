@@ -57,7 +57,7 @@ class EventPosition:
     number: int
 
     def __str__(self) -> str:
-        """As an entry of the file log has it."""
+        """Format it as an entry of the file log has it."""
         return f"events:{self.log}:{self.number}"
 
 
@@ -146,7 +146,7 @@ class EventLogReport:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """As a report writes it."""
+        """Encode it as a report writes it."""
         return asdict(self)
 
 
@@ -216,7 +216,7 @@ class EventReader:
         )
 
     def has_new(self, recorder: Recorder, start: int, end: int) -> bool:
-        """Whether `read` would record something; records nothing.
+        """Tell whether `read` would record something, without recording it.
 
         Raises:
             EventsGoneError: As for `read`, and so are the others.

@@ -43,7 +43,7 @@ MOST_PACKS = 20
 
 
 def is_due(before: int, after: int) -> bool:
-    """Whether a log that grew from one number to another has another hundred entries."""
+    """Tell whether a log that grew from one number to another has another hundred entries."""
     return before // PACK_ENTRIES != after // PACK_ENTRIES
 
 
@@ -78,7 +78,7 @@ def tidy(log: EventLog, may_go_on: Callable[[], None] = lambda: None) -> int:
 
 
 def _kept_from(folder: Folder, log: EventLog, now_us: int) -> int:
-    """The first number that is kept: of a pack all numbers are, or none."""
+    """Find the first number that is kept: a pack is kept with all its numbers, or not at all."""
     oldest_us = now_us - int(log.description.keep_seconds * 1_000_000)
     too_much = _bytes(folder) - log.description.keep_bytes
     end = 0
@@ -106,13 +106,13 @@ def parts_of(folder: Folder) -> list[tuple[int, int, int]]:
 
 
 def _may_go(folder: Folder) -> Iterator[tuple[int, int, int]]:
-    """Those of the parts of a log that are not among its newest entries."""
+    """Yield those parts of a log that are not among its newest entries."""
     first_kept = sorted(folder.loose)[-KEPT:][:1]
     return (part for part in parts_of(folder) if first_kept and part[0] < first_kept[0])
 
 
 def _pack_bytes(folder: Folder, last: int) -> int:
-    """What goes with a pack: its copies, and the objects that it holds."""
+    """Count the bytes that go with a pack: its copies, and the objects that it holds."""
     found = [pack for pack in folder.packs if pack.last == last]
     copies = sum(each.size for pack in found for each in folder.packs[pack].values())
     beside = {number for pack in found for number in folder.beside(pack)}

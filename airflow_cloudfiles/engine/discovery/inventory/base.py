@@ -76,7 +76,7 @@ class ReportProgress:
         return bool(self.report) and not self.is_done
 
     def after(self, number: int, read: FileRead) -> ReportProgress:
-        """The same, with one more data file."""
+        """Build the same progress, with one more data file."""
         return replace(self, read={**self.read, number: read})
 
 

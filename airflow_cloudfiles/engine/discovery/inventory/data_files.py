@@ -109,7 +109,7 @@ def _needed(places: dict[str, int], what: str, any_of: Sequence[str], uri: str) 
 
 
 def _marks(places: dict[str, int], uri: str) -> list[tuple[int, str]]:
-    """The columns that tell which rows are no file."""
+    """Find the columns that tell which rows are not files."""
     found = [(places[name], "gone") for name in _GONE if name in places]
     found += [(places[name], "past") for name in _PAST if name in places]
     current = next((places[name] for name in _CURRENT if name in places), None)
@@ -183,7 +183,7 @@ class RowReader:
 
 
 def _decoded(key: str) -> str:
-    """A key as it is, of one that S3 has encoded for CSV."""
+    """Decode a key that S3 has encoded for CSV."""
     if "%" in key or "+" in key:
         return unquote_plus(key, errors="strict")
     return key
@@ -219,7 +219,7 @@ class DataFiles:
         self._root = root
 
     def check(self) -> None:
-        """See that each file is there and as long as the manifest says; one HEAD each.
+        """Check that each file is there and as long as the manifest says; one HEAD each.
 
         Raises:
             InventoryError: One is not.

@@ -53,7 +53,7 @@ class _UnreadableError(Exception):
 
 
 def has_checksum(content: Mapping[str, Any]) -> bool:
-    """Whether the cloud that wrote a manifest writes its checksum beside it."""
+    """Tell whether the cloud that wrote a manifest writes its checksum beside it."""
     return "report_config" not in content
 
 
@@ -90,7 +90,7 @@ def parse_manifest(content: bytes, uri: str, source: Source, checksum: bytes | N
 
 
 def _kind(value: object, uri: str) -> tuple[str, Callable[[Any, str, str, Source], Report]]:
-    """Which cloud wrote a manifest."""
+    """Find which cloud wrote a manifest."""
     if isinstance(value, dict):
         if "sourceBucket" in value:
             return "S3", _s3
@@ -223,7 +223,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_manifest(location: str) -> bool:
-    """Whether a location is that of a manifest, not of a folder of reports."""
+    """Tell whether a location is that of a manifest, not of a folder of reports."""
     return location.endswith(_MANIFEST)
 
 
@@ -280,7 +280,7 @@ def newest_report(
 
 
 def _newest_first(store: ObjectStore) -> list[str]:
-    """The manifests in a folder, by the time in their paths."""
+    """List the manifests in a folder, by the time in their paths."""
     try:
         found = [
             (_moment(store.child_uri(entry.path)), entry.modification_time_us, entry.path)
@@ -302,7 +302,7 @@ def _moment(uri: str) -> str:
 
 
 def _usable(store: ObjectStore, keys: Iterable[str], source: Source, oldest_us: int) -> Report:
-    """The first of some reports that may be read.
+    """Find the first of some reports that may be read.
 
     Raises:
         InventoryError: None may; the error is that of the first one.

@@ -117,7 +117,7 @@ class InventoryReport:
         return self.completed_by == "later reports"
 
     def to_json(self) -> dict[str, Any]:
-        """For reports and XCom."""
+        """Encode it for reports and XCom."""
         return {**asdict(self), "listing": self.listing.to_json() if self.listing else None}
 
 
@@ -204,7 +204,7 @@ class InventoryDiscovery:
         known: KnownKeys,
         queue: str | None,
     ) -> FoundBy | None:
-        """As what the files of a report are recorded now; `None` when none is to be read."""
+        """Describe how files of a report are found now; `None` when no report is to be read."""
         if progress.is_unfinished:
             return progress.found_by
         if remembered.full_started <= 0:
@@ -217,7 +217,7 @@ class InventoryDiscovery:
         return "backfill"
 
     def _is_drained(self, remembered: ListingState, known: KnownKeys, queue: str) -> bool:
-        """Whether the queue has been read since the last full listing of the same files."""
+        """Tell whether the queue has been read since the last full listing of the same files."""
         return (
             remembered.has_notifications
             and remembered.queue == queue
@@ -280,7 +280,7 @@ class _Run:
         return self._result(by, listed, seconds)
 
     def _completed_by(self, queue: str | None) -> CompletedBy:
-        """What finds the files that the report lacks."""
+        """Choose what finds the files that the report lacks."""
         is_first = self._progress.found_by == "listing"
         if self.announced_since_us is not None and is_first:
             return "notifications" if self._is_logged(self.announced_since_us) else "full listing"
@@ -292,7 +292,7 @@ class _Run:
         return "incremental listing" if is_incremental else "full listing"
 
     def _is_announced(self) -> bool:
-        """Whether the queue has every file that the report may lack."""
+        """Tell whether the queue has every file that the report may lack."""
         since_us = self._given.options.notifications_since_us
         if since_us is None:
             return False
@@ -311,7 +311,7 @@ class _Run:
         return False
 
     def _is_logged(self, since_us: int) -> bool:
-        """Whether a log that has every file since a time has those that the report may lack."""
+        """Tell whether a log with every file since a time has those that the report may lack."""
         is_logged = since_us <= self._report.settled_us
         if not is_logged:
             _log.warning(
@@ -389,7 +389,7 @@ class _Run:
             )
 
     def _check_range(self, after: str, before: str) -> None:
-        """See that the first page of a range has no file that the report had to name."""
+        """Check that the first page of a range has no file that the report had to name."""
         prefix, wanted = self._given.filter.prefix, self._given.filter
         found = self._given.source.list(
             prefix, start_after=after, end_before=before, skip=wanted.skip_folder

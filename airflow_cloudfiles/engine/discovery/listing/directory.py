@@ -143,7 +143,7 @@ class DirectoryListing:
         return report
 
     def has_new(self, recorder: Recorder, *, queue: str = "") -> bool:
-        """Whether `run` would find something new; nothing is recorded.
+        """Tell whether `run` would find something new, without recording it.
 
         A check that finds nothing counts like a listing: after seven incremental ones `auto` lists
         everything, and that is remembered as the full listing that it was. One that finds
@@ -251,7 +251,7 @@ class DirectoryListing:
             self._check_pattern()
 
     def _first_new(self, recorder: Recorder, where: KeyRange) -> FileEntry | None:
-        """The first new file in a range of keys."""
+        """Find the first new file in a range of keys."""
         listing = self._source.list(
             self._filter.prefix,
             start_after=where.after,
@@ -280,7 +280,7 @@ class DirectoryListing:
         save_state(self._state, seen, over=remembered)
 
     def _circumstances(self, known: KnownKeys) -> Circumstances:
-        """What decides how much is listed now."""
+        """Collect what decides how much is listed now."""
         remembered = ListingState() if self._state is None else load_state(self._state)
         if remembered.order == "none" and self._has_order:
             self._has_order = False
@@ -313,7 +313,7 @@ class DirectoryListing:
         )
 
     def _plans(self, known: KnownKeys, remembered: ListingState) -> list[IncrementalPlan]:
-        """What incremental listings could read now; none where none is possible.
+        """List what incremental listings could read now; none where none is possible.
 
         After notifications it is not asked: what is known then shows nothing about listings.
         """
@@ -346,7 +346,7 @@ class DirectoryListing:
         return bool(getattr(self._source, "is_order_promised", True))
 
     def _check_source(self) -> None:
-        """See that a folder is there; an object store shows it when it is listed."""
+        """Check that a folder is there; an object store shows it when it is listed."""
         with being_listed(self._source):
             is_there = not is_tree(self._source) or self._source.is_folder()
         if not is_there:
@@ -356,7 +356,7 @@ class DirectoryListing:
             )
 
     def _check_pattern(self) -> None:
-        """When nothing matches, see whether the pattern was meant as a name."""
+        """Check, when nothing matches, whether the pattern was meant as a name."""
         pattern = self._filter.pattern
         if pattern is None:
             return

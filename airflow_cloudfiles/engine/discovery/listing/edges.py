@@ -71,18 +71,18 @@ def midpoint(low: str, high: str) -> str | None:
 
 
 def common(first: str, second: str) -> int:
-    """How many characters two strings begin with alike."""
+    """Count the characters that two strings have in common at their beginning."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((at for at, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
 def behind(prefix: str) -> str:
-    """A text behind everything that has a prefix, but for what nobody would call a file."""
+    """Build a text that sorts behind everything with a prefix, but for most unusual keys."""
     return prefix + _BEYOND
 
 
 def above(low: str, shared: int) -> str:
-    """A text behind the keys that begin as `low` does, if they go on with a character of its kind.
+    """Build a text above the keys that begin as `low` does and go on with a like character.
 
     Its kind is that of the character after the shared ones: a digit, a letter of ASCII, or any.
     """
@@ -119,7 +119,7 @@ def _middle_of_ascii(lows: str, highs: str) -> str:
 
 
 def _character(code: int) -> str:
-    """The character of a code; surrogates are none."""
+    """Return the character of a code; surrogates have none."""
     return chr(_SURROGATES[0] - 1) if _SURROGATES[0] <= code <= _SURROGATES[1] else chr(code)
 
 
@@ -174,7 +174,7 @@ class Middle:
         return midpoint(low, high or end)
 
     def _is_known_after(self, text: str, end: str) -> bool:
-        """Whether a known key of the range comes after a string."""
+        """Tell whether a known key of the range comes after a string."""
         key = self._known.first_after(text)
         if key is None or not key.startswith(self._prefix):
             return False
@@ -182,7 +182,7 @@ class Middle:
 
 
 def check_order(source: ObjectStore, key: str, *, is_there: bool) -> bool:
-    """See with one request whether a store lists by the bytes of keys, or folder by folder.
+    """Check with one request whether a store lists by the bytes of keys, or folder by folder.
 
     What is in the folder `a` comes after `a.` by the bytes, and before it folder by folder.
 
@@ -271,7 +271,7 @@ class EdgeRanges:
         return sum(1 + keys // page_size for keys in self._keys)
 
     def covers(self, key: str) -> bool:
-        """Whether a file would be listed."""
+        """Tell whether a file would be listed."""
         place = self._order(key)
         before = bisect_left(self._starts, place)
         if before == 0:
@@ -280,7 +280,7 @@ class EdgeRanges:
         return not end or place < self._order(end)
 
     def _right_way_round(self, found: KeyRange) -> KeyRange:
-        """Where the store has another order than the known keys, a range may end before it starts.
+        """Order the ends: where the store has another order than the keys, they may be swapped.
 
         It is then listed to the end.
         """
@@ -298,7 +298,7 @@ class EdgeRanges:
 
 
 def end_range(known: KnownKeys, last: str) -> KeyRange:
-    """The range around and behind the last known file at a place."""
+    """Build the range around and behind the last known file at a place."""
     after = known.back(last, OVERLAP_FILES) or ""
     return KeyRange(after, known.first_after(last) or "", OVERLAP_FILES)
 
@@ -385,7 +385,7 @@ class _EdgeSearch:
         self._found.append(end_range(self._known, last))
 
     def _members(self, folder: str) -> Iterator[_Member]:
-        """The names in a folder that may grow: one for each sequence, and every other one."""
+        """Yield the names in a folder that may grow: one for each sequence, and every other one."""
         key = self._first(folder)
         while key is not None:
             name, is_folder = _child(folder, key)
@@ -402,7 +402,7 @@ class _EdgeSearch:
                 key = None
 
     def _end_of_sequence(self, folder: str, name: str, *, is_folder: bool) -> str | None:
-        """The last known key in the sequence that a name begins; `None` when it begins none.
+        """Find the last known key in the sequence that a name begins; `None` if it begins none.
 
         A folder with digits that has no like is taken for a sequence of one, such as the first
         year.
@@ -421,12 +421,12 @@ class _EdgeSearch:
         return last if is_more and _shape(last_name) == _shape(name) else None
 
     def _first(self, folder: str) -> str | None:
-        """The first known key in a folder."""
+        """Find the first known key in a folder."""
         key = self._known.first_after(folder)
         return key if key is not None and key.startswith(folder) else None
 
     def _next(self, key: str) -> str:
-        """Where a range that goes to the next known key ends."""
+        """Find where a range that goes to the next known key ends."""
         return self._known.first_after(key) or ""
 
     def _count(self, *, is_folder: bool) -> None:
@@ -437,11 +437,11 @@ class _EdgeSearch:
 
 
 def _child(folder: str, key: str) -> tuple[str, bool]:
-    """The name in a folder that a key is, or is below; and whether that is a folder."""
+    """Find the name in a folder that a key is, or is below, and whether that is a folder."""
     name, slash, _ = key[len(folder) :].partition("/")
     return name, bool(slash)
 
 
 def _shape(name: str) -> str:
-    """A name with its digits made equal."""
+    """Replace the digits of a name by one digit."""
     return _DIGITS.sub(lambda digits: "0" * len(digits[0]), name)

@@ -67,7 +67,7 @@ class Watcher(Protocol):
         """Files are not recorded yet, and will be now."""
 
     def advanced(self, readers: Readers) -> None:
-        """Some more files were listed."""
+        """Note that some more files were listed."""
 
 
 @dataclass(eq=False)
@@ -179,7 +179,7 @@ class Readers:
         return bool(self._helpers)
 
     def unfinished(self) -> list[KeyRange]:
-        """What is not listed and recorded yet, at some one moment; without an order, all of it."""
+        """Return what is not yet listed and recorded at one moment; without an order, all of it."""
         with self._changed:
             return [KeyRange(each.after, each.end) for each in [*self._reading, *self._waiting]]
 
@@ -231,7 +231,7 @@ class Readers:
                 return upper
 
     def _largest(self) -> _Reader | None:
-        """The range that has given most keys since it was last cut, if a try is allowed."""
+        """Find the range that gave most keys since its last cut, if a try is allowed."""
         if (self.tries + 1) * PAGES_PER_CUT * self._page_size > self.listed:
             return None
         enough = _PAGES_BEFORE_SPLIT * self._page_size
@@ -277,14 +277,14 @@ class Readers:
         return text, first.path, chain((first,), listing)
 
     def _is_between(self, victim: _Reader, text: str, key: str, _: Iterator[FileEntry]) -> bool:
-        """Whether a cut is where the reader has not been, and before the end."""
+        """Tell whether a cut is where the reader has not been, and before the end."""
         order = self._order
         if victim.end and order(key) >= order(victim.end):
             return False
         return bool(order(text) >= order(victim.position))
 
     def _is_cuttable(self, key: str) -> bool:
-        """Whether the store keeps its order; the first time, one request checks, in place of a try.
+        """Tell whether the store keeps its order; a first request checks, in place of a try.
 
         Between keys that are in no folder there is nothing to see, and nothing is cut.
         """
@@ -380,7 +380,7 @@ class Readers:
 
 
 def order_of(source: ObjectStore) -> KeyOrder | None:
-    """The order of a store; `None` where it is not known, and no range can be cut.
+    """Find the order of a store; `None` where it is not known, and no range can be cut.
 
     Raises:
         SourceError: The account, which is asked for it once, did not answer.

@@ -123,7 +123,7 @@ def choose(given: Circumstances, *, full: bool, found_by: FoundBy) -> Choice:
 
 
 def answers_something(given: Circumstances) -> bool:
-    """Whether a full listing that finds nothing new changes what is listed next.
+    """Tell whether a full listing that finds nothing new changes what is listed next.
 
     Where listings are full anyway it does not, and need not be remembered.
     """
@@ -144,14 +144,14 @@ def _is_backfill_due(given: Circumstances) -> bool:
 
 
 def _identity(options: DiscoveryOptions) -> str:
-    """The option that makes overwritten files new ones."""
+    """Find the option that makes overwritten files new ones."""
     if options.file_identity is None:
         return "cloudFiles.allowOverwrites"
     return f"cloudFiles.fileIdentity={options.file_identity}"
 
 
 def _why_full(given: Circumstances) -> str:
-    """Why a full listing is due; empty when none is."""
+    """Say why a full listing is due; empty when none is."""
     options, remembered = given.options, given.remembered
     rules = [
         (not given.has_order, NO_ORDER),
@@ -170,7 +170,7 @@ def _why_full(given: Circumstances) -> str:
 
 
 def _rules_of_auto(given: Circumstances) -> Sequence[tuple[bool, str]]:
-    """What `auto` asks besides: whether it is safe, and whether it saves anything."""
+    """List what `auto` asks besides: whether it is safe, and whether it saves anything."""
     remembered = given.remembered
     pages = remembered.full_listed / given.page_size
     return (
@@ -182,7 +182,7 @@ def _rules_of_auto(given: Circumstances) -> Sequence[tuple[bool, str]]:
 
 
 def _may_resume(given: Circumstances, found_by: FoundBy) -> bool:
-    """Whether an interrupted full listing can be believed, and is young enough."""
+    """Tell whether an interrupted full listing can be believed, and is young enough."""
     unfinished = given.remembered.unfinished
     return (
         unfinished is not None
@@ -233,7 +233,7 @@ class ListingReport:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """For reports and XCom."""
+        """Encode it for reports and XCom."""
         return {**asdict(self), "missed_sample": list(self.missed_sample)}
 
 
@@ -272,7 +272,7 @@ class _Comparison:
         return best.name if best else ""
 
     def evidence(self, before: ListingState) -> dict[str, TrackRecord]:
-        """What is known about each hypothesis now."""
+        """Return what is known about each hypothesis now."""
         known = dict(before.evidence)
         if self.found:
             for plan in self.plans:
@@ -379,7 +379,7 @@ class ListingRun:
         )
 
     def _may_leave_gaps(self) -> bool:
-        """Whether files would be unseen before known ones if this process were killed now."""
+        """Tell whether a kill of this process now would leave unseen files before known ones."""
         is_shared = self._readers is not None and self._readers.are_several
         is_other = self._given.remembered.filter != self._given.fingerprint
         return is_shared or is_other or self._choice.kind == "resumed"
@@ -402,7 +402,7 @@ class ListingRun:
         save_state(self._state, replace(remembered, unfinished=unfinished))
 
     def _has_shown_nothing(self, readers: Readers) -> bool:
-        """Whether the next listing would be the same without a note of this one."""
+        """Tell whether the next listing would be the same without a note of this one."""
         given = self._given
         pages = given.remembered.full_listed // given.page_size
         return (
@@ -414,7 +414,7 @@ class ListingRun:
         )
 
     def _has_seen_order(self, readers: Readers) -> bool:
-        """Whether it is certain now, and was not before, that the store lists in order."""
+        """Tell whether it has become certain that the store lists in order."""
         given = self._given
         return readers.is_order_certain and given.has_order and not given.remembered.order
 

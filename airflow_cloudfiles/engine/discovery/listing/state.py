@@ -90,7 +90,7 @@ class TrackRecord:
         return self.covered >= (COVERED_AFTER_A_MISS if self.missed else 1)
 
     def after(self, missed: int) -> TrackRecord:
-        """The evidence after another full listing that found new files."""
+        """Build the evidence after another full listing that found new files."""
         return TrackRecord(0, missed=True) if missed else TrackRecord(self.covered + 1, self.missed)
 
 
@@ -139,7 +139,7 @@ def plan_all(
 
 
 def best(plans: Sequence[IncrementalPlan]) -> IncrementalPlan | None:
-    """The plan to use, of some that may be used."""
+    """Choose the plan to use, of some that may be used."""
     cheap = [plan for plan in plans if plan.cost <= HANDFUL]
     if cheap:
         return cheap[-1]
@@ -149,14 +149,14 @@ def best(plans: Sequence[IncrementalPlan]) -> IncrementalPlan | None:
 def trusted(
     plans: Sequence[IncrementalPlan], evidence: Mapping[str, TrackRecord]
 ) -> list[IncrementalPlan]:
-    """Those that full listings have shown to be safe."""
+    """List those that full listings have shown to be safe."""
     return [plan for plan in plans if evidence.get(plan.name, TrackRecord()).is_enough]
 
 
 def unproven(
     plans: Sequence[IncrementalPlan], evidence: Mapping[str, TrackRecord]
 ) -> list[IncrementalPlan]:
-    """Those that may be used when nothing has to be shown.
+    """List those that may be used when nothing has to be shown.
 
     Where there are some that no full listing has refuted, these.
     """
@@ -191,7 +191,7 @@ def _names(
 
 
 def _groups(known: KnownKeys, prefix: str, numbers: int) -> Iterator[str]:
-    """The last key of each group, in the order of the keys."""
+    """Yield the last key of each group, in the order of the keys."""
     begins_alike = re.compile(rf"(?:[^0-9]*[0-9]+){{{numbers - 1}}}[^0-9]*(?=[0-9])")
     folder = prefix.rfind("/") + 1
     key = known.first_after(prefix)
@@ -282,7 +282,7 @@ class ListingState:
         return self.filter.startswith(_IN_DOUBT)
 
     def is_older(self, seconds: float, now: float) -> bool:
-        """Whether the last full listing began so long ago.
+        """Tell whether the last full listing began so long ago.
 
         Also if it seems not to have begun yet: then the clock was ahead, and nobody knows when that
         was. A little ahead is the clock of another machine.
@@ -294,7 +294,7 @@ class ListingState:
         return not -SKEW_SECONDS <= now - self.full_started < seconds
 
     def in_doubt(self) -> ListingState:
-        """The same, but no listing is incremental until one has come to its end.
+        """Build the same, but no listing is incremental until one has come to its end.
 
         Edges rest on files being recorded in their order. Several readers record what comes last
         before what comes first, and a listing of a part leaves out the rest. Killed then, they
@@ -303,12 +303,12 @@ class ListingState:
         return replace(self, filter=_IN_DOUBT + uuid.uuid4().hex)
 
     def is_of(self, known: KnownKeys, fingerprint: str) -> bool:
-        """Whether the last full listing was of this file log, and of these files."""
+        """Tell whether the last full listing was of this file log, and of these files."""
         return self.filter == fingerprint and is_known(known, self.witness)
 
 
 def is_known(known: KnownKeys, path: str) -> bool:
-    """Whether a path is in the file log; no path at all is in any."""
+    """Tell whether a path is in the file log; no path at all is in any."""
     return not path or known.last(path, before=path + "\0") == path
 
 
@@ -353,7 +353,7 @@ def save_state(
 def after_empty_listing(
     remembered: ListingState, *, is_full: bool, now: float, fingerprint: str, witness: str
 ) -> ListingState:
-    """What to remember after a listing that found nothing new.
+    """Build what to remember after a listing that found nothing new.
 
     Args:
         remembered: What was remembered before it.

@@ -228,7 +228,7 @@ class AzureQueue:
         return [message for message in messages if not self._delete(message)]
 
     def approximate_size(self) -> int | None:
-        """The service counts hidden messages too."""
+        """Return the number of messages; the service counts hidden ones too."""
         try:
             properties = self._call("inspect", self._client.get_queue_properties)
         except PermissionError:
@@ -320,7 +320,7 @@ def _code(failure: azure.AzureError) -> str:
 
 
 def _lost(failure: azure.AzureError) -> bool:
-    """Whether the message is somebody else's now, or nobody's."""
+    """Tell whether the message belongs to another receiver now, or to none."""
     return _code(failure) in {"MessageNotFound", "PopReceiptMismatch"}
 
 

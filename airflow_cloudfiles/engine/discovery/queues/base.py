@@ -113,7 +113,7 @@ class MessageQueue(Protocol):
         """
 
     def look(self) -> WaitingMessages:
-        """See what waits, and deliver none of it: a delivery counts towards a dead-letter policy.
+        """Look at what waits, and deliver none of it: a delivery counts for a dead-letter policy.
 
         Raises:
             PermissionError: The identity may not see it; the text says which right it lacks.

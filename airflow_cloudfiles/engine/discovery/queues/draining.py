@@ -324,7 +324,7 @@ class Drain:
                     _log.info("Message %s holds up its group for a while: %s", message.id, failure)
 
     def _is_held_up(self, fresh: list[Message]) -> bool:
-        """Whether there can be no more before what is in hand is deleted."""
+        """Tell whether there can be no more before the messages in hand are deleted."""
         groups = {message.group for message in fresh}
         return groups != {""} and bool(self._in_hand) and len(groups) < _SEVERAL
 

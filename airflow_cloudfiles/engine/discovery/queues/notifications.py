@@ -135,7 +135,7 @@ class NotificationReport:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """As a report writes it."""
+        """Encode it as a report writes it."""
         return asdict(self)
 
 

@@ -266,7 +266,7 @@ class PubSubQueue:
         )
 
     def delete(self, messages: Sequence[Message]) -> list[Message]:
-        """Acknowledge.
+        """Acknowledge the messages.
 
         The service does not report when an acknowledgement came too late: the message comes again.
         """
@@ -277,7 +277,7 @@ class PubSubQueue:
         )
 
     def approximate_size(self) -> int | None:
-        """Not known to Pub/Sub itself."""
+        """Return `None`: Pub/Sub itself does not know it."""
         return None
 
     def look(self) -> WaitingMessages:

@@ -258,7 +258,7 @@ class _Resources:
         return [dead, queue, *self._way(via, topic or self._topic_arn)]
 
     def _without_queue(self, dead: AwsQueue, *, is_foreign: bool) -> Sequence[CloudResource]:
-        """What is to be removed where the queue is gone, or serves another source with the rest."""
+        """List what is to be removed where the queue is gone, or serves another source too."""
         queue = AwsQueue(
             self._sqs, self._queue_arn, self._tags, self._sender("sqs", self._topic_arn)
         )
@@ -272,7 +272,7 @@ class _Resources:
         ]
 
     def _way(self, via: Via, topic_arn: str) -> list[CloudResource]:
-        """What is between bucket and queue."""
+        """List what is between bucket and queue."""
         wanted = self._wanted
         if via == "sqs":
             return [self._entry(self._queue_arn)]
@@ -299,7 +299,7 @@ class _Resources:
         return BucketEntry(self._notifications, wanted.full_name, arn, prefix, other_user)
 
     def _sender(self, via: Via, topic_arn: str) -> dict[str, Any]:
-        """The statement that lets events into the queue."""
+        """Build the statement that lets events into the queue."""
         service, source, account = {
             "sqs": ("s3", self._bucket_arn, self._bucket.owner),
             "sns": ("sns", topic_arn, None),
@@ -308,7 +308,7 @@ class _Resources:
         return allow("sqs:SendMessage", service, self._queue_arn, str(source), account)
 
     def _shared_topic(self, via: Via) -> str | None:
-        """A topic of others that the events go to already."""
+        """Find a topic of others that the events go to already."""
         if via != "sns":
             return None
         found = shared_topic(self._notifications.read(), self._wanted.key_prefix)

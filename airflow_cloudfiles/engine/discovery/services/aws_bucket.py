@@ -275,6 +275,6 @@ def _creates(entry: Configuration) -> bool:
 
 
 def _normal(entry: Configuration) -> tuple[object, ...]:
-    """What an entry means; S3 writes the names of filter rules with a capital letter."""
+    """Normalize an entry; S3 writes the names of filter rules with a capital letter."""
     arn = next(entry[key] for key in _LISTS.values() if key in entry)
     return arn, sorted(entry["Events"]), *filters(entry)

@@ -124,7 +124,7 @@ class AwsQueue(CloudResource):
             return None
 
     def tags(self) -> Tags | None:
-        """The tags it has; `None` when there is no such queue."""
+        """Read its tags; `None` when there is no such queue."""
         url = self.url
         return None if url is None else self._sqs.list_queue_tags(QueueUrl=url).get("Tags", {})
 
@@ -177,7 +177,7 @@ class AwsQueue(CloudResource):
             ) from failure
 
     def _ways(self, policy: str | None) -> dict[str, str]:
-        """Who may send, and where dead letters go."""
+        """Describe who may send, and where dead letters go."""
         if self._statement is None:
             return {}
         redrive = {"deadLetterTargetArn": f"{self._arn}-dead", "maxReceiveCount": MAX_RECEIVES}
@@ -222,7 +222,7 @@ class SnsTopic(CloudResource):
         return found
 
     def other_subscriber(self) -> str | None:
-        """Who is subscribed besides our queue; asked only when the topic is to be removed."""
+        """Find who is subscribed besides our queue, before the topic is removed."""
         if self._queue_arn is None or self._policy() is None:
             return None
         for endpoint in endpoints(self._sns, self._arn):
@@ -249,7 +249,7 @@ class SnsTopic(CloudResource):
         self._sns.delete_topic(TopicArn=self._arn)
 
     def _policy(self) -> str | None:
-        """Its policy, which may be empty; `None` when there is no such topic."""
+        """Read its policy, which may be empty; `None` when there is no such topic."""
         try:
             found = self._sns.get_topic_attributes(TopicArn=self._arn)["Attributes"]
         except self._sns.exceptions.NotFoundException:
@@ -292,7 +292,7 @@ class SnsSubscription(CloudResource):
         )
 
     def remove(self) -> None:
-        """Unsubscribe."""
+        """Unsubscribe the queue."""
         if found := self._found():
             self._sns.unsubscribe(SubscriptionArn=found)
 

@@ -347,7 +347,7 @@ _COMPARED = ("destination", "filter")
 
 
 def _holds(found: Any, wanted: Any) -> bool:
-    """Whether an answer has what was wanted; Azure adds fields and changes the case of ids."""
+    """Tell whether an answer has what was wanted; Azure adds fields and changes the case of ids."""
     if isinstance(wanted, dict):
         is_object = isinstance(found, dict)
         return is_object and all(_holds(found.get(key), value) for key, value in wanted.items())
@@ -369,7 +369,7 @@ def _account(source: str) -> tuple[str, str, str]:
 
 
 def _metadata(wanted: NotificationRequest) -> dict[str, str]:
-    """What queue and subscription are marked with."""
+    """Build what queue and subscription are marked with."""
     if odd := [key for key in wanted.tags if not _USER_KEY.fullmatch(key)]:
         raise OptionError(
             f"{odd[0]!r} is no key for metadata of a queue: use letters, digits and underscores, "

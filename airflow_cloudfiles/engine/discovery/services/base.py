@@ -180,7 +180,7 @@ MISSING, OURS = Inspection("missing"), Inspection("ours")
 
 
 def queue_with(messages: int) -> Inspection:
-    """A queue of ours that has about so many messages."""
+    """Describe a queue of ours that has about that many messages."""
     if not messages:
         return OURS
     verb = plural(messages, "is", "are")

@@ -97,7 +97,7 @@ def _whose(labels: Labels, wanted: NotificationRequest) -> Inspection:
 
 
 def _labels(wanted: NotificationRequest) -> dict[str, str]:
-    """The labels to make something with."""
+    """Build the labels to make something with."""
     ours = {"vendor": VENDOR, "name": wanted.name, **path_labels(wanted.source)}
     for key, value in wanted.tags.items():
         if not (_USER_KEY.fullmatch(key) and _USER_VALUE.fullmatch(value)) or key.startswith(
@@ -234,7 +234,7 @@ class GcpServices:
         return {"transport": transport(channel=grpc.insecure_channel(emulator))}
 
     def _credentials(self) -> Any:
-        """The credentials of the access; `None` for the environment's own."""
+        """Return the credentials of the access; `None` for the environment's own."""
         import google.auth  # noqa: PLC0415 - lazy import
         from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415 - lazy import
 
@@ -290,7 +290,7 @@ class PubSubTopic(CloudResource):
         self._publisher.delete_topic(topic=self.path)
 
     def _other_subscriber(self) -> str | None:
-        """A subscription that is not ours."""
+        """Find a subscription that is not ours."""
         for each in self._publisher.list_topic_subscriptions(topic=self.path):
             name = str(each).rpartition("/")[2]
             if name != self._wanted.full_name:
@@ -336,7 +336,7 @@ class PublisherRole(CloudResource):
         return ""
 
     def remove(self) -> None:
-        """It goes with the topic."""
+        """Do nothing: it goes with the topic."""
 
     def _policy(self) -> Any:
         return self._gcp.publisher.get_iam_policy(request={"resource": self._topic})

@@ -136,6 +136,6 @@ def remote_of(
 
 
 def server_of_driver() -> SparkConnect:
-    """The server that this driver was started for; no process it starts learns the address."""
+    """Return the server that this driver was started for; its child processes get no address."""
     check_environment("SPARK_CONNECT_AUTHENTICATE_TOKEN")
     return SparkConnect(os.environ.pop(REMOTE))

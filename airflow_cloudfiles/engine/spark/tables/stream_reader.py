@@ -178,7 +178,7 @@ class DeltaTableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._opened
 
     def _place(self) -> QueryPlace:
-        """Where the query keeps its state: handed over by `start()`, or given to the reader."""
+        """Find where the query keeps its state: from `start()`, or given to the reader."""
         found = self._handed
         if found is not None:
             return QueryPlace(found["checkpoint"], found["ordinal"], found["settings"])

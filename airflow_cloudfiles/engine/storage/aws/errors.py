@@ -66,7 +66,7 @@ def missing_permission(failure: boto.ClientError, needed: str) -> str:
 
 
 def is_about_key(failure: boto.ClientError) -> bool:
-    """Whether an answer is about the key of KMS that something is encrypted with."""
+    """Tell whether an answer is about the key of KMS that something is encrypted with."""
     return bool(_OF_KEY.search(error_code(failure)))
 
 
@@ -128,7 +128,7 @@ def _of_identity(failure: boto.BotoCoreError, what: str) -> OSError:
 
 
 def _is_identity_outage(failure: boto.BotoCoreError) -> bool:
-    """Whether credentials are missing because what gives them did not answer.
+    """Tell whether credentials are missing because what gives them did not answer.
 
     botocore takes a metadata service that does not answer for one that is not there.
     """
@@ -138,7 +138,7 @@ def _is_identity_outage(failure: boto.BotoCoreError) -> bool:
 
 
 def _is_busy(code: str, status: int) -> bool:
-    """Whether an answer is one of a service that is throttling or failing, whatever its status."""
+    """Tell whether an answer is one of a throttling or failing service, whatever its status."""
     return (
         status >= HTTPStatus.INTERNAL_SERVER_ERROR
         or status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT}

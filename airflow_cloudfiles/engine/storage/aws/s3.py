@@ -350,7 +350,7 @@ class S3Store(CloudStore):
 
 
 def _modified_us(found: dict[str, Any]) -> int | None:
-    """When an object was written: whole seconds, in microseconds; `None` without a time."""
+    """Read when an object was written, in microseconds (whole seconds); `None` without a time."""
     moment: datetime | None = found.get("LastModified")
     return None if moment is None else int(moment.timestamp()) * 1_000_000
 

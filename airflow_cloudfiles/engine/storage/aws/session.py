@@ -104,7 +104,7 @@ def _readable_errors() -> Iterator[None]:
 
 
 def asks_metadata_service() -> bool:
-    """Whether credentials are looked for in the metadata service, which may be away for a while."""
+    """Tell whether credentials come from the metadata service, which may be away for a while."""
     return os.environ.get("AWS_EC2_METADATA_DISABLED", "false").lower() != "true"
 
 
@@ -116,7 +116,7 @@ def _keep(key: tuple[str, ...], made: Any) -> None:
 
 
 def _fingerprint(access: AwsAccess | None) -> str:
-    """What tells an access from others; remembered, as every request asks for its client."""
+    """Build what distinguishes an access; it is kept, as each request asks for its client."""
     if access is None:
         return ""
     known = _fingerprints.get(id(access))
@@ -129,7 +129,7 @@ def _fingerprint(access: AwsAccess | None) -> str:
 
 
 def _surroundings(access: AwsAccess | None) -> list[str]:
-    """What boto3 reads besides an access: with others, a client is another one."""
+    """List what boto3 reads besides an access: when it changes, so does the client."""
     # Looking at the names first is four times faster than going through all values.
     names = [name for name in os.environ if name.startswith("AWS_")]
     found = sorted(f"{name}={os.environ.get(name)}" for name in names)

@@ -321,13 +321,13 @@ def _if_match(etag: str) -> dict[str, Any]:
 
 
 def _safe_start(text: str) -> str:
-    """A text that UTF-16 and UTF-8 sort alike, not behind the given one and close to it."""
+    """Build a text that UTF-16 and UTF-8 sort alike, not behind the given one and close to it."""
     late = _LATE.search(text)
     return text[: late.start()] + _LAST if late else text
 
 
 def _safe_end(text: str) -> str:
-    """A text that both sort alike, not before the given one; empty when there is none."""
+    """Build a text that both sort alike, not before the given one; empty when there is none."""
     late = _LATE.search(text)
     if late is None:
         return text
@@ -336,7 +336,7 @@ def _safe_end(text: str) -> str:
 
 
 def _is_folder(found: Any) -> bool:
-    """Whether an entry is the folder of a hierarchical namespace."""
+    """Tell whether an entry is the folder of a hierarchical namespace."""
     if found.size or not found.metadata:
         return False
     return any(

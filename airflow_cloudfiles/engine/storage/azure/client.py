@@ -95,7 +95,7 @@ def open_account(
 
 
 def _own_address(account: str, service: Service, domain: str) -> str:
-    """The address that a location implies, if it is at a domain of Azure."""
+    """Return the address that a location implies, if it is at a domain of Azure."""
     if domain.lower() not in DOMAINS:
         raise OptionError(
             f"The location is at {account}.dfs.{domain}, which is not a domain of Azure Storage "
@@ -156,13 +156,13 @@ def _from_connection_string(text: str, account: str, service: Service, domain: s
 
 
 def _fields(text: str) -> dict[str, str]:
-    """The parts of a connection string, by their names in lower case."""
+    """Split a connection string into its parts, by their names in lower case."""
     parts = (part.partition("=") for part in text.split(";"))
     return {name.strip().lower(): value.strip() for name, equals, value in parts if equals}
 
 
 def _named_account(fields: Mapping[str, str]) -> str | None:
-    """The account that a connection string is for, if it is named."""
+    """Find the account that a connection string is for, if it is named."""
     if name := fields.get("accountname"):
         return name
     return account_of(fields.get("blobendpoint") or fields.get("queueendpoint") or "")
@@ -178,7 +178,7 @@ def _check_account(account: str, named: str | None, what: str) -> None:
 
 
 def _credential(access: AzureAccess, account: str) -> Any:
-    """The credential of an access that has no connection string."""
+    """Build the credential of an access that has no connection string."""
     if access.account_key:
         return {"account_name": account, "account_key": access.account_key}
     if access.sas_token:
@@ -193,6 +193,6 @@ def _credential(access: AzureAccess, account: str) -> Any:
 
 
 def _sas(token: str) -> Any:
-    """A shared access signature as a credential."""
+    """Build a credential of a shared access signature."""
     credentials = import_with_extra("azure.core.credentials", "azure", needed_for="Azure storage")
     return credentials.AzureSasCredential(token.removeprefix("?"))

@@ -57,7 +57,7 @@ _REFUSED_TOKEN = ("AADSTS", "has not been assigned", "invalid_client", "unauthor
 
 
 def is_identity_outage(failure: azure.AzureError) -> bool:
-    """Whether there is no token because nothing that gives one has answered.
+    """Tell whether there is no token because nothing that gives one has answered.
 
     A chain of credentials takes a metadata service that does not answer for one that is not there.
     """
@@ -121,7 +121,7 @@ def error_code(failure: azure.AzureError) -> str:
 
 
 def _reason(failure: azure.AzureError, code: str, role: str) -> Reason:
-    """Why a request failed and what to do, with the class that programs react to."""
+    """Say why a request failed and what to do, with the class that programs react to."""
     status = status_of(failure)
     if code in _NO_CONTAINER:
         return _SERVICE.no_container()

@@ -35,7 +35,7 @@ def key_file(access: GcpAccess | None) -> str | None:
 
 
 def is_identity_outage(failure: GoogleAuthError) -> bool:
-    """Whether there are no credentials because what gives them did not answer.
+    """Tell whether there are no credentials because what gives them did not answer.
 
     Google's library takes a metadata service that does not answer for one that is not there, and
     raises for a token that could not be fetched what it raises for one that was refused.

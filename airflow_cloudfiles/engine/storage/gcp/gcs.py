@@ -60,7 +60,7 @@ _SERVICE = Service(
 
 
 def _reason(cause: BaseException, status: int | None, needed: str) -> Reason:
-    """Why a request failed and what to do, with the class that programs react to."""
+    """Say why a request failed and what to do, with the class that programs react to."""
     if status is not None:
         return _SERVICE.reason(status, f"status {status}", needed)
     if "Timeout" in type(cause).__name__:
@@ -69,7 +69,7 @@ def _reason(cause: BaseException, status: int | None, needed: str) -> Reason:
 
 
 def _without_answer(cause: BaseException) -> Reason:
-    """Why there is no answer of Cloud Storage at all."""
+    """Say why there is no answer of Cloud Storage at all."""
     name = type(cause).__name__
     if isinstance(cause, GoogleAuthError) and is_identity_outage(cause):
         return ConnectionError, f"{NO_IDENTITY_NOW} ({name})"

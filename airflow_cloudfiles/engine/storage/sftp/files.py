@@ -56,7 +56,7 @@ _REFUSED: Final = (
 
 
 def version_of(attributes: Attributes) -> str:
-    """What stands in for an etag: a version is known by its size and its second."""
+    """Build what stands in for an etag: a version is known by its size and its second."""
     _, size, seconds = attributes
     return f"{seconds:x}-{size:x}"
 
@@ -68,7 +68,7 @@ def file_entry(key: str, attributes: Attributes) -> FileEntry:
 
 
 async def names_in(client: asyncssh.SFTPClient, folder: bytes) -> Names:
-    """What is in a folder, with what is known of each."""
+    """List what is in a folder, with what is known of each name."""
     found: Names = []
     async for each in client.scandir(folder):
         name = each.filename
@@ -261,7 +261,7 @@ class SftpWalk(TreeWalk):
                 self._ahead[folder] = self._begin(folder)
 
     def _key(self, folder: bytes, name: bytes, found: Attributes) -> bytes | None:
-        """The key of a name in a folder; `None` when it is not to be listed."""
+        """Build the key of a name in a folder; `None` when it is not to be listed."""
         if not name or b"/" in name or b"\0" in name:
             raise OSError(
                 f"the server lists a name in {self._name}/{printable_path(key_text(folder))} that "

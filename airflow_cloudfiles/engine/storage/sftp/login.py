@@ -178,14 +178,14 @@ class Login:
         return self.host if self.port == _PORT else f"[{self.host}]:{self.port}"
 
     def known_hosts(self) -> list[Path]:
-        """The files of known hosts that are there."""
+        """List the files of known hosts that are there."""
         if self.access.known_hosts is not None:
             return [Path(self.access.known_hosts).expanduser()]
         return [path for path in self.default_known_hosts() if path.is_file()]
 
     @staticmethod
     def default_known_hosts() -> tuple[Path, Path]:
-        """The files of known hosts of OpenSSH: the user's, and the machine's."""
+        """Return the files of known hosts of OpenSSH: the user's, and the machine's."""
         return Path("~/.ssh/known_hosts").expanduser(), Path("/etc/ssh/ssh_known_hosts")
 
 
@@ -232,7 +232,7 @@ def from_variables(environment: Mapping[str, str]) -> SftpAccess:
 
 
 def _own_name() -> str:
-    """The name of this process's user, as ssh takes it."""
+    """Find the name of this process's user, as ssh takes it."""
     with suppress(OSError, KeyError, ImportError):
         return getpass.getuser()
     raise OptionError(

@@ -63,7 +63,7 @@ class KnownServers:
         return list(self._match(self._login.host, "", self._login.port)[0])
 
     def algorithms(self) -> list[str]:
-        """Which kinds of keys the server is asked for; those that are known come first."""
+        """List which kinds of keys the server is asked for; those that are known come first."""
         found = [name for key in self.keys for name in key.sig_algorithms]
         if self._given is None:
             found += get_default_certificate_algs()
@@ -71,7 +71,7 @@ class KnownServers:
         return [name.decode("ascii") for name in dict.fromkeys(found)]
 
     def match(self, host: str, address: str, port: int | None) -> object:
-        """What the client is to trust: host keys, keys of authorities, revoked keys."""
+        """Find what the client is to trust: host keys, keys of authorities, revoked keys."""
         if self._given is not None:
             return [self._given], [], []
         return self._match(host, address, port)
@@ -108,7 +108,7 @@ class KnownServers:
 
 
 def _given_key(text: str | None) -> asyncssh.SSHKey | None:
-    """The key that a connection names: `ssh-ed25519 AAAA…`, or the data of an RSA key alone."""
+    """Parse the key of a connection: `ssh-ed25519 AAAA…`, or the data of an RSA key alone."""
     if not text:
         return None
     words = text.split()
@@ -225,7 +225,7 @@ class _Connection:
 
 
 def _credentials(login: Login) -> dict[str, Any]:
-    """What the client proves with who it is; nothing of it is in a message."""
+    """Collect what the client proves with who it is; no message has any of it."""
     access = login.access
     keys: list[Any] = []
     try:
@@ -284,7 +284,7 @@ class _Server:
             await each.close()
 
     def _choose(self) -> _Connection:
-        """The connection that has least to do, or another one if all have much."""
+        """Choose the connection that has least to do, or open another one if all have much."""
         least = min(self._open, key=lambda each: each.users, default=None)
         is_enough = len(self._open) >= self._login.access.max_connections
         if least is not None and (least.users < _BUSY or is_enough):

@@ -74,7 +74,7 @@ class SftpStore(TreeStore):
         return SftpStore, (self.uri,)
 
     def is_folder(self) -> bool:
-        """Whether the root is a folder; it may be a symbolic link to one."""
+        """Tell whether the root is a folder; it may be a symbolic link to one."""
 
         async def inspect(client: asyncssh.SFTPClient) -> Attributes:
             found = await client.stat(self._root)
@@ -237,7 +237,7 @@ class SftpStore(TreeStore):
         return found
 
     def _look(self, path: bytes, key: str) -> Attributes | None:
-        """What is under a path, a link itself; `None` for nothing."""
+        """Look at what is under a path, a link itself; return `None` for nothing."""
 
         async def inspect(client: asyncssh.SFTPClient) -> Attributes:
             return await described(client, path, await client.lstat(path))
