@@ -251,7 +251,7 @@ class FileFilter:
         )
 
     def oldest_us(self) -> int | None:
-        """Before which time, in microseconds since 1970, files are too old; `None` for never."""
+        """Find the time (microseconds since 1970) before which files are too old, or `None`."""
         age = self._options.max_file_age_seconds
         return None if age is None else int((self._clock() - age) * 1_000_000)
 

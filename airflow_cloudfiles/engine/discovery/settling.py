@@ -431,7 +431,7 @@ class Settling:
         return False
 
     def _present(self, paths: Sequence[str]) -> list[FileEntry]:
-        """The files as they are now; those that are gone, or no input any more, are left out."""
+        """List the files as they are now, without those that are gone or not input any more."""
         there: dict[str, FileEntry | None] = {}
         self._inspect(paths, there)
         return [each for each in there.values() if each is not None and self._filter.accepts(each)]

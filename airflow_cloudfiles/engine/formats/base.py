@@ -38,7 +38,7 @@ SAMPLE_CHARACTERS: Final = 1000
 
 
 def cut_sample(text: str) -> str:
-    """A value for a message, cut off when it is long."""
+    """Format a value for a message, cut off when it is long."""
     return text if len(text) <= SAMPLE_CHARACTERS else text[:SAMPLE_CHARACTERS] + "…"
 
 
@@ -148,13 +148,13 @@ class OpenedFile(Protocol):
         """The file, as it appears in rescued data and errors: printable, UTF-8."""
 
     def stream(self) -> IO[bytes]:
-        """The whole file from its beginning, decompressed by its compression, to be read once."""
+        """Open the whole file from its beginning, decompressed, to be read once."""
 
     def text_stream(self, encoding: str = "utf-8") -> IO[bytes]:
         """`stream()` in UTF-8 without a byte order mark, whatever encoding the file has."""
 
     def random_access(self) -> IO[bytes]:
-        """The file's own bytes, seekable, as `pyarrow` and `fastavro` read files."""
+        """Open the file's own bytes, seekable, as `pyarrow` and `fastavro` read files."""
 
     def blocks(
         self,
@@ -231,26 +231,26 @@ class Inference(Protocol):
         """
 
     def result(self) -> StructType:
-        """The columns in order of appearance, `NullType` where no value has shown a type."""
+        """Return the columns in order of appearance, `NullType` where no value has shown a type."""
 
 
 def quote(text: str) -> str:
-    """A JSON string."""
+    """Format a JSON string."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def member(name: str, text: str) -> str:
-    """A member of an object, whose value is a string."""
+    """Format a member of an object, whose value is a string."""
     return f"{quote(name)}:{quote(text)}"
 
 
 def path_end(file_uri: str) -> str:
-    """The end of the object: the path of the file, and the brace."""
+    """Format the end of the object: the path of the file, and the brace."""
     return f',"_file_path":{quote(file_uri)}}}'
 
 
 def printable(record: bytes) -> str:
-    """A record as a string, in which bytes that are not UTF-8 are escaped."""
+    """Decode a record to a string, in which bytes that are not UTF-8 are escaped."""
     return record.decode("utf-8", "backslashreplace")
 
 
@@ -267,7 +267,7 @@ def line_blocks(
 
 
 def with_line_breaks(data: bytes) -> bytes:
-    r"""The lines with `\n` after each (Spark's default `lineSep` is `\n`, `\r\n` or `\r`)."""
+    r"""End each line with `\n` (Spark's default `lineSep` is `\n`, `\r\n` or `\r`)."""
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     return data if not data or data.endswith(b"\n") else data + b"\n"
@@ -283,7 +283,7 @@ Positions = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def is_utf8(text: bytes, begin: int = 0, end: int | None = None) -> bool:
-    """Whether bytes are UTF-8. Arrow checks that in a fraction of the time of decoding them."""
+    """Tell whether bytes are UTF-8. Arrow checks that in a fraction of the time of decoding."""
     offsets = pa.py_buffer(np.array([begin, len(text) if end is None else end], np.int64))
     buffers = [None, offsets, pa.py_buffer(text)]
     try:
@@ -294,5 +294,5 @@ def is_utf8(text: bytes, begin: int = 0, end: int | None = None) -> bool:
 
 
 def validity(valid: Bools) -> pa.Buffer:
-    """An Arrow validity bitmap."""
+    """Build an Arrow validity bitmap."""
     return pa.py_buffer(np.packbits(valid, bitorder="little"))

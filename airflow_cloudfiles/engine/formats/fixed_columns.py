@@ -79,7 +79,7 @@ class FixedColumnsReader:
         self.bad_records: list[BadRecord] = []
 
     def _row(self, values: dict[str, object]) -> pa.RecordBatch:
-        """A batch of one row; columns without a value are NULL."""
+        """Build a batch of one row; columns without a value are NULL."""
         arrays = [pa.array([values.get(each.name)], each.type) for each in self.arrow_schema]
         self.counts.rows += 1
         return make_batch(arrays, self.arrow_schema, 1)

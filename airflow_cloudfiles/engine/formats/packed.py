@@ -23,7 +23,7 @@ def unpack_snappy(packed: bytes, most: int) -> bytes:
 
 
 def snappy_size(packed: bytes) -> int:
-    """How large a block of Snappy says that its content is."""
+    """Read how large a block of Snappy says that its content is."""
     size = shift = position = 0
     while True:
         size |= (packed[position] & 0x7F) << shift
@@ -54,7 +54,7 @@ def _try_lz4(packed: bytes, size: int) -> bytes | None:
 
 
 def _lz4_size(packed: bytes) -> int:
-    """The size of a valid block: the sum of its literals and matches."""
+    """Compute the size of a valid block: the sum of its literals and matches."""
     size = position = 0
     while position < len(packed):
         token = packed[position]
@@ -69,7 +69,7 @@ def _lz4_size(packed: bytes) -> int:
 
 
 def _lz4_length(packed: bytes, position: int, begun: int) -> tuple[int, int]:
-    """A length that began in a token, and the position after it."""
+    """Read a length that began in a token, and the position after it."""
     length = begun
     if begun == 0xF:  # noqa: PLR2004 - bytes follow, as long as they are 255
         while True:
@@ -81,7 +81,7 @@ def _lz4_length(packed: bytes, position: int, begun: int) -> tuple[int, int]:
 
 
 def varint(message: bytes, place: int) -> tuple[int, int]:
-    """A number of a footer in as many bytes as it takes, and the place behind it.
+    """Read a number of a footer in as many bytes as it takes, and the place behind it.
 
     Raises:
         ValueError: It has more than 64 bits, or the message ends.

@@ -78,7 +78,7 @@ _FEWEST_LINES: Final = 2
 
 
 def kind_of_content(head: bytes) -> str | None:
-    """What the first bytes of a file say that it is; `None` when they do not say."""
+    """Find what the first bytes of a file say that it is; `None` when they do not say."""
     head = head.removeprefix(_UTF8)
     if (kind := _binary_kind(head)) is not None:
         return kind
@@ -108,7 +108,7 @@ def _binary_kind(head: bytes) -> str | None:
 
 
 def _is_tar(head: bytes) -> bool:
-    """Whether the checksum of the first member is right, by which all kinds of tar are known."""
+    """Tell whether the checksum of the first member is right, as in all kinds of tar."""
     said = head[148:156].strip(b"\x00 ")
     if len(head) < MARK_BYTES or not re.fullmatch(rb"[0-7]{1,8}", said):
         return False
@@ -141,7 +141,7 @@ def refuse_binary(head: bytes, uri: str, *, is_utf8: bool = True) -> None:
 
 
 def _wide_codec(head: bytes) -> str | None:
-    """The encoding of two bytes a character of a text that is no UTF-8: much of it is ASCII."""
+    """Find a two-byte encoding of a text that is not UTF-8: much of it is ASCII."""
     if _is_utf8(head):
         return None
     for codec, zeros in (("UTF-16LE", 1), ("UTF-16BE", 0)):
@@ -156,7 +156,7 @@ def _wide_codec(head: bytes) -> str | None:
 
 
 def _is_utf8(head: bytes) -> bool:
-    """Whether first bytes are UTF-8, but for a character that is cut at their end."""
+    """Tell whether first bytes are UTF-8, but for a character that is cut at their end."""
     try:
         head.decode()
     except UnicodeDecodeError as error:
@@ -179,7 +179,7 @@ def refuse_header(names: list[str], uri: str) -> None:
 
 
 def not_of_format(uri: str, kind: str) -> FileUnreadableError:
-    """The error for a file that is of another format than `cloudFiles.format` says."""
+    """Build the error for a file that is of another format than `cloudFiles.format` says."""
     return FileUnreadableError(
         f"{uri} {looks_like(kind)} Or keep such files out with pathGlobFilter, or set "
         "ignoreCorruptFiles=true to go on without them."
@@ -187,7 +187,7 @@ def not_of_format(uri: str, kind: str) -> FileUnreadableError:
 
 
 def looks_like(kind: str) -> str:
-    """What a file is, and what to set."""
+    """Say what a file is, and what to set."""
     article = "an" if kind[0] in "AEHOX" else "a"
     name = FORMAT_NAMES.get(kind)
     what_to_do = f"Set cloudFiles.format={name}." if name else _NO_FORMAT.get(kind, _NO_RECORDS)
@@ -195,12 +195,12 @@ def looks_like(kind: str) -> str:
 
 
 def _is_json(text: bytes) -> bool:
-    """Whether a text begins as a JSON object, or an array of them."""
+    """Tell whether a text begins as a JSON object, or an array of them."""
     return re.match(rb"\[?\s*\{\s*(?:\"|\}|')", text) is not None
 
 
 def _is_csv(text: bytes) -> bool:
-    """Whether the first lines have the same number of some separator."""
+    """Tell whether the first lines have the same number of some separator."""
     lines = text[:HEAD_BYTES].decode("utf-8", "replace").splitlines()[:3]
     return len(lines) >= _FEWEST_LINES and any(
         lines[0].count(each) and len({line.count(each) for line in lines[:_FEWEST_LINES]}) == 1

@@ -83,7 +83,7 @@ class RecordPolicy:
 
     @classmethod
     def of(cls, data_schema: StructType, options: CloudFilesOptions) -> Self:
-        """The policy of a reader.
+        """Choose the policy of a reader.
 
         Raises:
             IncompatibleSchemaError: The corrupt record column is no string.
@@ -192,7 +192,7 @@ class RecordOutcomes:
                 self.keep(row, record)
 
     def rescued_column(self, rows: int, end_of: Callable[[int], bytes]) -> pa.Array:
-        """The rescued data column.
+        """Build the rescued data column.
 
         Args:
             rows: How many there are.
@@ -263,7 +263,7 @@ class RecordReader:
         return is_plain and not self._policy.rescues
 
     def _counted(self, batch: pa.RecordBatch, outcomes: RecordOutcomes) -> pa.RecordBatch:
-        """A batch, with what became of its records counted."""
+        """Count what became of the records of a batch, and return it."""
         self.counts.add(outcomes.counts)
         self.bad_records += outcomes.bad_records
         return batch
@@ -283,14 +283,14 @@ def require_variant_column(schema: StructType, name: str) -> None:
 
 
 def batch_schema(data_schema: StructType, options: CloudFilesOptions) -> pa.Schema:
-    """The Arrow schema of batches: the data columns, then the rescued data column if any."""
+    """Build the Arrow schema of batches: the data columns, then the rescued data column if any."""
     rescued = options.rescued_data_column
     extra = [] if rescued is None else [StructField(rescued, StringType())]
     return to_arrow(StructType([*data_schema.fields, *extra]))
 
 
 def make_batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """A batch of columns, or of so many rows without any column."""
+    """Build a batch of columns, or of that many rows without any column."""
     if arrays:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
     empty = pa.Array.from_buffers(pa.struct([]), rows, [None], children=[])
@@ -298,7 +298,7 @@ def make_batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.Recor
 
 
 def sparse_strings(values: dict[int, bytes], rows: int) -> pa.Array:
-    """A string column that is NULL except in some rows, which `values` has in any order."""
+    """Build a string column that is NULL except in some rows, which `values` has in any order."""
     if not values:
         return pa.nulls(rows, pa.string())
     lengths = np.zeros(rows, np.int64)
@@ -347,12 +347,12 @@ class NumberRule:
 
     @classmethod
     def of(cls, options: CloudFilesOptions) -> NumberRule:
-        """The rule of a source; without a rescued data column it is Spark's."""
+        """Choose the rule of a source; without a rescued data column it is Spark's."""
         rescues = options.rescued_data_column is not None
         return cls(options.rescue_inexact_numbers if rescues else "none", infinite=not rescues)
 
     def holds(self, text: str, number: float, *, is_float: bool = False) -> bool:
-        """Whether a column holds a number, which is finite.
+        """Tell whether a column holds a number, which is finite.
 
         Args:
             text: The number in decimal, as a file has it.
@@ -403,7 +403,7 @@ class NumberRule:
 def _inexact(
     strings: pa.StringArray, values: np.ndarray[Any, Any], places: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, Any]:
-    """Of large numbers, those that are whole in their text and maybe others in the column."""
+    """Find large numbers that are whole in their text and maybe others in the column."""
     some = strings.take(pa.array(places))
     whole = pc.match_substring_regex(some, _WHOLE_TEXT).fill_null(False)
     is_whole: Bools = whole.to_numpy(zero_copy_only=False)

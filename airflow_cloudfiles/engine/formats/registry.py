@@ -49,7 +49,7 @@ RANDOM_ACCESS: Final = frozenset({"orc", "parquet"})
 
 
 def kind_of(options: CloudFilesOptions) -> str:
-    """The format, distinguished where options make another one of it."""
+    """Name the format, distinguished where options make another one of it."""
     own = options.format_options
     if isinstance(own, JsonOptions) and own.multi_line:
         return "json document"
@@ -76,7 +76,7 @@ def open_reader(data_schema: StructType, options: CloudFilesOptions) -> BlockRea
 
 
 def fixed_schema(options: CloudFilesOptions) -> StructType | None:
-    """The columns of a format that has the same ones for every file; `None` if it has not.
+    """Return the columns of a format whose files all have the same ones, otherwise `None`.
 
     As Spark's own sources for `text` and `binaryFile` (B14); one column with `singleVariantColumn`;
     a row for each sheet with `operation=listSheets`.

@@ -95,7 +95,7 @@ def to_boolean(text: str) -> object:
 
 
 def to_exact_number(kind: DataType, locale: Locale, *, exact: bool) -> Convert | None:
-    """The conversion to a whole number or a decimal as Java takes them; `None` for other types."""
+    """Find the conversion to a whole number or decimal as in Java; `None` for other types."""
     if type(kind) in INTEGER_BITS:
         return to_integer(INTEGER_BITS[type(kind)])
     if not isinstance(kind, DecimalType):
@@ -111,7 +111,7 @@ def to_floating(
     words: Mapping[str, float] = _NO_WORDS,
     exact: bool = True,
 ) -> Convert:
-    """The conversion to a double or a float as Java takes it.
+    """Build the conversion to a double or a float as Java takes it.
 
     Args:
         rule: Which numbers it holds.
@@ -138,7 +138,7 @@ def to_floating(
 def plain_floating(
     rule: NumberRule, *, is_float: bool, words: Mapping[str, float] = _NO_WORDS
 ) -> Convert:
-    """The conversion to a double or float of what is written without marks of Java's.
+    """Build the conversion to a double or float of what is written without marks of Java's.
 
     Args:
         rule: Which numbers it holds.
@@ -155,7 +155,7 @@ def plain_floating(
 
 
 def to_integer(bits: int, grammar: re.Pattern[str] = _INTEGER) -> Convert:
-    """The conversion to whole numbers of so many bits.
+    """Build the conversion to whole numbers of that many bits.
 
     Args:
         bits: Of the column.
@@ -174,7 +174,7 @@ def to_integer(bits: int, grammar: re.Pattern[str] = _INTEGER) -> Convert:
 
 
 def to_time(kind: DataType, patterns: TimePatterns) -> Convert | None:
-    """The conversion to dates or timestamps; `None` for another type."""
+    """Find the conversion to dates or timestamps; `None` for another type."""
     parsers: dict[type[DataType], Callable[[str], int | None]] = {
         DateType: patterns.date_days,
         TimestampType: patterns.timestamp_micros,
@@ -185,7 +185,7 @@ def to_time(kind: DataType, patterns: TimePatterns) -> Convert | None:
 
 
 def or_misfit(parse: Callable[[str], int | None]) -> Convert:
-    """The conversion of a parser."""
+    """Build the conversion of a parser."""
 
     def convert(text: str) -> object:
         found = parse(text)
@@ -195,7 +195,7 @@ def or_misfit(parse: Callable[[str], int | None]) -> Convert:
 
 
 def floating(text: str, rule: NumberRule, *, is_float: bool) -> object:
-    """The double, or float, of a number in decimal."""
+    """Convert a number in decimal to a double, or float."""
     # Straight to 32 bits: rounding twice, by way of a double, can miss the nearest one.
     number = pa.scalar(text).cast(pa.float32()).as_py() if is_float else float(text)
     if math.isinf(number):
@@ -204,7 +204,7 @@ def floating(text: str, rule: NumberRule, *, is_float: bool) -> object:
 
 
 def to_decimal(kind: DecimalType, *, exact: bool) -> Convert:
-    """The conversion of numbers as Java writes them to decimals.
+    """Build the conversion of numbers as Java writes them to decimals.
 
     Args:
         kind: Of the column.
@@ -223,7 +223,7 @@ def to_decimal(kind: DecimalType, *, exact: bool) -> Convert:
 
 
 def decimal_text(text: str, locale: Locale) -> str:
-    """A decimal of a language as Java writes one; an empty text when it is none."""
+    """Format a decimal of a language as Java writes one; an empty text when it is not one."""
     if locale is ENGLISH:
         return text.replace(",", "")
     whole, mark, fraction = text.partition(locale.decimal)
@@ -234,7 +234,7 @@ def decimal_text(text: str, locale: Locale) -> str:
 
 
 def _fit_decimal(number: Decimal, precision: int, scale: int, context: Context) -> object:
-    """The decimal, when its digits fit exactly."""
+    """Return the decimal, when its digits fit exactly."""
     if not number:
         return Decimal(0).scaleb(-scale)
     if not -scale <= number.adjusted() < precision - scale:
@@ -246,7 +246,7 @@ def _fit_decimal(number: Decimal, precision: int, scale: int, context: Context) 
 
 
 def _round_decimal(number: Decimal, precision: int, scale: int, context: Context) -> object:
-    """The decimal, rounded half up to the scale, when its whole digits fit."""
+    """Round the decimal half up to the scale, when its whole digits fit."""
     if number and number.adjusted() >= precision - scale:
         return MISFIT
     unit = Decimal(1).scaleb(-scale)
@@ -257,7 +257,7 @@ def _round_decimal(number: Decimal, precision: int, scale: int, context: Context
 
 
 def exact_decimal(text: str) -> Decimal | None:
-    """A number of `JAVA_NUMBER`; `None` where no `Decimal` has such an exponent.
+    """Parse a number of `JAVA_NUMBER`; `None` where no `Decimal` has such an exponent.
 
     Ask `adjusted` before anything that writes its digits down: `1e999999999` has a gigabyte.
     """
@@ -268,7 +268,7 @@ def exact_decimal(text: str) -> Decimal | None:
 
 
 def java_double(text: str, *, infinite: bool = False) -> float | None:
-    """What Java's `Double.parseDouble` reads; `None` when it is none.
+    """Read what Java's `Double.parseDouble` does; `None` when it is not a number.
 
     What is beyond all doubles is none either, unless it is to be infinity.
     """
@@ -284,14 +284,14 @@ def java_double(text: str, *, infinite: bool = False) -> float | None:
 
 
 def java_decimal(text: str) -> str | None:
-    """A number in decimal, without what Java takes around it; `None` when it is none."""
+    """Strip a decimal number of what Java takes around it; `None` when it is not one."""
     plain = text.strip(_JAVA_BLANKS)
     plain = plain[:-1] if plain[-1:] in {"f", "F", "d", "D"} else plain
     return plain.removeprefix("+") if JAVA_NUMBER.fullmatch(plain) else None
 
 
 def _hexadecimal(text: str) -> float | None:
-    """A number such as `0x1.8p3`, which must have its exponent."""
+    """Parse a number such as `0x1.8p3`, which must have its exponent."""
     if "p" not in text.lower() or "0x" not in text.lower():
         return None
     try:
@@ -301,12 +301,12 @@ def _hexadecimal(text: str) -> float | None:
 
 
 def ascii_digits(text: str) -> str:
-    """The text with the digits of any script as those of ours."""
+    """Replace the digits of any script by ASCII ones."""
     return text if text.isascii() else _DIGIT.sub(lambda found: str(int(found[0])), text)
 
 
 def decimal_type(value: Decimal) -> DataType:
-    """The decimal of just the digits of a fraction, or double."""
+    """Find the decimal of just the digits of a fraction, or double."""
     precision, scale = digits_of(value)
     if scale < 0:
         precision, scale = precision - scale, 0
@@ -394,7 +394,7 @@ class Cast:
 
 
 def _easily(strings: pa.StringArray, kind: pa.DataType) -> pa.Array:
-    """The values that Arrow converts as Spark does; the others are null."""
+    """Convert the values that Arrow converts as Spark does; the others are null."""
     for applies, rule in _RULES:
         if applies(kind):
             return rule(strings, kind)
@@ -457,12 +457,12 @@ def _usual_times(strings: pa.StringArray, kind: pa.DataType) -> pa.Array | None:
 
 
 def only_has(strings: pa.StringArray, characters: bytes) -> bool:
-    """Whether all strings together have no other byte than these."""
+    """Tell whether all strings together have no other byte than these."""
     return not data_of(strings).translate(None, characters)
 
 
 def data_of(strings: pa.StringArray) -> bytes:
-    """The bytes of all strings, one after the other."""
+    """Join the bytes of all strings."""
     offsets, data = strings.buffers()[1:]
     if data is None or not len(strings):
         return b""

@@ -53,10 +53,10 @@ class TypeFinder(Protocol[Values_contra]):
     """Finds the types of values."""
 
     def of(self, values: Values_contra, known: DataType, /) -> DataType:
-        """The type that holds these values and what is of a known type."""
+        """Find the type that holds these values and what is of a known type."""
 
     def merge(self, left: DataType, right: DataType) -> DataType:
-        """The type that holds the values of both."""
+        """Find the type that holds the values of both."""
 
 
 class TableInference(Generic[Values_contra]):
@@ -83,7 +83,7 @@ class TableInference(Generic[Values_contra]):
         self._finder = finder
 
     def result(self) -> StructType:
-        """What is known: `NullType` where no value has shown the type."""
+        """Return what is known: `NullType` where no value has shown the type."""
         new = [StructField(name, self._types[key]) for key, name in self._names.items()]
         return StructType([*self._known.fields, *new])
 
@@ -124,7 +124,7 @@ class TabularColumns:
     usual_width: int = 0
 
     def with_width(self, width: int) -> TabularColumns:
-        """The same for records of so many values, in a file that tells nothing about its columns.
+        """Describe records of that many values, in a file that tells nothing about its columns.
 
         Columns only grow: what a wider record has besides is known by its position.
         """
@@ -144,7 +144,7 @@ class TabularColumns:
 def safe_names(
     header: Sequence[str | None], null_value: str, matcher: NameMatcher, *, first: int = 0
 ) -> tuple[str, ...]:
-    """The names of columns as Spark makes them from a header (`CSVUtils.makeSafeHeader`).
+    """Name columns as Spark does from a header (`CSVUtils.makeSafeHeader`).
 
     Args:
         header: The names that the file has.
@@ -191,13 +191,13 @@ class TableReader(RecordReader):
     def _columns(
         self, header: Sequence[str | None] | None, null_value: str = "", *, first: int = 0
     ) -> TabularColumns:
-        """The columns of a file; see `safe_names`."""
+        """Find the columns of a file; see `safe_names`."""
         if header is None:
             return self._without_header()
         return self._of_header(safe_names(header, null_value, self._options.matcher, first=first))
 
     def _of_header(self, names: Sequence[str]) -> TabularColumns:
-        """The columns of a file with a header."""
+        """Find the columns of a file with a header."""
         targets: list[int | None] = []
         taken: set[int] = set()
         for name in names:
@@ -214,7 +214,7 @@ class TableReader(RecordReader):
         return TabularColumns(tuple(names), tuple(targets), new, usual_width=len(names))
 
     def _without_header(self) -> TabularColumns:
-        """The columns of a file without a header."""
+        """Find the columns of a file without a header."""
         if self._options.has_schema:
             width = len(self._names)
             return TabularColumns(tuple(self._names), tuple(range(width)), usual_width=width)
@@ -262,7 +262,7 @@ class RescuedCells:
     def batch(
         self, outcomes: RecordOutcomes, arrays: list[pa.Array], count: int, file_uri: str
     ) -> pa.RecordBatch:
-        """The batch of so many rows, with what is rescued of them where that is wanted."""
+        """Build the batch of that many rows, with what is rescued of them where that is wanted."""
         column = None
         if outcomes.policy.rescues:
             column = self._column(count, file_uri)

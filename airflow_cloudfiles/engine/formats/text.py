@@ -125,7 +125,7 @@ class TextReader:
 
 
 def _split(block: bytes, separator: bytes | None) -> list[bytes]:
-    r"""The lines of a block; by default each ends with `\n`, `\r\n` or `\r`, as in Spark."""
+    r"""Split a block into lines; by default each ends with `\n`, `\r\n` or `\r`, as in Spark."""
     if separator is None:
         block, separator = with_line_breaks(block), b"\n"
     lines = block.split(separator)

@@ -177,12 +177,12 @@ def _value(parsed: object, names: dict[str, int]) -> bytes:
 
 
 def array_of(values: list[bytes]) -> bytes:
-    """An array of values."""
+    """Encode an array of values."""
     return _container(0b11, values, None)
 
 
 def string_of(text: str) -> bytes:
-    """A string."""
+    """Encode a string."""
     data = text.encode()
     if len(data) <= _MAX_SHORT_STRING:
         return bytes([len(data) << 2 | 0b01]) + data
@@ -190,7 +190,7 @@ def string_of(text: str) -> bytes:
 
 
 def integer_of(number: int) -> bytes:
-    """A whole number, in as few bytes as it takes."""
+    """Encode a whole number, in as few bytes as it takes."""
     for width, header in _INTEGERS:
         if -(1 << (8 * width - 1)) <= number < 1 << (8 * width - 1):
             return header + number.to_bytes(width, "little", signed=True)
@@ -198,7 +198,7 @@ def integer_of(number: int) -> bytes:
 
 
 def number_of(text: str) -> bytes:
-    """A decimal with the digits of its text, or the nearest double."""
+    """Encode a decimal with the digits of its text, or the nearest double."""
     if len(text) <= _MOST_OF_DECIMAL and "e" not in text and "E" not in text:
         whole, _, fraction = text.lstrip("-").partition(".")
         unscaled, scale = int(whole + fraction), len(fraction)
@@ -224,7 +224,7 @@ def _object(members: _Pairs, names: dict[str, int]) -> bytes:
 
 
 def object_of(members: Sequence[tuple[str, bytes]], names: dict[str, int]) -> bytes:
-    """An object: its fields in the order of their names, its values in the order of the source.
+    """Encode an object: fields in the order of their names, values in that of the source.
 
     Args:
         members: Names and values.
@@ -245,7 +245,7 @@ def object_of(members: Sequence[tuple[str, bytes]], names: dict[str, int]) -> by
 
 
 def _container(kind: int, values: list[bytes], fields: list[tuple[int, int]] | None) -> bytes:
-    """An array, or an object if there are identifiers of fields with positions of values."""
+    """Encode an array, or an object if there are identifiers of fields with positions of values."""
     offsets = [0]
     for each in values:
         offsets.append(offsets[-1] + len(each))
@@ -272,7 +272,7 @@ def _container(kind: int, values: list[bytes], fields: list[tuple[int, int]] | N
 
 
 def metadata_of(names: Sequence[str]) -> bytes:
-    """The dictionary of names."""
+    """Encode the dictionary of names."""
     strings = [name.encode() for name in names]
     offsets = [0]
     for each in strings:
@@ -352,13 +352,13 @@ class Names:
             self._names.append(name)
 
     def __getitem__(self, place: int) -> str:
-        """The name at a place."""
+        """Return the name at a place."""
         if place >= len(self._names):
             raise NotVariantError("a field has a name that the metadata does not have")
         return self._names[place]
 
     def members(self, value: bytes) -> list[tuple[str, bytes]]:
-        """The members of an object, in the order of their names.
+        """List the members of an object, in the order of their names.
 
         Raises:
             NotVariantError: It is no object, or damaged.
@@ -379,7 +379,7 @@ class Names:
         return found
 
     def json(self, value: bytes) -> str:
-        """A value as JSON.
+        """Format a value as JSON.
 
         Raises:
             NotVariantError: It is damaged, or of a type that nobody knows.
@@ -401,7 +401,7 @@ class Names:
 
 
 def size_of(value: bytes, place: int) -> int:
-    """How many bytes the value at a place takes.
+    """Compute how many bytes the value at a place takes.
 
     Raises:
         NotVariantError: It is cut off.
@@ -433,7 +433,7 @@ def _check_sizes(value: bytes, parts: Iterable[bytes]) -> None:
 
 
 def _nested_size(value: bytes, place: int, offsets_at: int, count: int) -> int:
-    """The bytes of an object or array: the last offset tells."""
+    """Read the bytes of an object or array: the last offset tells."""
     width = (value[place] >> 2 & 3) + 1
     last = offsets_at + count * width
     return last + width + _number(value, place + last, width)
@@ -450,7 +450,7 @@ def _elements(value: bytes) -> Iterator[bytes]:
 
 
 def _count(value: bytes, *, large: bool) -> tuple[int, int]:
-    """The number of members or elements, and where the next thing begins."""
+    """Read the number of members or elements, and find where the next thing begins."""
     width = 4 if large else 1
     return _number(value, 1, width), 1 + width
 

@@ -143,7 +143,7 @@ class BadRecordWriter:
         return self._store
 
     def _is_left(self, name: str) -> bool:
-        """Whether an object holds records that are in another one by now, or are bad no more."""
+        """Tell whether another object has the records of this one by now, or they became good."""
         found = _NAME.fullmatch(name)
         if found is None:
             return False

@@ -142,7 +142,7 @@ class InventoryDiscovery:
     clock: Callable[[], float] = time.time
 
     def is_waiting(self) -> bool:
-        """Whether the first report is still to be read, or one to its end; asks the state only."""
+        """Tell whether a report is still to be read, at all or to its end; ask the state only."""
         progress = load_progress(self.state)
         return progress.is_unfinished or (
             not progress.is_done and load_state(self.state).full_started <= 0

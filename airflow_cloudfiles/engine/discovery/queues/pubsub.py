@@ -297,7 +297,7 @@ class PubSubQueue:
         return WaitingMessages(min(1, len(seen)), max(sent, default=0))
 
     def _counts_deliveries(self) -> bool:
-        """Whether the subscription has a dead-letter policy; what may not be seen may have one."""
+        """Tell whether the subscription has, or may have, a dead-letter policy."""
         self._connect()
         try:
             found = self._client.get_subscription(subscription=self.name)

@@ -140,7 +140,7 @@ class AzureServices:
         )
 
     def _manager(self, domain: str) -> ResourceManager:
-        """The client of Resource Manager; an identity, even where storage is read with a key."""
+        """Open the client of Resource Manager; it needs an identity, even if storage has a key."""
         if domain not in self._managers:
             given = self._access or AzureAccess()
             identity = AzureAccess(

@@ -112,7 +112,7 @@ class Container:
         return None
 
     def blocks(self, first: int, end: int | None) -> Iterator[AvroBlock]:
-        """The blocks from one on that begin before `end`.
+        """Yield the blocks from one on that begin before `end`.
 
         Raises:
             AvroDamagedError: The file ends in the middle of a block, or a block is not valid.
@@ -159,14 +159,14 @@ class _Bytes:
         self.position = position
 
     def at_end(self) -> bool:
-        """Whether everything was read."""
+        """Tell whether everything was read."""
         if self._at == len(self._chunk):
             self._chunk, self._at = self._stream.read(self._ask), 0
             self._ask = min(4 * self._ask, _CHUNK_BYTES)
         return not self._chunk
 
     def take(self, size: int) -> bytes:
-        """The next bytes."""
+        """Read the next bytes."""
         taken = self._chunk[self._at : self._at + size]
         self._at += len(taken)
         if len(taken) < size:
@@ -183,7 +183,7 @@ class _Bytes:
         return taken
 
     def varint(self) -> int:
-        """The next number, as Avro writes a long."""
+        """Read the next number, as Avro writes a long."""
         number = shift = 0
         for _ in range(_MAX_VARINT_BYTES):
             byte = self.take(1)[0]
@@ -194,7 +194,7 @@ class _Bytes:
         raise AvroDamagedError(f"it has a number of more than 64 bits before byte {self.position}")
 
     def metadata(self) -> Mapping[str, bytes]:
-        """The next map of bytes."""
+        """Read the next map of bytes."""
         found: dict[str, bytes] = {}
         while count := self.varint():
             if count < 0:
@@ -214,7 +214,7 @@ class _Bytes:
 
 
 def _by(new: Callable[[], Any], *, may_have_more: bool = False) -> _Decompress:
-    """What the standard library decompresses, in one piece.
+    """Build what the standard library decompresses with, in one piece.
 
     Args:
         new: Makes a decompressor.

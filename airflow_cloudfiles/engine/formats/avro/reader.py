@@ -54,7 +54,7 @@ _MOST_SYMBOLS_BYTES: Final = 2**30
 
 
 def to_array(node: AvroNode, values: Values) -> pa.Array:
-    """The array of some values of one type.
+    """Convert values of one type to an array.
 
     Args:
         node: Their type.
@@ -254,13 +254,13 @@ class AvroFile:
         self._end: int | None = None
 
     def parts(self, start: int, end: int | None) -> list[int]:
-        """Where the first block is that begins in a range; it stands for all of them."""
+        """Find the first block that begins in a range; it stands for all of them."""
         self._end = end
         first = self._container.first_block(start, end)
         return [] if first is None else [first]
 
     def chunks(self, parts: list[int], columns: list[int]) -> Iterator[Chunk]:
-        """The rows of the blocks from one on, in order; before an error, all that come before it.
+        """Yield the rows of the blocks from one on; before an error, all that come before it.
 
         Raises:
             AvroDamagedError: A block is damaged.
@@ -281,7 +281,7 @@ class AvroFile:
             raise error
 
     def _records(self, parts: list[int]) -> Iterator[tuple[dict[str, Any], int]]:
-        """The records of the blocks from one on, with the bytes they take."""
+        """Yield the records of the blocks from one on, with the bytes they take."""
         for first in parts:
             for block in self._container.blocks(first, self._end):
                 yield from self._records_of(block)
@@ -317,7 +317,7 @@ class AvroFile:
 
 
 def _values(node: AvroNode) -> int:
-    """How many values one value has in itself, but for those of arrays and maps."""
+    """Count the values that one value has in itself, but for those of arrays and maps."""
     inner = () if node.kind in {"array", "map"} else node.children
     return 1 + sum(map(_values, inner))
 
@@ -338,7 +338,7 @@ def _weight(node: AvroNode) -> int:
 def _batch(
     records: Iterator[tuple[dict[str, Any], int]], most_rows: int, most_bytes: int
 ) -> tuple[list[dict[str, Any]], AvroDamagedError | None]:
-    """The next records, and why there are no more, if that is no end."""
+    """Read the next records, and say why there are no more, if that is not the end."""
     rows: list[dict[str, Any]] = []
     held = 0
     try:
@@ -366,7 +366,7 @@ def _without_collector() -> Iterator[None]:
 
 @lru_cache(maxsize=16)
 def _compiled(schema: bytes, options: AvroOptions) -> tuple[AvroNode, Decode]:
-    """A schema and what decodes a record by it; most files of a stream have the same."""
+    """Compile a schema to what decodes a record by it; most files of a stream have the same."""
     node = parse_schema(schema, options)
     try:
         wire = fastavro.parse_schema(node.wire)

@@ -167,7 +167,7 @@ class _Parser:
         return self.parse(kind, namespace, depth + 1)
 
     def _name(self) -> str:
-        """A name for the wire schema."""
+        """Build a name for the wire schema."""
         self.given += 1
         return f"t{self.given}"
 
@@ -266,7 +266,7 @@ class _Parser:
 
 
 def _plain(kind: str, schema: Mapping[str, Any]) -> AvroNode:
-    """A type without a name."""
+    """Convert a type without a name."""
     logical = schema.get("logicalType")
     arrow = _LOGICAL.get((kind, logical)) if isinstance(logical, str) else None
     if arrow is None and kind == "bytes":
@@ -275,7 +275,7 @@ def _plain(kind: str, schema: Mapping[str, Any]) -> AvroNode:
 
 
 def _decimal(schema: Mapping[str, Any], size: int | None) -> pa.DataType | None:
-    """The decimal that bytes stand for; `None` where they are none that a column can be.
+    """Find the decimal that bytes stand for; `None` where no column can be one.
 
     As in Avro, a logical type that is not valid is none.
     """
@@ -293,7 +293,7 @@ def _decimal(schema: Mapping[str, Any], size: int | None) -> pa.DataType | None:
 
 
 def _branch(record: str, name: str, node: AvroNode) -> Any:
-    """A branch of a union that tells which one it is; its bytes are the same."""
+    """Mark a branch of a union, so that it tells which one it is; its bytes are the same."""
     if node.kind == "null":
         return node.wire
     return {"type": "record", "name": record, "fields": [{"name": name, "type": node.wire}]}
@@ -302,7 +302,7 @@ def _branch(record: str, name: str, node: AvroNode) -> Any:
 def _member_names(
     schema: list[Any], branches: list[AvroNode], options: AvroOptions
 ) -> list[tuple[int, str] | None]:
-    """For each branch that is not null its place among these and its name, as Spark gives it."""
+    """Find for each branch that is not null its place among these and its name, as in Spark."""
     names: list[tuple[int, str] | None] = []
     seen: set[str] = set()
     for each, branch in zip(schema, branches, strict=True):
@@ -324,7 +324,7 @@ def _member_names(
 
 
 def _type_name(schema: Any) -> str:
-    """The name of a type, or of what it is where it has none."""
+    """Return the name of a type, or of what it is where it has none."""
     if isinstance(schema, str):
         return schema.rpartition(".")[2]
     name = schema.get("name", schema["type"])

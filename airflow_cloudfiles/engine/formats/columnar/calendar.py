@@ -70,7 +70,7 @@ class Calendar:
 
     @classmethod
     def hybrid(cls) -> Calendar:
-        """The calendar that is Julian before 1582-10-15, in UTC."""
+        """Build the calendar that is Julian before 1582-10-15, in UTC."""
         return cls("LEGACY", "LEGACY", "UTC")
 
     @property

@@ -28,7 +28,7 @@ _PER_MICRO: Final = {"s": 10**6, "ms": 10**3, "us": 1}
 
 
 def find_rule(source: pa.DataType, target: pa.DataType) -> Rule | None:
-    """The rule for values of one leaf type in a column of another; `None` when none can fit.
+    """Find the rule for values of one leaf type in a column of another; `None` when none fits.
 
     Args:
         source: Of the file, without wrapping (`types.plain_type`).
@@ -41,20 +41,20 @@ def find_rule(source: pa.DataType, target: pa.DataType) -> Rule | None:
 
 
 def without(array: pa.Array, bad: Bools | None) -> pa.Array:
-    """The array with null where `bad` is."""
+    """Replace the elements where `bad` is by null."""
     if bad is None:
         return array
     return pc.if_else(pa.array(bad), pa.scalar(None, array.type), array)
 
 
 def _bad(condition: pa.BooleanArray) -> Bools | None:
-    """Where a condition holds; null is no misfit."""
+    """Find where a condition holds; null is not a misfit."""
     found: Bools = condition.fill_null(False).to_numpy(zero_copy_only=False)
     return found if found.any() else None
 
 
 def _outside(array: pa.Array, low: object, high: object) -> Bools | None:
-    """Which values are beyond two bounds, given in the type of the array."""
+    """Find which values are beyond two bounds, given in the type of the array."""
     ends = pc.min_max(array)
     least, most = ends["min"], ends["max"]
     if not least.is_valid or (least.as_py() >= low and most.as_py() <= high):
@@ -64,7 +64,7 @@ def _outside(array: pa.Array, low: object, high: object) -> Bools | None:
 
 
 def any_of(bads: Iterable[Bools | None]) -> Bools | None:
-    """Where any of these is true."""
+    """Find where any of these is true."""
     found: Bools | None = None
     for bad in bads:
         if bad is not None:
@@ -73,7 +73,7 @@ def any_of(bads: Iterable[Bools | None]) -> Bools | None:
 
 
 def _simple(target: pa.DataType) -> Rule:
-    """A cast that loses nothing, whatever the value."""
+    """Build a cast that loses nothing, whatever the value."""
     return lambda array: (array.cast(target), None)
 
 
@@ -121,7 +121,7 @@ def _decimal_to_integer(array: pa.Array, target: pa.DataType) -> Cast:
 
 
 def _with_more_digits(array: pa.Array, scale: int) -> Bools | None:
-    """Which decimals have more digits behind the point."""
+    """Find which decimals have more digits behind the point."""
     kind = array.type
     if scale >= kind.scale:
         return None
@@ -292,7 +292,7 @@ def _whole_micros(array: pa.Array, target: pa.DataType) -> Cast:
 
 
 def _nulls(array: pa.Array, bad: Bools | None) -> Bools | None:
-    """Where the result is null."""
+    """Find where the result is null."""
     null = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
     return any_of((null, bad))
 

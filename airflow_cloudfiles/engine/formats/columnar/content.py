@@ -26,15 +26,15 @@ class _Around(io.RawIOBase):
         self._content = content
 
     def readable(self) -> bool:
-        """Always."""
+        """Return true, always."""
         return True
 
     def seekable(self) -> bool:
-        """Always."""
+        """Return true, always."""
         return True
 
     def tell(self) -> int:
-        """Where the next byte is read."""
+        """Return where the next byte is read."""
         return self._content.tell()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -48,7 +48,7 @@ class _Around(io.RawIOBase):
         return len(found)
 
     def fileno(self) -> int:
-        """The number of a file of this machine."""
+        """Return the number of a file of this machine."""
         return self._content.fileno()
 
 
@@ -159,7 +159,7 @@ class Held(_Around):
 
 
 def _is_near(content: IO[bytes]) -> bool:
-    """Whether a file is one of this machine."""
+    """Tell whether a file is one of this machine."""
     try:
         return content.fileno() >= 0
     except io.UnsupportedOperation:

@@ -57,10 +57,10 @@ class Fit(Protocol):
     """How values of one type of a file fill a column."""
 
     def fit(self, array: pa.Array) -> Cast:
-        """The column's array, and which values leave something over."""
+        """Fit the column's array, and find which values leave something over."""
 
     def rest(self, array: pa.Array) -> Strings:
-        """What each value leaves over."""
+        """Encode what each value leaves over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class VariantFit:
         return found.array(self.target), bad
 
     def rest(self, array: pa.Array) -> Strings:
-        """See `Fit`: all of the parts, of which no one can tell what is wrong."""
+        """See `Fit`: all of the parts, as it is unknown which of them is wrong."""
         array = types.plain(array)
         bad = assemble(array).bad
         parts = json_strings.json_of_structs(array)
@@ -185,7 +185,7 @@ class StructFit:
     def fit_fields(
         self, fields: Sequence[pa.Array], rows: int
     ) -> tuple[list[pa.Array], list[Bools | None]]:
-        """The fields of the column, and which values of each leave something over."""
+        """Fit the fields of the column, and find which values of each leave something over."""
         arrays: list[pa.Array] = []
         bads: list[Bools | None] = []
         for child, wanted in zip(self.children, self.target, strict=True):
@@ -409,7 +409,7 @@ class _Compiler:
     def _places(
         self, source: pa.StructType, target: pa.StructType, *, is_root: bool
     ) -> dict[str, int]:
-        """Which field of the file fills each field of the column; the first of several."""
+        """Find which field of the file fills each field of the column; the first of several."""
         key = self.matching.matcher.key
         exact: dict[str, int] = {}
         folded: dict[str, int] = {}
@@ -427,7 +427,7 @@ class _Compiler:
 
 
 def there(array: pa.Array, *, inverted: bool = False) -> Bools | None:
-    """Which values are there, or, inverted, null; `None` when none is."""
+    """Find which values are there, or, inverted, null; `None` when none is."""
     array = types.plain(array)
     found: Bools = (array.is_null() if inverted else array.is_valid()).to_numpy(
         zero_copy_only=False
@@ -436,12 +436,12 @@ def there(array: pa.Array, *, inverted: bool = False) -> Bools | None:
 
 
 def _only(array: pa.Array, bad: Bools | None) -> pa.Array:
-    """The array with null except where `bad` is."""
+    """Replace the elements except where `bad` is by null."""
     return pa.nulls(len(array), array.type) if bad is None else without(array, ~bad)
 
 
 def _holders(offsets: Int32s, bad: Bools | None) -> Bools | None:
-    """Which lists hold one of these elements."""
+    """Find which lists hold one of these elements."""
     if bad is None:
         return None
     found = np.zeros(len(offsets) - 1, np.bool_)
@@ -450,7 +450,7 @@ def _holders(offsets: Int32s, bad: Bools | None) -> Bools | None:
 
 
 def _list_text(found: Strings) -> str | None:
-    """The elements up to the last that is left over; others are `null`."""
+    """Format the elements up to the last that is left over; others are `null`."""
     while found and found[-1] is None:
         found = found[:-1]
     return "[" + ",".join(text or "null" for text in found) + "]" if found else None

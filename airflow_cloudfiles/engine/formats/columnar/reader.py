@@ -93,10 +93,10 @@ class ColumnarFile(Protocol):
     """Its columns, with the types its values have for Spark."""
 
     def parts(self, start: int, end: int | None) -> list[int]:
-        """The row groups or stripes whose first byte is in a range."""
+        """List the row groups or stripes whose first byte is in a range."""
 
     def chunks(self, parts: list[int], columns: list[int]) -> Iterator[Chunk]:
-        """The rows of some parts, in order."""
+        """Yield the rows of some parts, in order."""
 
 
 class ColumnarReader(ABC):
@@ -167,7 +167,7 @@ class ColumnarReader(ABC):
                 yield batch
 
     def _plan(self, schema: pa.Schema) -> FilePlan:
-        """The plan for files of a schema; most files of a stream have the same."""
+        """Plan for files of a schema; most files of a stream have the same."""
         if self._last is None or not self._last[0].equals(schema, check_metadata=True):
             self._last = schema, compile_file(schema, self._columns, self._matching)
         return self._last[1]
@@ -248,7 +248,7 @@ def content_of(file: OpenedFile, format_name: str) -> Iterator[IO[bytes]]:
 
 
 def unreadable(file: OpenedFile, format_name: str, reason: str) -> FileUnreadableError:
-    """The error for a file that cannot be read."""
+    """Build the error for a file that cannot be read."""
     kind = None
     with suppress(OSError), file.random_access() as content:
         kind = kind_of_content(content.read(HEAD_BYTES))
@@ -262,7 +262,7 @@ def unreadable(file: OpenedFile, format_name: str, reason: str) -> FileUnreadabl
 
 
 def _taken(array: pa.Array, places: np.ndarray) -> pa.Array:
-    """Some values; the array itself when these are all."""
+    """Take some values; return the array itself when these are all."""
     array = types.plain(array)
     return array if len(places) == len(array) else array.take(pa.array(places))
 
@@ -291,7 +291,7 @@ def _samples(opened: ColumnarFile, parts: list[int], new: list[NewField]) -> dic
 
 
 def _sample(array: pa.Array, steps: tuple[int, ...]) -> object:
-    """The first value at a path that is there, for a message."""
+    """Find the first value at a path that is there, for a message."""
     for step in steps:
         array = types.plain(array)
         if step != INSIDE:
@@ -343,7 +343,7 @@ class ColumnarInference(ABC):
         yield 0
 
     def result(self) -> StructType:
-        """The columns of all files, in order of first appearance."""
+        """Return the columns of all files, in order of first appearance."""
         return seen_columns(self._found)
 
     @property
@@ -382,7 +382,7 @@ class ColumnarInference(ABC):
 
 
 def add_new(known: StructType, found: StructType, matcher: NameMatcher) -> StructType:
-    """What is known, with the fields that it lacks at the end of each struct."""
+    """Add to what is known the fields that it lacks, at the end of each struct."""
     fields = list(known.fields)
     key = matcher.key
     positions = matcher.positions(known)
@@ -399,7 +399,7 @@ def add_new(known: StructType, found: StructType, matcher: NameMatcher) -> Struc
 
 
 def _grown(known: DataType, found: DataType, matcher: NameMatcher) -> DataType:
-    """A known type with the new fields of its structs; one that nobody knew becomes the other."""
+    """Add to a known type the new fields of its structs; an unknown one becomes the other."""
     if isinstance(known, NullType):
         return found
     if isinstance(known, StructType) and isinstance(found, StructType):

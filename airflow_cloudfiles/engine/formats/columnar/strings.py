@@ -64,7 +64,7 @@ class Assembled:
     bad: set[int] = field(default_factory=set)
 
     def array(self, kind: pa.StructType) -> pa.Array:
-        """As a struct of `value` and `metadata`, in whatever order."""
+        """Build a struct of `value` and `metadata`, in whatever order."""
         there = [value is not None for value in self.values]
         pairs = zip(self.values, self.names, strict=True)
         metadata = [names.metadata if value and names else b"" for value, names in pairs]
@@ -116,7 +116,7 @@ class _Node:
     into: Assembled
 
     def values(self, fields: dict[str, pa.Array], rows: Sequence[int]) -> Encoded:
-        """The values of some elements, each of a row; `None` where there is none."""
+        """Encode the values of some elements, each of a row; `None` where there is none."""
         plain: Encoded = [None] * len(rows)
         if "value" in fields:
             plain = _variant_binaries(fields["value"])
@@ -192,7 +192,7 @@ class _Node:
         return object_of(fields, dictionary.ids)
 
     def _children(self, array: pa.Array, rows: Sequence[int]) -> Encoded:
-        """The values of a shredded field, or of the elements of a shredded array."""
+        """Encode the values of a shredded field, or of the elements of a shredded array."""
         array = types.plain(array)
         if not pa.types.is_struct(array.type):
             for place in np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False)).tolist():
@@ -209,7 +209,7 @@ class _Node:
             return None
 
     def _give_up(self, row: int) -> None:
-        """A row cannot be put together."""
+        """Give up a row that cannot be put together."""
         self.into.bad.add(row)
         self.into.names[row] = None
 
@@ -231,13 +231,13 @@ def _plain_values(array: pa.Array) -> list[Any]:
 
 
 def _fixed(kind: int, width: int) -> Callable[[int], bytes]:
-    """A rule for numbers of one width."""
+    """Build a rule for numbers of one width."""
     header = bytes([kind << 2])
     return lambda number: header + number.to_bytes(width, "little", signed=True)
 
 
 def _rule(kind: pa.DataType) -> Callable[[Any], bytes] | None:
-    """How a scalar type is encoded; `None` for a type that no VARIANT is shredded into."""
+    """Find how a scalar type is encoded; `None` for a type that no VARIANT is shredded into."""
     if is_text(kind):
         return lambda data: string_of(data.decode())
     if pa.types.is_decimal(kind):
@@ -297,13 +297,13 @@ def json_of(array: pa.Array) -> Strings:
 
 
 def object_text(members: Sequence[tuple[str, str | None]]) -> str | None:
-    """A JSON object of the members that have a text; `None` when none has."""
+    """Format a JSON object of the members that have a text; `None` when none has."""
     found = [f"{quote(name)}:{text}" for name, text in members if text is not None]
     return "{" + ",".join(found) + "}" if found else None
 
 
 def key_text(text: str | None) -> str:
-    """The name of a member whose key is a JSON text: what is no string keeps its text."""
+    """Format the name of a member whose key is a JSON text: what is not a string keeps its text."""
     if text is None:
         return quote("null")
     return text if text.startswith('"') else quote(text)
@@ -314,7 +314,7 @@ def _simple(array: pa.Array) -> Strings:
 
 
 def _floats(array: pa.Array) -> Strings:
-    """The shortest text that gives the number back, in its own precision."""
+    """Format the shortest text that gives the number back, in its own precision."""
     if pa.types.is_float64(array.type):
         found = [None if each is None else repr(each) for each in array.to_pylist()]
     else:
@@ -323,7 +323,7 @@ def _floats(array: pa.Array) -> Strings:
 
 
 def _texts(array: pa.Array, text: Callable[[Any], str]) -> Strings:
-    """The texts of values, one by one."""
+    """Format values as texts, one by one."""
     return [None if each is None else text(each) for each in array.to_pylist()]
 
 
@@ -361,12 +361,12 @@ def _moments(array: pa.Array) -> Strings:
 
 
 def _moment(text: str, number: int, end: str) -> str:
-    """The text of a moment; the one number that numpy takes for no time stays a number."""
+    """Format a moment; the one number that numpy takes for no time stays a number."""
     return str(number) if text == "NaT" else f'"{_shortened(iso_year(text))}{end}"'
 
 
 def iso_year(text: str) -> str:
-    """A date of `numpy` with a year of four digits, as ISO 8601 has it; it writes -1 as -001."""
+    """Give a date of `numpy` a year of four digits, as in ISO 8601; it writes -1 as -001."""
     if not text.startswith("-"):
         return text
     year, rest = text[1:].split("-", 1)
@@ -374,7 +374,7 @@ def iso_year(text: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Without the zeros at the end of the fraction."""
+    """Remove the zeros at the end of the fraction."""
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -392,7 +392,7 @@ def _time(text: str, number: int) -> str:
 
 
 def _variants(array: pa.Array) -> Strings:
-    """What they say; the parts of those that say nothing."""
+    """Format what they say; the parts of those that say nothing."""
     whole = strings(array)
     if all(whole):
         return whole
@@ -446,7 +446,7 @@ _RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], St
 
 
 def sample(array: pa.Array) -> object:
-    """The first value that is there, for a message; the text of a long one is cut off."""
+    """Find the first value that is there, for a message; the text of a long one is cut off."""
     array = plain(array)
     found = json_of(array.filter(array.is_valid())[:1])
     if not found or found[0] is None:

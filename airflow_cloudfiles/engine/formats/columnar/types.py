@@ -87,17 +87,17 @@ _IS_BYTES: Final = (
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether it is a string in any of Arrow's layouts."""
+    """Tell whether it is a string in any of Arrow's layouts."""
     return any(test(kind) for test in _IS_TEXT)
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Whether it is binary in any of Arrow's layouts."""
+    """Tell whether it is binary in any of Arrow's layouts."""
     return any(test(kind) for test in _IS_BYTES)
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether it is a list in any of Arrow's layouts."""
+    """Tell whether it is a list in any of Arrow's layouts."""
     return any(test(kind) for test in _IS_LIST)
 
 
@@ -107,12 +107,12 @@ _MARK: Final = {b"variant": b"true"}
 
 
 def is_variant(kind: pa.DataType) -> bool:
-    """Whether it is a VARIANT of a file, shredded or not, as `as_variant` marks it."""
+    """Tell whether it is a VARIANT of a file, shredded or not, as `as_variant` marks it."""
     return has_variant_parts(kind) and kind.field(_METADATA).metadata == _MARK
 
 
 def has_variant_parts(kind: pa.DataType) -> bool:
-    """Whether it is a struct of the parts of a VARIANT, whatever it is meant to be."""
+    """Tell whether it is a struct of the parts of a VARIANT, whatever it is meant to be."""
     if not pa.types.is_struct(kind):
         return False
     parts = {field.name: field.type for field in kind}
@@ -126,29 +126,29 @@ def has_variant_parts(kind: pa.DataType) -> bool:
 
 
 def is_variant_unshredded(kind: pa.DataType) -> bool:
-    """Whether it is a struct of `metadata` and `value` and of nothing else."""
+    """Tell whether it is a struct of `metadata` and `value` and of nothing else."""
     return has_variant_parts(kind) and {each.name for each in kind} == {_METADATA, _VALUE}
 
 
 def as_variant(kind: pa.DataType) -> pa.DataType:
-    """The type marked as a VARIANT."""
+    """Mark the type as a VARIANT."""
     fields = [field.with_metadata(_MARK if field.name == _METADATA else None) for field in kind]
     return pa.struct(fields)
 
 
 def holds(kind: pa.DataType, is_wanted: Callable[[pa.DataType], bool]) -> bool:
-    """Whether it is a type of some kind, or has one inside."""
+    """Tell whether it is a type of some kind, or has one inside."""
     inner = range(kind.num_fields) if pa.types.is_nested(kind) else ()
     return is_wanted(kind) or any(holds(kind.field(each).type, is_wanted) for each in inner)
 
 
 def holds_variant(kind: pa.DataType) -> bool:
-    """Whether it is a `VARIANT`, or has one inside."""
+    """Tell whether it is a `VARIANT`, or has one inside."""
     return holds(kind, is_variant)
 
 
 def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """The types that hold no other, at or inside a type."""
+    """Yield the types that hold no other, at or inside a type."""
     if pa.types.is_nested(kind):
         for place in range(kind.num_fields):
             yield from leaf_types(kind.field(place).type)
@@ -157,14 +157,14 @@ def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def list_of(kind: pa.DataType, element: pa.DataType) -> pa.DataType:
-    """A list of the same layout with other elements."""
+    """Build a list of the same layout with other elements."""
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(element, kind.list_size)
     return pa.large_list(element) if pa.types.is_large_list(kind) else pa.list_(element)
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type without its wrapping: dictionary, run-end encoding, extension.
+    """Strip the type of its wrapping: dictionary, run-end encoding, extension.
 
     A duration is a number of units, as Parquet stores it and Spark reads it. A short decimal is
     one of 128 bits, for which Arrow has all the arithmetic.
@@ -181,7 +181,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def column_type(kind: pa.DataType, matcher: NameMatcher, depth: int = 0) -> DataType | None:
-    """The type of the column that takes values of an Arrow type.
+    """Find the type of the column that takes values of an Arrow type.
 
     Returns:
         `None` when there is none: times of day, intervals, unions, decimals of more than 38
@@ -220,7 +220,7 @@ def _parametric_type(kind: pa.DataType) -> DataType | None:
 def column_types(
     fields: Iterable[pa.Field], matcher: NameMatcher, depth: int = 0
 ) -> list[StructField]:
-    """The fields that can be columns, in order; of several spellings of a name, the first."""
+    """List the fields that can be columns, in order; of several spellings of a name, the first."""
     found: dict[str, StructField] = {}
     for field in fields:
         key = matcher.key(field.name)
@@ -237,7 +237,7 @@ _TIMES: Final = (DateType, TimestampNTZType, TimestampType)
 
 
 def merge_columns(left: DataType, right: DataType, matcher: NameMatcher) -> DataType:
-    """The widest of the types that two files give a column (B10).
+    """Find the widest of the types that two files give a column (B10).
 
     As `types.merge_types`, besides: maps are merged by their keys and values, and dates and
     timestamps meet in the wider one, as in Spark's `TypeCoercion`. What has no wider type in common
@@ -258,7 +258,7 @@ def merge_columns(left: DataType, right: DataType, matcher: NameMatcher) -> Data
 
 
 def merge_fields(left: StructType, right: StructType, matcher: NameMatcher) -> StructType:
-    """Every field of both, once; those of `left` first, under its spelling."""
+    """Merge the fields of both, each once; those of `left` first, under its spelling."""
     merged = {matcher.key(field.name): field for field in left.fields}
     for field in right.fields:
         key = matcher.key(field.name)
@@ -269,7 +269,7 @@ def merge_fields(left: StructType, right: StructType, matcher: NameMatcher) -> S
 
 
 def clashes(left: DataType, right: DataType, matcher: NameMatcher) -> bool:
-    """Whether two types have no wider one in common, so that values of one of them are rescued."""
+    """Tell whether two types have no wider one in common, so that values of one are rescued."""
     merged = merge_columns(left, right, matcher)
     return isinstance(merged, StringType) and not all(
         isinstance(each, StringType | NullType) for each in (left, right)
@@ -277,7 +277,7 @@ def clashes(left: DataType, right: DataType, matcher: NameMatcher) -> bool:
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """The array without its wrapping: dictionary, run-end encoding, extension."""
+    """Strip the array of its wrapping: dictionary, run-end encoding, extension."""
     while True:
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
@@ -291,7 +291,7 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def ranges(array: pa.Array) -> list[tuple[int, int] | None]:
-    """Where the elements of each list or map are in `elements(array)`; `None` for null."""
+    """Find where the elements of each list or map are in `elements(array)`; `None` for null."""
     offsets = array.offsets.to_pylist()
     first = offsets[0] if offsets else 0
     return [
@@ -301,7 +301,7 @@ def ranges(array: pa.Array) -> list[tuple[int, int] | None]:
 
 
 def listed(array: pa.Array) -> pa.Array:
-    """A list of any layout as a plain one."""
+    """Convert a list of any layout to a plain one."""
     kind = array.type
     if pa.types.is_list(kind):
         return array
@@ -309,7 +309,7 @@ def listed(array: pa.Array) -> pa.Array:
 
 
 def elements(array: pa.Array) -> pa.Array:
-    """The elements of plain lists, also those behind nulls."""
+    """Return the elements of plain lists, also those behind nulls."""
     offsets = array.offsets
     return array.values[offsets[0].as_py() : offsets[-1].as_py()] if len(array) else array.values
 
@@ -322,7 +322,7 @@ def entries(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def offsets_of(array: pa.Array) -> Int32s:
-    """Where the elements of each row begin and end, from 0."""
+    """Find where the elements of each row begin and end, from 0."""
     found: Int32s = array.offsets.to_numpy().astype(np.int32)
     return found - found[0] if len(found) else np.zeros(1, np.int32)
 
@@ -341,6 +341,6 @@ def nest(kind: pa.DataType, like: pa.Array, child: pa.Array) -> pa.Array:
 
 
 def with_inner(array: pa.Array, kind: pa.DataType, inner: pa.Array) -> pa.Array:
-    """The same array, a slice maybe, with other values in its one child."""
+    """Build the same array, a slice maybe, with other values in its one child."""
     own = array.buffers()[:2]
     return pa.Array.from_buffers(kind, len(array), own, array.null_count, array.offset, [inner])

@@ -53,7 +53,7 @@ class PlainReader:
         )
 
     def can_read(self, text: bytes) -> bool:
-        """Whether there is a way to read a text of plain records."""
+        """Tell whether there is a way to read a text of plain records."""
         return self._stand_in(text) is not None
 
     def read(
@@ -111,7 +111,7 @@ class PlainReader:
         return [self._resolved(each) for each in arrays], ragged
 
     def _stand_in(self, text: bytes) -> bytes | None:
-        """The separator, or for one of several characters a byte that does not occur."""
+        """Return the separator, or for one of several characters a byte that does not occur."""
         if len(self._sep) == 1:
             return self._sep
         if not _is_found_by_searching(self._sep):
@@ -119,7 +119,7 @@ class PlainReader:
         return next((each for each in _STAND_INS if each not in text), None)
 
     def _resolved(self, array: pa.StringArray) -> pa.StringArray:
-        """The strings as the options on blanks and nulls say."""
+        """Apply the options on blanks and nulls to the strings."""
         if self._has_simple_nulls:
             return array
         options = self._options
@@ -130,7 +130,7 @@ class PlainReader:
         return without(array, options.null_value)
 
     def _trimmed(self, array: pa.StringArray) -> pa.StringArray:
-        """Without blanks around; a text of nothing else is null."""
+        """Trim blanks; a text of nothing else becomes null."""
         trimmed = array
         if self._options.trims_start:
             trimmed = pc.ascii_ltrim(trimmed, characters=BLANKS)
@@ -141,7 +141,7 @@ class PlainReader:
 
 
 def without(array: pa.StringArray, null_value: str) -> pa.StringArray:
-    """The strings, those that stand for null as nulls."""
+    """Replace the strings that stand for null by nulls."""
     return pc.if_else(pc.equal(array, null_value), _NO_TEXT, array)
 
 
@@ -160,7 +160,7 @@ def _with_separators(array: pa.StringArray, stand_in: bytes, sep: bytes) -> pa.S
 
 
 def _is_found_by_searching(sep: bytes) -> bool:
-    """Whether univocity, which never steps back in a separator, finds it where a search does."""
+    """Tell whether univocity, which never steps back in a separator, finds what a search does."""
     if not sep.isascii():
         return False
     return len(set(sep)) == 1 or all(
@@ -194,7 +194,7 @@ class CsvConverters:
         }
 
     def to(self, kind: DataType, column: str) -> Convert:
-        """The conversion to the type of a column.
+        """Find the conversion to the type of a column.
 
         Raises:
             IncompatibleSchemaError: A type that no single text is a value of.

@@ -107,7 +107,7 @@ class CsvInference(TableInference[pa.StringArray]):
             yield len(records.text)
 
     def _wanted(self, names: list[str]) -> list[int]:
-        """The columns that are not known to be strings; of several with one name, the first."""
+        """List the columns not known to be strings; of several with one name, the first."""
         places: dict[str, int] = {}
         for place, name in enumerate(names):
             places.setdefault(self._matcher.key(name), place)
@@ -120,7 +120,7 @@ class CsvInference(TableInference[pa.StringArray]):
     def _strings(
         self, records: Records, width: int, wanted: list[int]
     ) -> Iterator[tuple[int, pa.StringArray]]:
-        """The strings of the wanted columns, of all records."""
+        """Yield the strings of the wanted columns, of all records."""
         text = records.plain_text()
         if text and self._plain.can_read(text):
             arrays, ragged = self._plain.read(text, width, wanted)
@@ -135,14 +135,14 @@ class CsvInference(TableInference[pa.StringArray]):
             yield place, without(pa.array(values, pa.string()), self._own.null_value)
 
     def _values(self, records: Records, index: int) -> list[str | None]:
-        """The values of one record; none of one that is not valid, which the reader tells of."""
+        """Split one record into values; none if it is not valid, which the reader reports."""
         try:
             return self._tokens.values(records.record(index).decode())
         except (UnicodeDecodeError, MalformedRecordError):
             return []
 
     def _widest(self, records: Records) -> int:
-        """How many values the longest record has."""
+        """Count the values of the longest record."""
         sep, quote = self._own.sep.encode(), self._own.quote.encode()
         widest = 0
         for index in (records.kinds != SKIPPED).nonzero()[0].tolist():
@@ -194,7 +194,7 @@ class StringTypeFinder:
         )
 
     def of(self, strings: pa.StringArray, known: DataType) -> DataType:
-        """The type that holds these strings and what is of a known type.
+        """Find the type that holds these strings and what is of a known type.
 
         Nulls and empty strings say nothing.
         """
@@ -218,7 +218,7 @@ class StringTypeFinder:
         return found
 
     def _unlike(self, strings: pa.StringArray, kind: DataType) -> pa.StringArray:
-        """The strings that may not be of a type, at least."""
+        """Select the strings that may not be of a type, at least."""
         if isinstance(kind, DateType) and self._iso_date is not None and not _are_iso(strings):
             like = pc.match_substring_regex(strings, _ISO_DATE)
             if not pc.all(like).as_py():
@@ -231,7 +231,7 @@ class StringTypeFinder:
         return strings.take(pa.array(misfits))
 
     def of_one(self, text: str) -> DataType:
-        """The type of one text that is neither null nor empty."""
+        """Find the type of one text that is neither null nor empty."""
         if _INTEGER.fullmatch(text) and len(text) <= MAX_DECIMAL_PRECISION + 1:
             return _integer_type(int(text))
         # As in Spark: a comma between thousands is no number of English here.
@@ -260,14 +260,14 @@ class StringTypeFinder:
         return None if times.timestamp_micros(text) is None else TimestampType()
 
     def merge(self, left: DataType, right: DataType) -> DataType:
-        """The type that holds the values of both."""
+        """Find the type that holds the values of both."""
         if {type(left), type(right)} == {DateType, TimestampType}:
             return TimestampType() if self._merges_dates else STRING
         return merge_types(left, right)
 
 
 def _are_iso(strings: pa.StringArray) -> bool:
-    """Whether all strings have the shape of `2024-01-31`, if they are dates at all."""
+    """Tell whether all strings have the shape of `2024-01-31`, if they are dates at all."""
     ends = pc.min_max(pc.binary_length(strings)).as_py()
     if set(ends.values()) != {_ISO_LENGTH} or not only_has(strings, b"-0123456789"):
         return False

@@ -80,7 +80,7 @@ class Tokenizer:
         self._blanks = BLANKS.replace(self._line_end, "").replace(options.sep, "")
 
     def values(self, text: str) -> list[str | None]:
-        """The values of a text that is one record.
+        """Split a text that is one record into values.
 
         Returns:
             Texts; `None` where there is nothing between two separators.
@@ -91,7 +91,7 @@ class Tokenizer:
         return self.record(text, 0)[0]
 
     def record(self, text: str, place: int) -> tuple[list[str | None], int]:
-        r"""The values of the record that begins at a place, and where it ends.
+        r"""Split the record that begins at a place into values, and find where it ends.
 
         The end is the end of the text, or with `multiLine` a line break (`\n`) outside of quotes.
         """
@@ -121,7 +121,7 @@ class Tokenizer:
             )
 
     def _value(self, text: str, place: int) -> tuple[str | None, int]:
-        """One value, and where the separator or the end after it is."""
+        """Read one value, and find where the separator or the end after it is."""
         if self._options.trims_start:
             while place < len(text) and text[place] in self._blanks:
                 place += 1
@@ -134,13 +134,13 @@ class Tokenizer:
         return value or self._options.empty_value, end
 
     def _is_end(self, text: str, place: int) -> bool:
-        """Whether a value that reaches a place ends there."""
+        """Tell whether a value that reaches a place ends there."""
         return (
             place == len(text) or text[place] == self._line_end or text.startswith(self._sep, place)
         )
 
     def _end(self, text: str, place: int) -> int:
-        """Where the next separator or line break is, or the end."""
+        """Find where the next separator or line break is, or the end."""
         found = self._stop.search(text, place)
         return len(text) if found is None else found.start()
 
@@ -185,11 +185,11 @@ class Tokenizer:
         return text[place] <= " " or text.startswith(self._sep, place)
 
     def _is_stray(self, at: _Quoted, character: str) -> bool:
-        """Whether an escape follows a quote that is none of its own."""
+        """Tell whether an escape follows a quote that does not belong to it."""
         return at.before == self._quote != self._escape == character
 
     def _closed(self, at: _Quoted, taken: list[str]) -> int | None:
-        """Where the value ends whose closing quote is before a place; `None` when it goes on."""
+        """Find where the value ends whose closing quote is before a place; `None` if it goes on."""
         text, place = at.text, at.place
         while place < len(text) and text[place] in self._blanks:
             place += 1
@@ -263,12 +263,12 @@ class Records:
     strings: dict[int, bytes] = field(default_factory=dict)
 
     def record(self, index: int) -> bytes:
-        """The bytes of one record, without the line break after it."""
+        """Return the bytes of one record, without the line break after it."""
         found = self.strings.get(index)
         return self.text[self.starts[index] : self.ends[index]] if found is None else found
 
     def first(self, count: int) -> Records:
-        """The first of them."""
+        """Select the first of them."""
         end = int(self.ends[count - 1]) + 1 if count < len(self.ends) else len(self.text)
         strings = {index: line for index, line in self.strings.items() if index < count}
         return Records(
@@ -280,11 +280,11 @@ class Records:
         )
 
     def of_kind(self, kind: int) -> Positions:
-        """The records of a kind."""
+        """Find the records of a kind."""
         return np.flatnonzero(self.kinds == kind)
 
     def plain_text(self) -> bytes:
-        """The plain records one after the other."""
+        """Join the plain records."""
         plain = self.kinds == PLAIN
         if plain.all():
             return self.text
@@ -321,7 +321,7 @@ class Splitter:
         return records
 
     def _lines(self, block: bytes) -> tuple[bytes, dict[int, bytes]]:
-        """The lines with a line feed after each; those that hold line feeds are kept apart."""
+        """End each line with a line feed; keep lines apart that hold line feeds."""
         end = self._line_end
         has_others = b"\r" in block or (end != b"\n" and b"\n" in block)
         if end is None or not has_others:
@@ -412,7 +412,7 @@ class PlainRecordFinder:
                     records.kinds[index] = ODD
 
     def are_strange(self, text: bytes, array: Bytes, quotes: Positions, closes: Bools) -> Bools:
-        """Which quotes stand elsewhere than around a whole value.
+        """Find which quotes stand elsewhere than around a whole value.
 
         Args:
             text: The records, with a line break after the last one.
@@ -440,7 +440,7 @@ class PlainRecordFinder:
     def _beside_separators(
         self, text: bytes, quotes: Positions, begins: Bools, opens: Bools, closes: Bools
     ) -> tuple[Bools, Bools]:
-        """Whether the whole of a separator of several characters is before, or after."""
+        """Tell whether the whole of a separator of several characters is before, or after."""
         sep, size = self._sep, len(self._sep)
         for number in np.flatnonzero(opens & ~begins).tolist():
             place = int(quotes[number])
@@ -460,7 +460,7 @@ class PlainRecordFinder:
 
 
 def _escapes(options: CsvOptions) -> list[bytes]:
-    """The strings that mean an escape when they are inside quotes."""
+    """List the strings that mean an escape when they are inside quotes."""
     quote, escape, above = options.quote, options.escape, options.escape_of_escape
     if escape == quote:
         return [above.encode()] if above else []

@@ -94,7 +94,7 @@ class MultiLineSplitter:
                 yield records
 
     def _normalized(self, chunk: bytes, *, is_last: bool) -> tuple[bytes, bytes]:
-        r"""A chunk with `\n` for what ends the first line of the file, and what must wait."""
+        r"""Put `\n` for what ends the first line of the file, and return what must wait."""
         if self._line_end is None:
             place = min((found for each in b"\n\r" if (found := chunk.find(each)) >= 0), default=-1)
             if place < 0:
@@ -110,7 +110,7 @@ class MultiLineSplitter:
         return chunk.replace(self._line_end, b"\n"), held
 
     def _cut(self, text: bytes, *, is_last: bool) -> tuple[Records, int]:
-        """The complete records of a text, and how much of it they are."""
+        """Cut a text into its complete records, and say how much of it they are."""
         closed = text + b"\n" if is_last and text and not text.endswith(b"\n") else text
         array = np.frombuffer(closed, np.uint8)
         starts, ends, odd = [_NONE], [_NONE], [_NONE]
@@ -178,7 +178,7 @@ class MultiLineSplitter:
         return place
 
     def _plain_run(self, text: bytes, array: Bytes, place: int) -> Positions:
-        """Where the plain records end that come next; none when the next one is not plain."""
+        """Find where the plain records end that come next; none when the next one is not plain."""
         if not self._shape.is_simple or self._to_skip:
             return np.empty(0, np.int64)
         window = _WINDOW_BYTES
@@ -194,7 +194,7 @@ class MultiLineSplitter:
             window *= 4
 
     def _first_strange(self, text: bytes, array: Bytes, place: int, limit: int) -> int:
-        """Where the first thing is that plain records do not have."""
+        """Find the first thing that plain records do not have."""
         marks = [] if not self._comment else [b"\n" + self._comment]
         if self._comment and text.startswith(self._comment, place):
             return place
@@ -209,7 +209,7 @@ class MultiLineSplitter:
         return int(quotes[strange[0]]) if len(strange) else stop
 
     def _odd_run(self, text: bytes, place: int, *, is_last: bool) -> list[int]:
-        """Where the next records end, read one by one; none when there is no complete one."""
+        """Find where the next records end, one by one; none when there is no complete one."""
         if not is_last and text.find(b"\n", place) < 0:
             return []
         size = _ODD_BYTES
@@ -244,7 +244,7 @@ class MultiLineSplitter:
 
 
 def _in_bytes(options: CsvOptions) -> CsvOptions:
-    """The same options for a text of which every character is a byte; nothing is refused."""
+    """Build the same options for a text of which every character is a byte; refuse nothing."""
     handling = options.unescaped_quotes
     return replace(
         options,
@@ -289,7 +289,7 @@ class FileParts:
         return not self._to_skip and not self._needs_header
 
     def records(self, start: int = 0, end: int | None = None) -> Iterator[Records]:
-        """The records of a part, block by block; what belongs to the header is skipped.
+        """Yield the records of a part, block by block; what belongs to the header is skipped.
 
         Raises:
             FileUnreadableError: The header cannot be read.
@@ -351,7 +351,7 @@ class FileParts:
             ) from error
 
     def width_of(self, records: Records) -> int:
-        """How many values the first record has; 0 when that is not known."""
+        """Count the values of the first record; 0 when that is not known."""
         for index in range(len(records.kinds)):
             if records.kinds[index] != SKIPPED:
                 try:

@@ -176,7 +176,7 @@ class CsvBlock:
     # 1. Taking records apart --------------------------------------------------------------
 
     def _rows(self) -> _Rows:
-        """All rows, in the order of their records."""
+        """Collect all rows, in the order of their records."""
         kept, strings = self._plain_rows()
         odd = list(self._odd_rows())
         if not odd:
@@ -193,7 +193,7 @@ class CsvBlock:
         return _Rows(of[order], strings, dict(zip(rows, odd, strict=True)))
 
     def _plain_rows(self) -> tuple[Positions, dict[int, pa.StringArray]]:
-        """Which records are plain, and the columns of their strings."""
+        """Find which records are plain, and the columns of their strings."""
         records, width = self.records, self.columns.usual_width
         text = b"" if self.parsing.is_thorough or not width else records.plain_text()
         if not text or not self.parsing.plain.can_read(text):
@@ -223,13 +223,13 @@ class CsvBlock:
                 yield row
 
     def _has_new_columns(self, row: _OddRow) -> bool:
-        """Whether a record has more values than the columns there are, and that must be known."""
+        """Tell whether a record has more values than there are columns, and that must be known."""
         behind = range(len(self.columns.names), len(row.values or []))
         is_wider = any(f"_c{place}" not in self.parsing.left_out for place in behind)
         return self.parsing.watches and self.columns.is_open and is_wider
 
     def _odd_row(self, index: int) -> tuple[_OddRow, str | None]:
-        """One record, and why it is not valid."""
+        """Read one record, and say why it is not valid."""
         raw = self.records.record(index)
         reason = None
         try:
@@ -254,7 +254,7 @@ class CsvBlock:
         return row, reason
 
     def _raw(self, index: int) -> str:
-        """The text of a record, with bytes that are not UTF-8 escaped."""
+        """Format the text of a record, with bytes that are not UTF-8 escaped."""
         return printable(self.records.record(index))
 
     def _raise_for_new_columns(self, rows: _Rows) -> None:
@@ -274,7 +274,7 @@ class CsvBlock:
             raise UnknownFields(new, self.file_uri)
 
     def _first_values(self, rows: _Rows) -> list[str | None]:
-        """The values of the first record that is one."""
+        """Read the values of the first record that is one."""
         for row, record in enumerate(rows.records.tolist()):
             odd = rows.odd.get(row)
             if odd is None:
@@ -286,7 +286,7 @@ class CsvBlock:
     # 2. Values ----------------------------------------------------------------------------
 
     def _arrays(self, rows: _Rows, rescued: RescuedCells) -> list[pa.Array]:
-        """The data columns but the corrupt record column; what is left goes to `rescued`."""
+        """Build the data columns but the corrupt record column; what is left goes to `rescued`."""
         found: dict[int, pa.Array] = {}
         for place in self._wanted:
             target, strings = self.columns.targets[place], rows.strings[place]
@@ -346,7 +346,7 @@ class CsvBlock:
 
 
 def _sample(values: list[str | None], place: int) -> str | None:
-    """A value for a message, cut off when it is long."""
+    """Format a value for a message, cut off when it is long."""
     value = values[place] if place < len(values) else None
     return None if value is None else cut_sample(value)
 
@@ -422,6 +422,6 @@ class CsvReader(TableReader):
 
 
 def has_header(options: CloudFilesOptions) -> bool:
-    """Whether files have a header: as the option says, else whether the schema is inferred."""
+    """Tell whether files have a header: as the option says, else if the schema is inferred."""
     own = cast("CsvOptions", options.format_options)
     return not options.has_schema if own.header is None else own.header

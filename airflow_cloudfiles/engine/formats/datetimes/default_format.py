@@ -182,7 +182,7 @@ def offset_seconds(zone: str, local_micros: int) -> int | None:
 
 
 def offset_of(zone: tzinfo, local_micros: int) -> int:
-    """The same for a zone.
+    """Return the same for a zone.
 
     Before the year 1 no clock had changed yet; past 9999 rules repeat every 400 years.
     """
@@ -198,7 +198,7 @@ def offset_of(zone: tzinfo, local_micros: int) -> int:
 
 @lru_cache(maxsize=1024)
 def find_zone(name: str, *, any_case: bool = False) -> tzinfo | None:
-    """The zone that Java's `ZoneId.of(name, SHORT_IDS)` and Spark's `getZoneId` find.
+    """Find the zone as Java's `ZoneId.of(name, SHORT_IDS)` and Spark's `getZoneId` do.
 
     Args:
         name: For instance `Europe/Paris`, `PST`, `+05:30`, `UTC-3`.
@@ -222,7 +222,7 @@ def find_zone(name: str, *, any_case: bool = False) -> tzinfo | None:
 
 
 def _fixed(offset: str) -> timezone | None:
-    """The zone of an offset such as `+5`, `+05`, `+0530`, `+05:30`, `+05:30:15`."""
+    """Parse the zone of an offset such as `+5`, `+05`, `+0530`, `+05:30`, `+05:30:15`."""
     found = _OFFSET.fullmatch(offset)
     if found is None:
         return None
@@ -236,7 +236,7 @@ def _fixed(offset: str) -> timezone | None:
 
 @cache
 def _names() -> dict[str, str]:
-    """The names of all zones by their lower-case form."""
+    """Map the names of all zones from their lower-case form."""
     return {name.lower(): name for name in zoneinfo.available_timezones()}
 
 
@@ -278,7 +278,7 @@ def date_days(text: str, *, exact: bool = True) -> int | None:
 
 
 def numbered_days(text: str) -> int | None:
-    """The date of a day number, which Spark counts in the calendar that was in use then."""
+    """Convert a day number, which Spark counts in the calendar that was in use then."""
     if not _DAY_NUMBER.fullmatch(text):
         return None
     days = int(text)
@@ -351,5 +351,5 @@ def _julian(days: int) -> tuple[int, int, int]:
 
 
 def in_range(micros: int) -> int | None:
-    """The number when 64 bits hold it."""
+    """Return the number when 64 bits hold it."""
     return micros if -_MAX_MICROS - 1 <= micros <= _MAX_MICROS else None

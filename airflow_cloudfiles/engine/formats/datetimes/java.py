@@ -138,7 +138,7 @@ def _tokens(pattern: str) -> Iterator[str | Letters | Literal]:
 
 
 def _quoted(pattern: str, begin: int) -> tuple[str, int]:
-    """The text in quotes that begins at a position, and where it ends; `''` is a quote."""
+    """Read the text in quotes at a position, and find where it ends; `''` is a quote."""
     found = re.compile(r"'((?:[^']|'')*)'").match(pattern, begin)
     if found is None:
         raise PatternError("a quote is not closed")
@@ -195,7 +195,7 @@ class Pattern:
         self.has_zone = any(each.letter in _ZONE_LETTERS for each in self._groups)
 
     def fields(self, text: str) -> dict[str, int | str] | None:
-        """The fields of a text by name; `None` when it does not match.
+        """Match a text and return its fields by name; `None` when it does not match.
 
         Names are `year`, `year_of_era`, `era`, and the letters `M d D H k h K m s a`; `S` is
         nanoseconds; `zone` is the text of a zone.
@@ -252,7 +252,7 @@ class Pattern:
         return _number_source(letters, following)
 
     def _names(self, letters: Letters) -> dict[str, int] | None:
-        """The strings of a field that is written in words."""
+        """List the strings of a field that is written in words."""
         letter, count = letters.letter, letters.count
         if letter == "a":
             return {name.lower(): half for half, name in enumerate(self._locale.halves)}
@@ -264,13 +264,13 @@ class Pattern:
 
 
 def _is_fixed(letters: Letters) -> bool:
-    """Whether a field is written in digits, always as many."""
+    """Tell whether a field is written in digits, always as many."""
     letter, count = letters.letter, letters.count
     return (letter == "D" and count == 3) or (letter in "yMLdHhkKms" and count == 2)  # noqa: PLR2004
 
 
 def _digits_after(parts: list[Letters | Literal | Section], index: int) -> int:
-    """How many digits the fixed fields take that follow a number without anything between."""
+    """Count the digits of the fixed fields that follow a number without anything between."""
     width = 0
     for part in parts[index + 1 :]:
         if not isinstance(part, Letters) or not _is_fixed(part):
@@ -280,7 +280,7 @@ def _digits_after(parts: list[Letters | Literal | Section], index: int) -> int:
 
 
 def _number_source(letters: Letters, following: int) -> str:
-    """The expression of a number; `following` digits after it belong to other fields."""
+    """Build the expression of a number; `following` digits after it belong to other fields."""
     letter, count = letters.letter, letters.count
     if _is_fixed(letters):
         return rf"[0-9]{{{count}}}"
@@ -349,7 +349,7 @@ def offset_of_text(zone: str, local_micros: int) -> int | None:
 
 
 def _year(fields: Fields) -> int | None:
-    """The year; `None` when only an era could tell it."""
+    """Find the year; `None` when only an era could tell it."""
     if "year" in fields:
         return int(fields["year"])
     if "year_of_era" not in fields:
@@ -363,7 +363,7 @@ def _year(fields: Fields) -> int | None:
 def _day_of_year(
     year: int, number: int, month: int | str | None, day: int | str | None
 ) -> int | None:
-    """The day of a year's day number, if month and day, where given, agree."""
+    """Find the day of a year's day number, if month and day, where given, agree."""
     first = default_format.days_of(year, 1, 1)
     after = default_format.days_of(year + 1, 1, 1)
     if first is None or after is None or first + number - 1 >= after:
@@ -376,7 +376,7 @@ def _day_of_year(
 
 
 def _hour(fields: Fields) -> int | None:
-    """The hour of the day; `None` when the fields contradict each other."""
+    """Find the hour of the day; `None` when the fields contradict each other."""
     hours = {int(fields["H"])} if "H" in fields else set()
     if "k" in fields:
         hours.add(int(fields["k"]) % _MIDNIGHT)

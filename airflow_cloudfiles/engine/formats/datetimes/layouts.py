@@ -134,7 +134,7 @@ class DateLayouts:
     def _match(
         self, layout: _Layout, table: Bytes, zone: tzinfo | None, *, dates: bool
     ) -> tuple[Bools, Int64s]:
-        """Which strings have a layout, and what they say."""
+        """Find which strings have a layout, and what they say."""
         fits = np.ones(len(table), np.bool_)
         for place, character in layout.literals:
             fits &= table[:, place] == ord(character)
@@ -195,7 +195,7 @@ class DateLayouts:
         return laid_out
 
     def _choices(self, part: Letters | Literal) -> list[object]:
-        """The widths, or forms, that a part may have; none when it cannot be laid out."""
+        """List the widths, or forms, that a part may have; none when it cannot be laid out."""
         if isinstance(part, Literal):
             return [len(part.text)]
         letter, count = part.letter, part.count
@@ -241,7 +241,7 @@ class DateLayouts:
 
 
 def _flat(section: Section) -> list[list[Letters | Literal]]:
-    """The sequences of parts that a section stands for, with its inner ones there or not."""
+    """List the sequences of parts that a section stands for, with and without its inner ones."""
     found: list[list[Letters | Literal]] = [[]]
     for part in section.parts:
         if isinstance(part, Section):
@@ -255,7 +255,7 @@ def _flat(section: Section) -> list[list[Letters | Literal]]:
 
 
 def _stand_apart(parts: list[Letters | Literal]) -> bool:
-    """Whether every field of varying width is followed by something that is no digit.
+    """Tell whether every field of varying width is followed by something that is not a digit.
 
     A number with a fraction right after it does vary: it would take the digits of the fraction.
     """
@@ -275,7 +275,7 @@ def _stand_apart(parts: list[Letters | Literal]) -> bool:
 
 
 def _is_word(letters: Letters) -> bool:
-    """Whether a field does not begin with a digit."""
+    """Tell whether a field does not begin with a digit."""
     return letters.letter in "XxZa" or (letters.letter in "ML" and letters.count > 2)
 
 
@@ -287,7 +287,7 @@ def _packed(months: dict[str, int]) -> dict[int, int]:
 
 
 def _number(digits: Bytes) -> tuple[Int64s, Bools]:
-    """The number in some columns, and where these are digits."""
+    """Read the number in some columns, and find where these are digits."""
     values = digits - np.uint8(_ZERO)
     total = np.zeros(len(digits), np.int64)
     for column in range(digits.shape[1]):
@@ -365,7 +365,7 @@ def _offsets(  # noqa: PLR0913, PLR0917 - the parts of one moment
 
 
 def _seconds_ahead(zone: tzinfo, local: Int64s) -> Int64s:
-    """How far local times are ahead of UTC; clocks change at a quarter of an hour, if at all."""
+    """Find how far local times are ahead of UTC; clocks change at quarters of an hour only."""
     ahead = np.zeros(len(local), np.int64)
     days, places = np.unique(local // _DAY_MICROS, return_inverse=True)
     begins = [offset_of(zone, int(day) * _DAY_MICROS) for day in days.tolist()]

@@ -98,7 +98,7 @@ class TimePatterns:
     def of(
         cls, options: StringValueOptions, *, default_date: str | None = None, exact: bool = True
     ) -> Self:
-        """The patterns that options name.
+        """Collect the patterns that options name.
 
         Args:
             options: Of the format.

@@ -115,7 +115,7 @@ class Cells:
         self.texts.append(text)
 
     def split(self, count: int) -> tuple[Cells, Cells]:
-        """The first so many cells, and the others."""
+        """Split off the first cells."""
         if count == len(self):
             return self, Cells()
         first = Cells(
@@ -141,7 +141,7 @@ class Cells:
 
 
 def _number_of(raw: str) -> float | None:
-    """The number of a text; `None` where it is none, or one that no workbook can hold."""
+    """Parse the number of a text; `None` where it is not one, or no workbook can hold it."""
     try:
         number = float(raw)
     except ValueError:
@@ -150,7 +150,7 @@ def _number_of(raw: str) -> float | None:
 
 
 def plain_number(raw: str) -> tuple[CellKind, str]:
-    """The kind and text of a number that is a text in a workbook."""
+    """Return the kind and text of a number that is a text in a workbook."""
     if raw.isdecimal() and raw.isascii() and len(raw) < _PLAIN_DIGITS and raw[0] != "0":
         return CellKind.NUMBER, raw
     number = _number_of(raw)
@@ -158,13 +158,13 @@ def plain_number(raw: str) -> tuple[CellKind, str]:
 
 
 def boolean(raw: str) -> tuple[CellKind, str]:
-    """The kind and text of a boolean, which programs write in any case."""
+    """Return the kind and text of a boolean, which programs write in any case."""
     value = {"1": "true", "true": "true", "0": "false", "false": "false"}.get(raw.strip().lower())
     return (CellKind.INVALID, raw) if value is None else (CellKind.BOOLEAN, value)
 
 
 def number_text(number: float) -> str:
-    """The shortest text of a number, without a fraction where it has none."""
+    """Format a number as its shortest text, without a fraction where it has none."""
     if number == (whole := math.trunc(number)) and abs(number) < _LONGEST:
         if abs(whole) <= _EXACT:
             return str(whole)
@@ -175,7 +175,7 @@ def number_text(number: float) -> str:
 
 
 def moment(serial: float, shown: CellKind, *, is_1904: bool) -> tuple[CellKind, str]:
-    """A number that is shown as a date or a time.
+    """Convert a number that is shown as a date or a time.
 
     Args:
         serial: Days since the epoch of the workbook.
@@ -202,7 +202,7 @@ def moment(serial: float, shown: CellKind, *, is_1904: bool) -> tuple[CellKind, 
 
 
 def _duration(serial: float) -> str:
-    """A number that is shown as hours, minutes and seconds beyond a day."""
+    """Format a number that is shown as hours, minutes and seconds beyond a day."""
     ms = round(abs(serial) * _DAY_MS)
     hours, rest = divmod(ms, 3_600_000)
     sign = "-" if serial < 0 and ms else ""
@@ -241,13 +241,13 @@ _AM_PM: Final = re.compile(r"am/pm|a/p", re.IGNORECASE)
 
 
 def built_in(number: int) -> CellKind:
-    """What a format shows that has a number alone."""
+    """Find what a format shows that has a number alone."""
     return _BUILT_IN.get(number, CellKind.NUMBER)
 
 
 @lru_cache(maxsize=1024)
 def shown_by(code: str) -> CellKind:
-    """What a format shows, by its code such as `yyyy-mm-dd`."""
+    """Find what a format shows, by its code such as `yyyy-mm-dd`."""
     if code.strip().lower() == "general":
         return CellKind.NUMBER
     if _DURATION.search(_TEXTS.sub("", code)):
@@ -339,7 +339,7 @@ class CellConverters:
         self._own = TimePatterns(time_zone=options.time_zone, exact=exact)
 
     def to(self, kind: DataType, arrow: pa.DataType, column: str) -> CellCast:
-        """The conversion to the type of a column, which Arrow has a type for.
+        """Find the conversion to the type of a column, which Arrow has a type for.
 
         Raises:
             IncompatibleSchemaError: A type that no cell is a value of.

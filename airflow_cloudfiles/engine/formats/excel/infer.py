@@ -140,7 +140,7 @@ class CellTypeFinder:
         self._times = CellConverters(options, SPARK, exact=True).times
 
     def of(self, cells: SheetRows, known: DataType) -> DataType:
-        """The type that holds these cells and what is of a known type."""
+        """Find the type that holds these cells and what is of a known type."""
         found = known
         for each in pc.unique(pa.array(cells.kinds)).to_pylist():
             if isinstance(found, StringType):
@@ -149,7 +149,7 @@ class CellTypeFinder:
         return found
 
     def merge(self, left: DataType, right: DataType) -> DataType:
-        """The type that holds the values of both."""
+        """Find the type that holds the values of both."""
         if {type(left), type(right)} == {DateType, TimestampType}:
             return TimestampType()
         return merge_types(left, right)
@@ -175,7 +175,7 @@ class CellTypeFinder:
         return found
 
     def _of_texts(self, texts: pa.StringArray) -> DataType:
-        """A string, unless there is a pattern that all texts follow."""
+        """Return a string, unless there is a pattern that all texts follow."""
         if self._options.date_format is not None and all(
             self._times.date_days(each) is not None for each in texts.unique().to_pylist()
         ):

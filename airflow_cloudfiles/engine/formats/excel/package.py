@@ -73,11 +73,11 @@ class Package:
             self._names = {each.lower().replace("\\", "/"): each for each in names}
 
     def has(self, name: str) -> bool:
-        """Whether there is such a part; names have no case."""
+        """Tell whether there is such a part; names have no case."""
         return name.lower() in self._names
 
     def pieces(self, name: str) -> Iterator[bytes]:
-        """A part from its beginning, in pieces.
+        """Yield a part from its beginning, in pieces.
 
         Raises:
             DamagedWorkbookError: It is not there, or damaged.
@@ -89,7 +89,7 @@ class Package:
                 yield piece
 
     def whole(self, name: str) -> bytes:
-        """A small part.
+        """Read a small part.
 
         Raises:
             DamagedWorkbookError: It is not there, damaged, or not small.
@@ -189,12 +189,12 @@ class Relations:
             self.targets[given.get("Id", "")] = found
 
     def first(self, kind: str) -> str | None:
-        """The first part of a kind, by the end of its type."""
+        """Find the first part of a kind, by the end of its type."""
         return next((path for each, path in self.targets.values() if each.endswith(kind)), None)
 
 
 def format_shows(number: str, code: str | None) -> CellKind:
-    """What a format shows, by its number and the code that the workbook has for that."""
+    """Find what a format shows, by its number and the code that the workbook has for that."""
     if code is not None:
         return shown_by(code)
     return built_in(int(number)) if number.isdecimal() else CellKind.NUMBER

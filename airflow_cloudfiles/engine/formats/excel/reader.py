@@ -100,7 +100,7 @@ class SheetBlock:
         return self._rescued.batch(self.outcomes, arrays, self.rows.count, self.file_uri)
 
     def _name(self, column: int) -> str:
-        """The name of a column of the file, also of one that the header does not have."""
+        """Name a column of the file, also one that the header does not have."""
         place = column - self.first
         names = self.columns.names
         return names[place] if 0 <= place < len(names) else f"_c{column + 1}"
@@ -126,7 +126,7 @@ class SheetBlock:
             raise UnknownFields(new, self.file_uri)
 
     def _arrays(self) -> list[pa.Array]:
-        """The parsed columns; what does not fit goes to the rescued data."""
+        """Build the parsed columns; what does not fit goes to the rescued data."""
         found: dict[int, pa.Array] = {}
         targets = self.columns.targets
         for column, cells in self.rows.by_column():
@@ -152,7 +152,7 @@ class SheetBlock:
             )
 
     def _rows_beside(self) -> list[int]:
-        """The rows with values beside the columns of the header, or of the given schema."""
+        """Find the rows with values beside the columns of the header, or of the given schema."""
         if self.columns.is_open:
             return []
         places = self.rows.columns - self.first
@@ -175,12 +175,12 @@ class SheetBlock:
                 self.outcomes.drop_or_keep(self.file_uri, text, MISFIT_REASON, [row])
 
     def _text(self, row: int) -> str:
-        """A row as a text: its values as JSON."""
+        """Format a row as a text: its values as JSON."""
         return json.dumps(self.rows.texts_of(row), ensure_ascii=False)
 
 
 def _sample(rows: SheetRows, place: int | None) -> str | None:
-    """A value for a message, cut off when it is long."""
+    """Format a value for a message, cut off when it is long."""
     return None if place is None else cut_sample(rows.texts[place].as_py())
 
 
@@ -276,7 +276,7 @@ class SheetListReader(FixedColumnsReader):
 
 
 def of_sheet(batch: pa.RecordBatch, sheet: str, options: CloudFilesOptions) -> pa.RecordBatch:
-    """A batch that says which sheet it is of, where a column asks for it."""
+    """Add to a batch which sheet it is of, where a column asks for it."""
     if not options.metadata_columns:
         return batch
     return batch.replace_schema_metadata({SHEET_NAME: sheet})

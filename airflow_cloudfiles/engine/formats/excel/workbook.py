@@ -60,7 +60,7 @@ class SheetRows:
     texts: pa.StringArray
 
     def chosen(self, order: Positions) -> SheetRows:
-        """Some of the cells, by their positions."""
+        """Select some of the cells, by their positions."""
         return SheetRows(
             self.count,
             self.rows[order],
@@ -70,14 +70,14 @@ class SheetRows:
         )
 
     def by_column(self) -> Iterator[tuple[int, SheetRows]]:
-        """The cells of each column that has any, in the order of columns and of rows."""
+        """Yield the cells of each column that has any, in the order of columns and of rows."""
         order = np.argsort(self.columns, kind="stable")
         there, begins = np.unique(self.columns[order], return_index=True)
         for column, places in zip(there.tolist(), np.split(order, begins[1:]), strict=False):
             yield column, self.chosen(places)
 
     def texts_of(self, row: int) -> list[str | None]:
-        """The values of one row, as far as it has any."""
+        """List the values of one row, as far as it has any."""
         places = np.flatnonzero(self.rows == row)
         found: list[str | None] = [None] * (int(self.columns[places].max(initial=-1)) + 1)
         for column, text in zip(
@@ -113,7 +113,7 @@ class Table:
         self.first = 0
 
     def rows(self) -> Iterator[SheetRows]:
-        """The rows below the header, some at a time; nothing first, when the header is known."""
+        """Yield the rows below the header, some at a time; nothing first, when it is known."""
         at = self._address.top
         needs_header = self._has_header
         for cells in self._cells:
@@ -137,7 +137,7 @@ class Table:
         return bottom is not None and bool(cells.rows) and cells.rows[-1] > bottom
 
     def _within(self, cells: Cells) -> SheetRows:
-        """The cells in the range."""
+        """Select the cells in the range."""
         rows = np.array(cells.rows, np.int64)
         columns = np.array(cells.columns, np.int64)
         texts = pa.array(cells.texts, pa.string())
@@ -188,7 +188,7 @@ class Workbook(Protocol):
     """The names of the sheets with cells, in their order."""
 
     def cells(self, sheet: str) -> Iterator[Cells]:
-        """The cells of a sheet, whole rows at a time.
+        """Yield the cells of a sheet, whole rows at a time.
 
         Raises:
             DamagedWorkbookError: The sheet, or what it needs, is damaged.
@@ -228,7 +228,7 @@ def open_workbook(content: IO[bytes], most_text: int) -> Workbook:
 
 
 def wanted_sheets(book: Workbook, pattern: str | None) -> list[str]:
-    """The sheets that `dataAddress` names: the first one, one by its name, or those of a pattern.
+    """List the sheets that `dataAddress` names: the first, one by name, or those of a pattern.
 
     Raises:
         DamagedWorkbookError: There is no sheet, or none of the name.
@@ -255,7 +255,7 @@ _log = logging.getLogger(__name__)
 
 
 def tables(file: OpenedFile, options: ExcelOptions) -> Iterator[tuple[str, Table]]:
-    """The wanted sheets of a file, each to be read before the next is asked for.
+    """Yield the wanted sheets of a file, each to be read before the next is asked for.
 
     Raises:
         FileUnreadableError: The file is no workbook, damaged, or lacks the sheet.
@@ -274,11 +274,11 @@ def tables(file: OpenedFile, options: ExcelOptions) -> Iterator[tuple[str, Table
 
 
 def _told(file: OpenedFile, cells: Iterator[Cells]) -> Iterator[Cells]:
-    """The cells of a file, whose name is in what goes wrong with them."""
+    """Yield the cells of a file, whose name is added to what goes wrong with them."""
     with reading(file, FORMAT):
         yield from cells
 
 
 def names_of(table: Table, matcher: NameMatcher) -> tuple[str, ...]:
-    """The names of the columns of a table with a header."""
+    """Read the names of the columns of a table with a header."""
     return safe_names(table.header or (), "", matcher, first=table.first + 1)

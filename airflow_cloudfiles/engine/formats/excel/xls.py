@@ -70,7 +70,7 @@ class XlsWorkbook:
         self._shown: dict[int, CellKind] = {}
 
     def cells(self, sheet: str) -> Iterator[Cells]:
-        """The cells of a sheet, whole rows at a time.
+        """Yield the cells of a sheet, whole rows at a time.
 
         Raises:
             DamagedWorkbookError: The sheet is damaged.

@@ -62,7 +62,7 @@ class XlsxWorkbook:
         self._shared: _SharedStrings | None = None
 
     def cells(self, sheet: str) -> Iterator[Cells]:
-        """The cells of a sheet, whole rows at a time.
+        """Yield the cells of a sheet, whole rows at a time.
 
         Raises:
             DamagedWorkbookError: The sheet, or what it needs, is damaged.
@@ -95,7 +95,7 @@ class XlsxWorkbook:
                 self._sheets[given.get("name", "")] = path
 
     def _part(self, kind: str) -> str | None:
-        """The part of a kind that the workbook names, if it is there."""
+        """Find the part of a kind that the workbook names, if it is there."""
         path = self._relations.first(kind)
         return path if path is not None and self._package.has(path) else None
 
@@ -117,7 +117,7 @@ class _Styles:
             self._numbers.append(given.get("numFmtId", "0"))
 
     def kinds(self) -> list[CellKind]:
-        """What each style shows."""
+        """List what each style shows."""
         return [format_shows(each, self._codes.get(each)) for each in self._numbers]
 
 
@@ -143,7 +143,7 @@ class _SharedStrings:
         self._left = self._most = most
 
     def text_of(self, place: int) -> str | None:
-        """The text of a place; `None` where there is none.
+        """Read the text of a place; `None` where there is none.
 
         Raises:
             DamagedWorkbookError: They are damaged, or too many.
@@ -213,7 +213,7 @@ class _SheetParser:
         self._parts: list[str] = []
 
     def take(self) -> Cells:
-        """The complete rows."""
+        """Take the complete rows."""
         found, rest = self._cells.split(self.complete)
         self._cells, self.complete = rest, 0
         return found
@@ -308,7 +308,7 @@ class _SheetParser:
 
 @lru_cache(maxsize=2**15)
 def column_of(letters: str) -> int:
-    """The column of its letters, from 0; beyond all columns when they are none."""
+    """Read the column of its letters, from 0; beyond all columns when they are not any."""
     number = 0
     for each in letters.upper():
         if not "A" <= each <= "Z" or number > MAX_COLUMNS:
@@ -318,20 +318,20 @@ def column_of(letters: str) -> int:
 
 
 def unescaped(text: str) -> str:
-    """A text with the characters that XML cannot hold (`_x000D_`)."""
+    """Decode the characters of a text that XML cannot hold (`_x000D_`)."""
     if "_x" not in text:
         return text
     return _ESCAPED.sub(_character, text)
 
 
 def _character(found: re.Match[str]) -> str:
-    """The character of an escape; half a character stays as it is written."""
+    """Decode the character of an escape; half a character stays as it is written."""
     code = int(found[1], 16)
     return found[0] if _FIRST_HALF <= code <= _LAST_HALF else chr(code)
 
 
 def _iso(raw: str) -> tuple[CellKind, str]:
-    """A date that is written as one (strict Open XML)."""
+    """Parse a date that is written as one (strict Open XML)."""
     try:
         found = dt.datetime.fromisoformat(raw)
     except ValueError:

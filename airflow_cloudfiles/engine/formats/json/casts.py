@@ -259,7 +259,7 @@ class JsonValues:
         return self.having(b"\\")
 
     def having(self, characters: bytes) -> Bools:
-        """Which have one of these bytes somewhere."""
+        """Find which have one of these bytes somewhere."""
         found = np.zeros(self.count, np.bool_)
         for character in characters:
             if character in self.buffer:
@@ -268,11 +268,11 @@ class JsonValues:
         return found
 
     def last(self, distance: int) -> Bytes:
-        """The byte so many places before the end of each text (of another if it is shorter)."""
+        """Return the byte that many places before the end of each text (if not shorter)."""
         return self.bytes[np.maximum(self.ends - distance, 0)]
 
     def slice(self, valid: Bools | None, *, quoted: bool) -> pa.Array:
-        """The strings as a string array, without their quotes if all that matter are quoted.
+        """Build a string array, without quotes if all that matter are quoted.
 
         Args:
             valid: Which of them matter; the others are null.
@@ -287,7 +287,7 @@ class JsonValues:
         return cut.view(pa.string())
 
     def unquoted(self, valid: Bools | None) -> pa.Array:
-        """The strings as a string array, those that are strings without their quotes."""
+        """Build a string array, strings without their quotes."""
         keep = np.ones(len(self.bytes), np.bool_)
         keep[self.ends] = False
         keep[self.starts[self.quoted]] = False
@@ -300,5 +300,5 @@ class JsonValues:
         return pa.Array.from_buffers(pa.string(), self.count, buffers)
 
     def value(self, position: int) -> bytes:
-        """One text."""
+        """Return one text."""
         return self.buffer[self.starts[position] : self.ends[position]]

@@ -50,17 +50,17 @@ class ColumnBuilder(Protocol):
         """Add decoded values."""
 
     def present(self) -> int:
-        """How many of the values were in their record at all."""
+        """Count the values that were in their record at all."""
 
     def quotes(self) -> int:
-        """How many quotation marks the source strings of the values have."""
+        """Count the quotation marks in the source strings of the values."""
 
     def finish(self) -> Finished:
         """Make the array."""
 
 
 def new_column(shape: JsonShape, kind: pa.DataType) -> ColumnBuilder:
-    """An empty column for values of a shape, to become an array of an Arrow type."""
+    """Make an empty column for values of a shape, to become an array of an Arrow type."""
     if isinstance(shape, JsonLeaf):
         return LeafColumn(shape, kind)
     if isinstance(shape, JsonList):
@@ -212,7 +212,7 @@ class _Repeated:
         return pa.Array.from_buffers(self._kind, self._places.count, buffers, children=[child])
 
     def _rows(self, elements: Positions) -> Positions:
-        """Which values hold these elements."""
+        """Find which values hold these elements."""
         return np.unique(np.searchsorted(self._offsets, elements, side="right") - 1)
 
 
@@ -260,6 +260,6 @@ class MapColumn(_Repeated):
 
 
 def _union(rows: list[Positions]) -> Positions:
-    """All of the positions, sorted, each once."""
+    """Merge all of the positions, sorted, each once."""
     some = [each for each in rows if len(each)]
     return np.unique(np.concatenate(some)) if some else NO_ROWS

@@ -79,7 +79,7 @@ _BASE64: Final = re.compile(
 
 
 def text_of(value: bytes) -> str | None:
-    """The text of a JSON string; `None` when the value is no string or has no UTF-8."""
+    """Decode a JSON string; `None` when the value is not a string or has no UTF-8."""
     if value[:1] != b'"':
         return None
     return key_text(value)  # a lone surrogate has no UTF-8, so no string column can hold it
@@ -109,7 +109,7 @@ _ISO: Final = {exact: TimePatterns(exact=exact) for exact in (False, True)}
 
 
 def converter(kind: DataType, rules: JsonScalarRules = DEFAULT_RULES) -> JsonConvert:
-    """The conversion to a leaf type; types without one are refused by `types.to_arrow`."""
+    """Find the conversion to a leaf type; types without one are refused by `types.to_arrow`."""
     bits = INTEGER_BITS.get(type(kind))
     if bits is not None:
         return _to_wrapped_byte if bits == 8 and not rules.exact else _to_integer(bits)  # noqa: PLR2004
@@ -152,7 +152,7 @@ def _to_integer(bits: int) -> JsonConvert:
 
 
 def _to_wrapped_byte(value: bytes) -> object:
-    """A byte, as Jackson reads one: what would fit without a sign is taken for a negative one."""
+    """Read a byte as Jackson does: what would fit without a sign is taken for a negative one."""
     number = _to_integer(16)(value)
     if not isinstance(number, int) or not -(2**7) <= number < 2**8:
         return MISFIT
@@ -231,7 +231,7 @@ _CONVERTERS: Final[dict[type[DataType], JsonConvert]] = {
 
 
 def grammar_of(options: JsonOptions) -> Grammar:
-    """What is taken for JSON."""
+    """Choose what is taken for JSON."""
     return Grammar(
         comments=options.allow_comments,
         single_quotes=options.allow_single_quotes,
@@ -246,7 +246,7 @@ def grammar_of(options: JsonOptions) -> Grammar:
 def scalar_rules(
     options: JsonOptions, numbers: NumberRule = SPARK, *, exact: bool = True
 ) -> JsonScalarRules:
-    """How leaves are written; default patterns are left to the casts that are made for them.
+    """Collect how leaves are written; casts that are made for default patterns do those.
 
     Raises:
         OptionError: A pattern, zone or locale that is none.

@@ -122,7 +122,7 @@ class JsonVariantReader(RecordReader):
         return self._counted(outcomes.batch(columns, len(values), rescued), outcomes)
 
     def _encoded(self, record: bytes, begin: int) -> tuple[_Encoded | None, str | None]:
-        """A record as a value, and why it is not valid: quickly when it is strict JSON."""
+        """Decode a record to a value, and say why it is not valid: fast when it is strict JSON."""
         try:
             return encode_json(record), None
         except NotVariantError:
@@ -225,7 +225,7 @@ def _groups(records: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _documents_in(file: OpenedFile, own: JsonOptions, grammar: Grammar) -> list[bytes]:
-    """The documents of a file, which is read as a whole: it must fit in memory some times over."""
+    """Split a file, read as a whole, into documents: it must fit in memory some times over."""
     with file.text_stream(own.encoding) as stream:
         data = stream.read(own.max_record_bytes + 1)
     if len(data) > own.max_record_bytes:
@@ -274,7 +274,7 @@ def documents_of(data: bytes, grammar: Grammar) -> Iterator[bytes]:
 
 
 def _elements_of(document: bytes) -> list[bytes]:
-    """The records of a document; the document itself when it is not surely an array of objects."""
+    """Split a document into records; it is one itself when it is not surely an array of objects."""
     document = document.strip()
     if not document.startswith(b"["):
         return [document]

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def _fraction(text: str) -> Decimal | float:
-    """A number with a fraction or an exponent; a double where no `Decimal` has such an exponent."""
+    """Parse a fraction or exponent; a double where no `Decimal` has such an exponent."""
     found = exact_decimal(text)
     return float(text) if found is None else found
 
@@ -84,7 +84,7 @@ class LeafTypes:
         self.decoder = _EXACT if self._decimals else PLAIN
 
     def of(self, value: object) -> DataType:
-        """The type of a value as `decoder` gives it, or of something nested taken as text."""
+        """Find the type of a value as `decoder` gives it, or of something nested taken as text."""
         if not self._typed or isinstance(value, dict | list):
             return STRING
         if isinstance(value, str):
@@ -117,7 +117,7 @@ def _integer_type(value: int) -> DataType:
 
 
 def _text_type(text: str) -> DataType | None:
-    """The decimal that a text is, if it is one that Spark can name."""
+    """Find the decimal that a text is, if it is one that Spark can name."""
     if len(text) > _LONGEST or not JAVA_NUMBER.fullmatch(text):
         return None
     number = exact_decimal(text)
@@ -184,7 +184,7 @@ Evidence = DataType | FixedType | ObjectEvidence | ArrayEvidence | MapEvidence
 
 
 def clash(kind: Evidence) -> Evidence:
-    """A value of another shape: a string holds both, unless the type is known beforehand."""
+    """Combine with another shape: a string holds both, unless the type is known beforehand."""
     fixed = isinstance(kind, MapEvidence) or (
         isinstance(kind, ObjectEvidence | ArrayEvidence) and kind.is_fixed
     )
@@ -200,7 +200,7 @@ def widen_leaf(kind: DataType, leaf: DataType) -> DataType:
 
 
 def known_object(schema: StructType, matcher: NameMatcher) -> ObjectEvidence:
-    """What is known beforehand of records that have a schema."""
+    """Build what is known beforehand of records that have a schema."""
     known = ObjectEvidence(is_fixed=True)
     for column in schema.fields:
         field = known.fields.setdefault(matcher.key(column.name), FieldEvidence(column.name))
@@ -210,7 +210,7 @@ def known_object(schema: StructType, matcher: NameMatcher) -> ObjectEvidence:
 
 
 def known_type(kind: DataType, matcher: NameMatcher) -> Evidence:
-    """What is known beforehand of a column of a type."""
+    """Build what is known beforehand of a column of a type."""
     if isinstance(kind, StructType):
         return known_object(kind, matcher)
     if isinstance(kind, ArrayType):
@@ -221,14 +221,14 @@ def known_type(kind: DataType, matcher: NameMatcher) -> Evidence:
 
 
 def struct_type(known: ObjectEvidence) -> StructType:
-    """The type that objects come to."""
+    """Return the type that objects come to."""
     return StructType(
         [StructField(field.name, data_type(field.kind)) for field in known.fields.values()]
     )
 
 
 def data_type(kind: Evidence) -> DataType:
-    """The type that values come to; `NullType` where none has shown any."""
+    """Return the type that values come to; `NullType` where none has shown any."""
     found: DataType
     if isinstance(kind, ObjectEvidence):
         found = struct_type(kind)

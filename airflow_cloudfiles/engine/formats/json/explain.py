@@ -143,7 +143,7 @@ class JsonExplainer:
         return rows if is_whole else [replace(row, fits=False) for row in rows]
 
     def _taken(self, line: bytes) -> tuple[list[bytes], bool]:
-        """The records of a line, and whether they are all of it, in UTF-8.
+        """Find the records of a line, and whether they are all of it, in UTF-8.
 
         Raises:
             NotJsonError: They are not, and that is not passed over as by Spark's reader.
@@ -173,7 +173,7 @@ class JsonExplainer:
     def _value(
         self, shape: JsonShape, value: bytes, path: tuple[str, ...]
     ) -> tuple[object, Rescued]:
-        """What the fast path would have decoded for a value, and what does not fit of it."""
+        """Decode a value as the fast path would have, and find what does not fit of it."""
         if isinstance(shape, JsonLeaf):
             found, rescued = _leaf(shape, value, self.grammar)
             self._misfits += rescued is not None
@@ -225,7 +225,7 @@ class JsonExplainer:
     def _unknown_fields(
         self, shape: JsonStruct, name: str | None, members: Members, path: tuple[str, ...]
     ) -> list[bytes]:
-        """What to rescue of a name that is no column, which may have come more than once."""
+        """Collect what to rescue of a name that is not a column; it may come repeatedly."""
         last = members[-1][1]
         # The last one counts, here as in inference: the others must not make a column.
         if not self._is_nothing(last) and self._is_new(shape, name, last, path):
@@ -272,11 +272,11 @@ class JsonExplainer:
         return found, _object(rescued)
 
     def _is_nothing(self, value: bytes) -> bool:
-        """Whether an unknown field need not be kept."""
+        """Tell whether an unknown field need not be kept."""
         return self.drops_nulls and value == b"null"
 
     def _index(self, shape: JsonStruct, name: str) -> int | None:
-        """The column of a field name."""
+        """Find the column of a field name."""
         index = shape.index.get(name)
         if index is None and not self.case_sensitive:
             index = shape.folded.get(self.matcher.key(name))
@@ -315,7 +315,7 @@ def _check_keys(pairs: list[tuple[str, object]]) -> None:
 
 
 def has_repeated_key(record: bytes) -> bool:
-    """Whether an object anywhere in a strict record has a key twice, or may have."""
+    """Tell whether an object anywhere in a strict record has a key twice, or may have."""
     repeated = False
 
     def check(pairs: list[tuple[str, object]]) -> None:
@@ -342,12 +342,12 @@ def _leaf(shape: JsonLeaf, value: bytes, grammar: Grammar) -> tuple[object, Resc
 
 
 def _fits(found: object) -> bool:
-    """Whether a value, or a part of it, found its place."""
+    """Tell whether a value, or a part of it, found its place."""
     return found is not UNSET and found is not EMPTY
 
 
 def _records(record: bytes, grammar: Grammar) -> tuple[list[bytes], int | None]:
-    """The objects of a line; none when there are only comments; and where more follows, if so."""
+    """Find the objects of a line; none when there are only comments; and where more follows."""
     if not record:
         return [], None
     first = record[:1]
@@ -366,7 +366,7 @@ def _records(record: bytes, grammar: Grammar) -> tuple[list[bytes], int | None]:
 
 
 def _is_strict(record: bytes) -> bool:
-    """Whether a record is one strict JSON object, checked in C."""
+    """Tell whether a record is one strict JSON object, checked in C."""
     if record.count(b"{") + record.count(b"[") > MAX_DEPTH:
         return False  # maybe nested too deeply: let the tokens be counted
     try:
@@ -391,7 +391,7 @@ def _members(value: bytes, grammar: Grammar = DEFAULT) -> Members:
 
 
 def _tolerant_members(value: bytes, grammar: Grammar) -> Members:
-    """The same for any valid object."""
+    """Split any valid object in the same way."""
     return [(grammar.strict_key(key), text) for key, text in grammar.members(value)]
 
 
@@ -408,7 +408,7 @@ def _object(members: list[bytes]) -> Rescued:
 
 
 def _has_column_type(strict: bytes, room: Room, *, drops_nulls: bool) -> bool:
-    """Whether a column could have the type of a value, which is what inference will say of it.
+    """Tell whether a column could have the type of a value, as inference will say of it.
 
     An empty struct has no type (B77), nor has what is nested deeper than there is room.
     """
@@ -420,7 +420,7 @@ def _has_column_type(strict: bytes, room: Room, *, drops_nulls: bool) -> bool:
 
 
 def _type_of(strict: bytes, depth: int) -> DataType:
-    """As much of the type of a value as tells whether it has one."""
+    """Find as much of the type of a value as tells whether it has one."""
     if not depth:  # too deep for a column, whatever it holds
         return StructType([])
     if strict in _SAY_NOTHING:
@@ -439,7 +439,7 @@ def _type_of(strict: bytes, depth: int) -> DataType:
 
 
 def _sample(strict: bytes) -> object:
-    """A value for a message: parsed when it is short, cut off when it is long."""
+    """Format a value for a message: parsed when it is short, cut off when it is long."""
     if len(strict) <= SAMPLE_CHARACTERS:
         try:
             return json.loads(strict)

@@ -133,7 +133,7 @@ class JsonInference:
                 self._learn(some.splitlines())
 
     def _sampled(self, chunk: bytes) -> bytes:
-        """The lines that are looked at: the same ones however the records are cut."""
+        """Select the lines that are looked at: the same ones however the records are cut."""
         limit = int(self._ratio * 2**32)
         lines = chunk.splitlines(keepends=True)
         if not self._unseen and self._ratio < 1:
@@ -141,7 +141,7 @@ class JsonInference:
         return b"".join(line for line in lines if crc32(line.rstrip()) < limit)
 
     def result(self) -> StructType:
-        """What is known: `NullType` where no value has shown the type, possibly empty structs."""
+        """Return what is known: `NullType` where no value has shown a type, maybe empty structs."""
         if not self._root.fields:  # better a few records than none
             self._learn(self._unseen.splitlines())
         found = struct_type(self._root)
@@ -190,7 +190,7 @@ class JsonInference:
         return field
 
     def _widen(self, kind: Evidence, value: object, depth: int) -> Evidence:
-        """The kind that also holds a value; the same object when it already does."""
+        """Build the kind that also holds a value; the same object when it already does."""
         if kind is STRING or isinstance(kind, FixedType):
             return kind
         if value is None or value == "":
@@ -236,7 +236,7 @@ class JsonInference:
 
 
 def _takes(decode: Callable[[bytes], object], records: bytes) -> bool:
-    """Whether records fit what is known, so that there is nothing to learn."""
+    """Tell whether records fit what is known, so that there is nothing to learn."""
     try:
         decode(records)
     except UNPARSABLE:
@@ -255,7 +255,7 @@ def _chunks(data: bytes) -> Iterator[bytes]:
 
 
 def _checked_object(known: ObjectEvidence) -> Any:
-    """A msgspec type that takes the objects which have nothing to add to what is known.
+    """Build a msgspec type that takes the objects with nothing to add to what is known.
 
     A name that msgspec cannot have is left out: records with it never pass and are walked.
     """
@@ -272,7 +272,7 @@ def _checked_object(known: ObjectEvidence) -> Any:
 
 
 def _checked(kind: Evidence) -> Any:
-    """A msgspec type that takes the values which have nothing to add to a kind."""
+    """Build a msgspec type that takes the values with nothing to add to a kind."""
     if kind is STRING or isinstance(kind, FixedType):
         return msgspec.Raw
     if isinstance(kind, ObjectEvidence):
@@ -288,7 +288,7 @@ def _checked(kind: Evidence) -> Any:
 
 
 def _was_null(kind: Evidence) -> bool:
-    """Whether another null has nothing to add; leaves do not care."""
+    """Tell whether another null has nothing to add; leaves do not care."""
     return kind is not UNSEEN and getattr(kind, "was_null", True)
 
 
@@ -339,7 +339,7 @@ def parse_line(
 def _tolerant(
     text: bytes, depth: int, grammar: Grammar, decoder: msgspec.json.Decoder[Any]
 ) -> object:
-    """A value that is valid by the tolerant rules."""
+    """Decode a value that is valid by the tolerant rules."""
     if depth > MAX_DEPTH:
         return _SOME_STRING
     if text.startswith(b"{"):

@@ -176,7 +176,7 @@ class JsonBlock:
         self._take(extended, taken, taken_begin, end)
 
     def _is_odd(self, line: bytes) -> bool:
-        """Whether a line is to be explained, even if the decoder took it."""
+        """Tell whether a line is to be explained, even if the decoder took it."""
         if tokens.may_be_too_deep(line):
             return True
         return not self._policy.rescues and tokens.may_have_lone_surrogate(line)
@@ -228,7 +228,7 @@ class JsonBlock:
             self._waiting = 0
 
     def _read_corrupt(self, begin: int, line: bytes, error: NotJsonError) -> None:
-        """A line that is no record has a row of its own, if it is kept."""
+        """Give a line that is not a record a row of its own, if it is kept."""
         record = printable(line)
         if not self.outcomes.is_dropped(self._piece_at(begin).file_uri, record, str(error)):
             self._add_odd_row(begin, self._shape.missing)
@@ -277,7 +277,7 @@ class JsonBlock:
             self._resolve(row, begin, line, found)
 
     def _arrays(self, finished: list[Finished]) -> list[pa.Array]:
-        """The columns, where explained rows have taken the place of others."""
+        """Build the columns, where explained rows have taken the place of others."""
         arrays = [each.array for each in finished]
         if not self._replaced:
             return arrays
@@ -292,7 +292,7 @@ class JsonBlock:
         ]
 
     def _check_disagreement(self, misfits: set[int]) -> None:
-        """An explained row holds only what fits: rather fail than lose what its column refuses."""
+        """Check that an explained row holds only what fits: rather fail than lose what does not."""
         for row in misfits & self._row_begins.keys():
             line = self._text[self._row_begins[row] :].partition(b"\n")[0]
             raise AssertionError(f"explained, but not taken by its column: {line[:1000]!r}")
@@ -343,7 +343,7 @@ class JsonBlock:
     # 3. The batch -------------------------------------------------------------------------
 
     def _path_ends(self) -> Callable[[int], bytes]:
-        """What ends the rescued data of a row: the path of its file."""
+        """Build what ends the rescued data of a row: the path of its file."""
         ends = [path_end(piece.file_uri).encode() for piece in self.pieces]
         if len(ends) == 1:
             return lambda _: ends[0]
@@ -360,7 +360,7 @@ class JsonBlock:
 
 
 def _decode_lines(decoder: msgspec.json.Decoder[Any], chunk: bytes) -> list[Any]:
-    """The records of a chunk; none when one of them is refused."""
+    """Decode the records of a chunk; none when one of them is refused."""
     try:
         return decoder.decode_lines(chunk)
     except _REFUSED:

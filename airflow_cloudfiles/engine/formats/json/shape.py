@@ -135,7 +135,7 @@ def _struct_class(
     *,
     forbid_unknown: bool,
 ) -> Any:
-    """A struct class; a child that is `None` is a leaf."""
+    """Build a struct class; a child that is `None` is a leaf."""
     # The name of a field that msgspec cannot take is replaced by one that no record has, so
     # that records with that field take the slow path.
     spelled = {
@@ -179,7 +179,7 @@ def _compile(
 
 
 def _inner(shape: JsonShape) -> Any:
-    """The type of this shape inside an array or map."""
+    """Build the type of this shape inside an array or map."""
     if isinstance(shape, JsonLeaf):
         return Raw
     if isinstance(shape, JsonList):
@@ -190,7 +190,7 @@ def _inner(shape: JsonShape) -> Any:
 
 
 def can_be_told(name: str) -> bool:
-    """Whether `msgspec` takes it as a field name: nothing to be escaped in JSON, and UTF-8."""
+    """Tell whether `msgspec` takes it as a field name: UTF-8 that JSON need not escape."""
     return is_column_name(name) and not any(
         character in '"\\' or character < " " for character in name
     )
@@ -215,7 +215,7 @@ class Extended:
     drops_nulls: bool = False
 
     def members(self, rows: list[Any]) -> tuple[dict[int, bytes], int]:
-        """What the fields besides hold in rows, as members of rescued data by position.
+        """Collect what other fields hold in rows, as members of rescued data by position.
 
         Returns:
             The members, and how many quotation marks they had in the source.

@@ -99,16 +99,16 @@ class Grammar:
         self._token = re.compile(white + rb"*+(?:" + any_token + rb")", re.DOTALL)
 
     def begin(self, text: bytes, start: int = 0) -> int:
-        """Where the first thing begins that is no white space."""
+        """Find the first thing that is not white space."""
         found = self._blank.match(text, start)
         return start if found is None else found.end()
 
     def has_more(self, text: bytes, start: int) -> bool:
-        """Whether there is more behind a value than white space and commas."""
+        """Tell whether there is more behind a value than white space and commas."""
         return self.after(text, start) < len(text)
 
     def after(self, text: bytes, start: int) -> int:
-        """Where the next thing begins behind a value, its comma and white space."""
+        """Find where the next thing begins behind a value, its comma and white space."""
         found = self._tail.match(text, start)
         return start if found is None else found.end()
 
@@ -139,7 +139,7 @@ class Grammar:
                 return position
 
     def _after_scalar(self, token: re.Match[bytes], expected: int) -> int:
-        """What follows a string, number or word."""
+        """Return what follows a string, number or word."""
         if expected in {_VALUE, _FIRST_VALUE} and token["name"] is None:
             return _AFTER
         if expected in {_KEY, _FIRST_KEY}:
@@ -157,7 +157,7 @@ class Grammar:
         return [text for _, text in self._parts(value, b"[")]
 
     def _parts(self, value: bytes, opening: bytes) -> list[tuple[bytes, bytes]]:
-        """What is in a valid object, or in a valid array, whose elements have no keys."""
+        """Split a valid object, or a valid array, whose elements have no keys."""
         found: list[tuple[bytes, bytes]] = []
         position = value.index(opening) + 1
         while (token := self._token.match(value, position)) and token["mark"] not in _CLOSING:
@@ -175,7 +175,7 @@ class Grammar:
         return found
 
     def strict(self, value: bytes, *, words: bool = False) -> bytes:
-        """The same valid value as strict JSON; otherwise the text as it is.
+        """Convert a valid value to strict JSON; other texts stay as they are.
 
         Args:
             value: The value.
@@ -198,11 +198,11 @@ class Grammar:
         return b"".join((*parts, value[copied:])) if parts else value
 
     def strict_key(self, key: bytes) -> bytes:
-        """A key as strict JSON."""
+        """Convert a key to strict JSON."""
         return self.strict(key) if key[0] in _QUOTES else b'"' + key + b'"'
 
     def one_line(self, value: bytes) -> bytes:
-        """The same valid value without line breaks and comments; strings keep their form."""
+        """Remove line breaks and comments from a valid value; strings keep their form."""
         parts: list[bytes] = []
         for before, token in self._tokens(value):
             text = _text(token)
@@ -211,14 +211,14 @@ class Grammar:
         return b"".join(parts)
 
     def _tokens(self, value: bytes) -> Iterator[tuple[bytes, re.Match[bytes]]]:
-        """The tokens of a valid value, each with the white space before it."""
+        """Yield the tokens of a valid value, each with the white space before it."""
         position = 0
         while (token := self._token.match(value, position)) is not None:
             yield value[position : token.start(token.lastgroup or 0)], token
             position = token.end()
 
     def _strict_token(self, token: re.Match[bytes], value: bytes) -> bytes | None:
-        """A token as strict JSON; `None` when it is strict already."""
+        """Convert a token to strict JSON; `None` when it is strict already."""
         if token["mark"] is not None:
             return None
         text = _text(token)
@@ -243,12 +243,12 @@ class Grammar:
 
 
 def _one_of(*words: bytes) -> bytes:
-    """The expression of a number or word, behind which no other begins."""
+    """Build the expression of a number or word, behind which no other begins."""
     return rb"(?:" + b"|".join(words) + rb")" + _NO_MORE
 
 
 def _quoted(quote: bytes, escape: bytes, control: bytes) -> bytes:
-    """The expression of a string."""
+    """Build the expression of a string."""
     plain = rb"[^" + quote + rb"\\" + control + rb"]*+"
     return quote + plain + rb"(?:" + escape + plain + rb")*+" + quote
 
@@ -258,7 +258,7 @@ def _text(token: re.Match[bytes]) -> bytes:
 
 
 def _rewritten(found: re.Match[bytes]) -> bytes:
-    """A part of a string that strict JSON has not, or has otherwise."""
+    """Rewrite a part of a string that strict JSON has not, or has otherwise."""
     escaped = found[1]
     if escaped is None:
         return b'\\"' if found[0] == b'"' else b"\\u%04x" % ord(found[0])
@@ -268,12 +268,12 @@ def _rewritten(found: re.Match[bytes]) -> bytes:
 
 
 def _one_line(found: re.Match[bytes]) -> bytes:
-    """A control character, escaped already or not, as an escape; other escapes as they are."""
+    """Escape a control character, unless it is; other escapes stay as they are."""
     return b"\\u%04x" % found[0][-1] if found[0][-1] < ord(" ") else found[0]
 
 
 def _after_opening(mark: bytes, expected: int, closers: bytearray) -> int:
-    """What follows the beginning of an object or array."""
+    """Return what follows the beginning of an object or array."""
     if expected not in {_VALUE, _FIRST_VALUE} or len(closers) >= MAX_DEPTH:
         raise NotJsonError(f"unexpected {mark.decode()}, or nested too deeply")
     closers.append(b"}]"[b"{[".index(mark)])
@@ -281,7 +281,7 @@ def _after_opening(mark: bytes, expected: int, closers: bytearray) -> int:
 
 
 def _after_closing(mark: bytes, expected: int, closers: bytearray) -> int:
-    """What follows the end of an object or array."""
+    """Return what follows the end of an object or array."""
     if expected in {_KEY, _VALUE} and closers and closers[-1] == mark[0]:
         what = "colon" if expected == _VALUE and mark == b"}" else "comma"
         raise NotJsonError(f"a {what} right before {mark.decode()}")
@@ -291,7 +291,7 @@ def _after_closing(mark: bytes, expected: int, closers: bytearray) -> int:
 
 
 def _after_separator(mark: bytes, expected: int, closers: bytearray) -> int:
-    """What follows a colon or a comma."""
+    """Return what follows a colon or a comma."""
     if mark == b":" and expected == _COLON:
         return _VALUE
     if mark == b"," and expected == _AFTER and closers:
@@ -300,7 +300,7 @@ def _after_separator(mark: bytes, expected: int, closers: bytearray) -> int:
 
 
 def key_text(key: bytes) -> str | None:
-    """The name a strict key text stands for; `None` when it has no UTF-8 (a lone surrogate)."""
+    """Decode the name of a strict key text; `None` when it has no UTF-8 (a lone surrogate)."""
     if b"\\" not in key:
         return key[1:-1].decode()
     try:
@@ -356,17 +356,17 @@ def as_lines(records: Iterable[bytes], grammar: Grammar, aside: list[bytes]) -> 
 
 
 def original(line: bytes, aside: list[bytes]) -> bytes:
-    """The record that a line of `as_lines` stands for."""
+    """Return the record that a line of `as_lines` stands for."""
     return aside[int(line[1:])] if aside and line[:1] == _ASIDE else line
 
 
 def printable(record: bytes) -> str:
-    """As that of `base`, without the line break."""
+    """Format it as `base.printable` does, without the line break."""
     return base.printable(record.rstrip(b"\n"))
 
 
 def _on_one_line(record: bytes, grammar: Grammar) -> bytes | None:
-    """A record without line breaks; `None` when it is no valid one."""
+    """Put a record on one line; `None` when it is not a valid one."""
     try:
         _STRICT.decode(record)
     except (msgspec.DecodeError, RecursionError):
@@ -394,7 +394,7 @@ def chunks(text: bytes, size: int) -> Iterator[tuple[int, int]]:
 
 
 def clean_lines(chunk: bytes) -> int:
-    """The number of lines if each of them can only be one object on its own; otherwise 0.
+    """Count the lines if each of them can only be one object on its own; otherwise return 0.
 
     The decoder takes white space as JSON does: it would also read an object that spans lines, or
     two on one line. A line break between `}` and `{` always ends an object, so if every line
@@ -418,15 +418,15 @@ def clean_lines(chunk: bytes) -> int:
 
 
 def may_be_too_deep(line: bytes) -> bool:
-    """Whether a line may be nested too deeply for the decoder's own limit to be relied on."""
+    """Tell whether a line may be too deep for the decoder's own limit to be relied on."""
     return len(line) > _SUSPECT_BYTES and line.count(b"{") + line.count(b"[") > MAX_DEPTH
 
 
 def count_quotes(text: bytes, begin: int, end: int) -> int:
-    """How many quotation marks there are in a part of a text."""
+    """Count the quotation marks in a part of a text."""
     return int(np.count_nonzero(np.frombuffer(text, np.uint8, end - begin, begin) == ord('"')))
 
 
 def may_have_lone_surrogate(text: bytes) -> bool:
-    """Whether there may be half a character, which is no text; quick where there is none."""
+    """Tell whether there may be half a character, which is no text; fast where there is none."""
     return b"\\u" in text and _LONE_SURROGATE.search(text) is not None

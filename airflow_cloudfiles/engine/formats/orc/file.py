@@ -114,7 +114,7 @@ class OrcFile:
                 )
 
     def parts(self, start: int, end: int | None) -> list[int]:
-        """The stripes of a range of bytes.
+        """List the stripes of a range of bytes.
 
         The library does not tell where stripes begin. They are taken to be of equal size, which
         gives each of them to one range, as the true places would.
@@ -125,7 +125,7 @@ class OrcFile:
         return [number for number, at in places if start <= at and (end is None or at < end)]
 
     def chunks(self, parts: list[int], columns: list[int]) -> Iterator[Chunk]:
-        """The rows of some stripes, in order.
+        """Yield the rows of some stripes, in order.
 
         Raises:
             OSError: As of `check_exact`, for these columns.
@@ -159,7 +159,7 @@ class OrcFile:
             raise OSError(f"it has {counted(total, 'row')}, not {self._file.nrows} as it says")
 
     def _corrected_array(self, array: pa.Array, column: int, part: int) -> pa.Array:
-        """The array with the type that `schema` tells, in today's calendar."""
+        """Give the array the type that `schema` tells, in today's calendar."""
         kind = self.schema.field(column).type
         if any(map(pa.types.is_temporal, leaf_types(kind))):
             array = self._writer.corrected(array, part)
@@ -167,7 +167,7 @@ class OrcFile:
 
 
 def _corrected(field: pa.Field) -> pa.DataType:
-    """An Arrow type as Spark sees the ORC type it was made from.
+    """Correct an Arrow type to how Spark sees the ORC type it was made from.
 
     ORC's plain timestamp is Spark's timestamp, taken for UTC as every time without a zone; Spark
     writes its timestamps without a zone as numbers of microseconds, and says so in an attribute.

@@ -95,7 +95,7 @@ class OrcWriter:
         return pa.array(right, pa.int64(), mask=nulls).view(kind)
 
     def _offset(self, part: int) -> int:
-        """How many seconds east of UTC the writer of a stripe was when 1970 began there."""
+        """Find how many seconds east of UTC the writer of a stripe was when 1970 began there."""
         if part not in self._offsets:
             stripe = messages_of(footer_of(self._tail), _STRIPES)[part]
             places = {tag: value for tag, value in fields(stripe) if isinstance(value, int)}
@@ -109,7 +109,7 @@ class OrcWriter:
         return self._offsets[part]
 
     def _plain(self, data: bytes) -> bytes:
-        """What is in a footer of a stripe, decompressed."""
+        """Decompress what is in a footer of a stripe."""
         post = dict(fields(next(iter(messages_of(self._tail, _POSTSCRIPT)), b"")))
         codec = post.get(_COMPRESSION, 0)
         return b"".join(_blocks(data, codec if isinstance(codec, int) else 0)) if codec else data
@@ -166,7 +166,7 @@ class _Type:
 
 
 def unscaled_decimals(tail: bytes) -> dict[int, str]:
-    """The columns that are, or hold, a decimal without a precision.
+    """Find the columns that are, or hold, a decimal without a precision.
 
     Args:
         tail: The end of the file, as the library has serialized it: postscript and footer.
@@ -190,7 +190,7 @@ def unscaled_decimals(tail: bytes) -> dict[int, str]:
 
 
 def rows_of_stripes(tail: bytes) -> list[int]:
-    """How many rows each stripe says it has.
+    """List how many rows each stripe says it has.
 
     Args:
         tail: As of `unscaled_decimals`.
@@ -206,17 +206,17 @@ def rows_of_stripes(tail: bytes) -> list[int]:
 
 
 def footer_of(tail: bytes) -> bytes:
-    """The footer in the end of a file."""
+    """Find the footer in the end of a file."""
     return next(iter(messages_of(tail, _FOOTER_OF_TAIL)), b"")
 
 
 def messages_of(message: bytes, wanted: int) -> list[bytes]:
-    """The messages of a kind in a message."""
+    """List the messages of a kind in a message."""
     return [value for tag, value in fields(message) if tag == wanted and isinstance(value, bytes)]
 
 
 def _first_unscaled(types: list[_Type], place: int, path: str) -> str | None:
-    """Where the first decimal without a precision is at or below a type, in the file's order."""
+    """Find the first decimal without a precision at or below a type, in the file's order."""
     waiting = [(place, path)]
     while waiting:
         place, path = waiting.pop()
@@ -250,7 +250,7 @@ def _type(message: bytes) -> _Type:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message: their numbers and values, numbers of fixed width as bytes."""
+    """Yield the fields of a message: numbers and values; numbers of fixed width as bytes."""
     place = 0
     while place < len(message):
         key, place = varint(message, place)

@@ -141,7 +141,7 @@ class ParquetFile:
         )
 
     def parts(self, start: int, end: int | None) -> list[int]:
-        """The row groups of a range of bytes.
+        """List the row groups of a range of bytes.
 
         Their columns say where they begin, and the library ends the process when what a
         damaged file says of a column contradicts itself. So they are taken to begin where their
@@ -160,7 +160,7 @@ class ParquetFile:
         ]
 
     def chunks(self, parts: list[int], columns: list[int]) -> Iterator[Chunk]:
-        """The rows of some row groups, in order."""
+        """Yield the rows of some row groups, in order."""
         for part in parts:
             group = self._groups[part]
             rows = 0
@@ -173,7 +173,7 @@ class ParquetFile:
                 raise OSError(f"row group {part} has {how_many}, not {group.num_rows} as it says")
 
     def _empty(self, part: int) -> Iterator[Chunk]:
-        """The rows of a row group without any column; a column tells how many there are."""
+        """Yield the rows of a row group without any column; a column tells how many there are."""
         group = self._groups[part]
         if self._limit is None or not len(self.own_schema):
             for begin in range(0, group.num_rows, _MOST_ROWS):
@@ -202,7 +202,7 @@ class ParquetFile:
         yield from found
 
     def _leaves(self, columns: list[int]) -> list[int]:
-        """The leaves that are read for some columns."""
+        """List the leaves that are read for some columns."""
         ends = list(accumulate(map(len, self._int96), initial=0))
         read = (
             range(len(self.own_schema)) if names_of(self.own_schema, columns) is None else columns
@@ -210,7 +210,7 @@ class ParquetFile:
         return [leaf for column in read for leaf in range(ends[column], ends[column + 1])]
 
     def _bounded(self, part: int, leaves: list[int], rows: int, limit: int) -> int:
-        """How many rows are read at once, of `rows` at most, by what the pages may become.
+        """Limit how many rows are read at once, `rows` at most, by what the pages may become.
 
         Raises:
             RecordTooLargeError: A record may take more than `limit` bytes.
@@ -229,7 +229,7 @@ class ParquetFile:
         return rows_at_once(pages, int(group.num_rows), rows, limit, places if is_clear else None)
 
     def _read(self, part: int, columns: list[int], rows: int, usual: int) -> Iterator[Chunk]:
-        """The rows of a row group, `rows` at a time; where these are few, put together again."""
+        """Yield the rows of a row group, `rows` at a time; where these are few, put together."""
         nanos = [each for each in columns if self._may_have_nanos and any(self._int96[each])]
         if not nanos:
             found = _batches(self._file, part, rows, columns)
@@ -247,7 +247,7 @@ class ParquetFile:
             yield self._with_nanos(chunk, columns, dict(zip(nanos, exact, strict=True)))
 
     def _corrected(self, arrays: list[pa.Array], columns: list[int]) -> list[pa.Array]:
-        """The arrays with the types that `schema` tells, in today's calendar."""
+        """Give the arrays the types that `schema` tells, in today's calendar."""
         found = []
         for array, column in zip(arrays, columns, strict=True):
             kind = self.schema.field(column).type
@@ -262,7 +262,7 @@ class ParquetFile:
         return found
 
     def _with_nanos(self, chunk: Chunk, columns: list[int], exact: dict[int, pa.Array]) -> Chunk:
-        """The chunk with timestamps in nanoseconds where they have fractions of microseconds.
+        """Give timestamps nanoseconds where they have fractions of microseconds.
 
         INT96 holds nanoseconds over more years than 64 bits of them do. So it is read in both
         units, and each of them used where it is exact.
@@ -304,7 +304,7 @@ def _joined(batches: Iterator[list[pa.Array]], rows: int) -> Iterator[list[pa.Ar
 
 
 def _in_pieces(chunk: Chunk) -> Iterator[Chunk]:
-    """The chunk in pieces of about `BATCH_BYTES`: a large value may be shared by all its rows."""
+    """Cut the chunk into pieces of about `BATCH_BYTES`: all rows may share a large value."""
     shared = [each.dictionary for each in chunk.columns if pa.types.is_dictionary(each.type)]
     largest = max((_largest_value(each) for each in shared), default=0)
     rows = max(_FEWEST_ROWS, BATCH_BYTES // max(1, largest))
@@ -317,7 +317,7 @@ def _in_pieces(chunk: Chunk) -> Iterator[Chunk]:
 
 
 def _largest_value(array: pa.Array) -> int:
-    """The bytes of the longest of some strings; 0 of what is no text."""
+    """Find the bytes of the longest of some strings; 0 of what is not text."""
     if not (is_text(array.type) or is_bytes(array.type)) or not len(array):
         return 0
     longest = pc.max(pc.binary_length(array.cast(pa.large_binary()))).as_py()
@@ -325,13 +325,13 @@ def _largest_value(array: pa.Array) -> int:
 
 
 def _piece_bytes(metadata: pq.FileMetaData) -> int:
-    """How much of a column of a large row group is fetched at once."""
+    """Compute how much of a column of a large row group is fetched at once."""
     share = _BUFFERED_BYTES // max(1, int(metadata.num_columns))
     return max(_LEAST_PIECE, min(_LARGEST_PIECE, share))
 
 
 def _rows_at_once(group: pq.RowGroupMetaData) -> int:
-    """How many rows take about `BATCH_BYTES`."""
+    """Compute how many rows take about `BATCH_BYTES`."""
     if not group.num_rows:
         return _FEWEST_ROWS
     row_bytes = max(1, group.total_byte_size // group.num_rows)
@@ -339,7 +339,7 @@ def _rows_at_once(group: pq.RowGroupMetaData) -> int:
 
 
 def _seen(file: pq.ParquetFile, maps: set[Leaves]) -> list[_Seen]:
-    """The columns of a file as Spark sees them."""
+    """List the columns of a file as Spark sees them."""
     columns = [each.type for each in file.schema_arrow]
     variants: set[Leaves] = set()
     if any(holds(each, has_variant_parts) for each in columns):

@@ -91,7 +91,7 @@ class _Element:
 
 
 def variant_leaves(metadata: pq.FileMetaData) -> set[Leaves]:
-    """Where the VARIANTs of a file are.
+    """Find where the VARIANTs of a file are.
 
     Raises:
         ValueError: The footer is not as the format has it.
@@ -124,7 +124,7 @@ def refuse_encrypted(content: IO[bytes], metadata: pq.FileMetaData | None = None
 
 
 def without_optional_keys(content: IO[bytes]) -> tuple[pq.FileMetaData, set[Leaves]]:
-    """The footer of a file without the annotation of maps whose keys may be missing.
+    """Remove from a footer the annotation of maps whose keys may be missing.
 
     The library refuses such a map; without its annotation it is a group with a list of pairs.
 
@@ -159,7 +159,7 @@ def without_optional_keys(content: IO[bytes]) -> tuple[pq.FileMetaData, set[Leav
 
 
 def _elements(data: bytes) -> list[_Element]:
-    """The elements of the schema, each with its leaves."""
+    """List the elements of the schema, each with its leaves."""
     found = Compact(data, _MAGIC_BYTES).elements()
     # Open groups: their place, how many children are to come, the first leaf.
     opened: list[list[int]] = []
@@ -180,7 +180,7 @@ def _elements(data: bytes) -> list[_Element]:
 
 
 def _without_annotation(fields: Fields) -> bytes:
-    """A group of the schema, written without saying what it is for."""
+    """Write a group of the schema without saying what it is for."""
     written = bytearray()
     before = 0
     for number in (_REPETITION, _NAME, _CHILDREN):
@@ -218,7 +218,7 @@ class Compact:
         self.place = place
 
     def elements(self) -> list[_Element]:
-        """The elements of the schema of a footer; what comes behind them is not read."""
+        """List the elements of the schema of a footer; what comes behind them is not read."""
         number = 0
         while True:
             number, kind = self._header(number)
@@ -234,7 +234,7 @@ class Compact:
             return found
 
     def _header(self, before: int) -> tuple[int, int]:
-        """The number and the type of the next field."""
+        """Read the number and the type of the next field."""
         byte = self._byte()
         kind = byte & 0x0F
         if kind == _STOP:
@@ -259,7 +259,7 @@ class Compact:
         raise ValueError(f"its footer has a value of the unknown kind {kind}")
 
     def struct(self) -> Fields:
-        """The fields of the next message.
+        """Read the fields of the next message.
 
         Raises:
             ValueError: It is not as the protocol has it, or ends too early.
@@ -273,7 +273,7 @@ class Compact:
             found[number] = self._value(kind)
 
     def _list_header(self) -> tuple[int, int]:
-        """The number and the type of the elements of a list."""
+        """Read the number and the type of the elements of a list."""
         byte = self._byte()
         count = byte >> 4
         return (self._varint() if count == _LONG_LIST else count), byte & 0x0F
@@ -301,7 +301,7 @@ _PAIR: int = 2
 
 
 def map_type(kind: pa.DataType) -> pa.DataType | None:
-    """The map that a group with a list of pairs is; `None` if it is something else."""
+    """Find the map that a group with a list of pairs is; `None` if it is something else."""
     if kind.num_fields != 1 or not is_list(kind.field(0).type):
         return None
     pair = kind.field(0).type.value_type
@@ -311,7 +311,7 @@ def map_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def as_maps(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The array with maps in place of groups, wherever the type has one.
+    """Put maps in the place of groups, wherever the type has one.
 
     Raises:
         OSError: A key is null.
@@ -346,7 +346,7 @@ _MOST_NANOS: Final = 2**63 - 2000
 
 
 def in_nanos(kind: pa.DataType) -> pa.DataType:
-    """The type with its instants in nanoseconds."""
+    """Change the type's instants to nanoseconds."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(each.name, in_nanos(each.type)) for each in kind])
     if pa.types.is_map(kind):
@@ -357,7 +357,7 @@ def in_nanos(kind: pa.DataType) -> pa.DataType:
 
 
 def has_nanos(micros: pa.Array, nanos: pa.Array) -> bool:
-    """Whether a column of INT96 has fractions of microseconds.
+    """Tell whether a column of INT96 has fractions of microseconds.
 
     Raises:
         OSError: It has, and beside them a time that 64 bits of nanoseconds cannot hold.
@@ -374,7 +374,7 @@ def has_nanos(micros: pa.Array, nanos: pa.Array) -> bool:
 
 
 def _instants(array: pa.Array) -> Iterator[pa.Array]:
-    """The leaves of an array that are timestamps."""
+    """Yield the leaves of an array that are timestamps."""
     kind = array.type
     if pa.types.is_struct(kind):
         for child in array.flatten():

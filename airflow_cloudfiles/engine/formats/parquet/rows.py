@@ -53,7 +53,7 @@ def rows_at_once(
     limit: int,
     places: Callable[[list[str], int], Iterator[pa.RecordBatch]] | None,
 ) -> int:
-    """How many rows of a row group are read at once.
+    """Compute how many rows of a row group are read at once.
 
     Args:
         leaves: What the pages of the columns that are read are like.
@@ -91,12 +91,12 @@ def rows_at_once(
 
 
 def _most(named: Sequence[LeafColumn], rows: int) -> int:
-    """The most bytes that strings of dictionaries take in so many rows."""
+    """Find the most bytes that strings of dictionaries take in that many rows."""
     return sum(each.repeatable * (each.values if each.is_repeated else rows) for each in named)
 
 
 def _longest(batch: pa.RecordBatch) -> Iterator[int]:
-    """The bytes of the longest string of each dictionary."""
+    """Yield the bytes of the longest string of each dictionary."""
     waiting = list(reversed(batch.columns))
     while waiting:
         array = waiting.pop()
@@ -132,7 +132,7 @@ def _too_large(found: int, limit: int) -> RecordTooLargeError:
 
 
 def _measured(batches: Iterator[pa.RecordBatch], rows: int, limit: int) -> int:
-    """How many rows take `MOST_BATCH_BYTES` wherever they are in the row group; a power of two."""
+    """Measure how many rows take `MOST_BATCH_BYTES` anywhere in the row group; a power of two."""
     fewest = rows
     for batch in batches:
         sizes = np.zeros(batch.num_rows, np.int64)
@@ -146,12 +146,12 @@ def _measured(batches: Iterator[pa.RecordBatch], rows: int, limit: int) -> int:
 
 
 def _heaviest(sizes: Int64s, rows: int) -> int:
-    """The most bytes of so many rows, where one such part begins behind the other."""
+    """Find the most bytes of that many rows, where one such part begins behind the other."""
     return int(np.add.reduceat(sizes, np.arange(0, len(sizes), rows)).max()) if len(sizes) else 0
 
 
 def _bytes_of_each(array: pa.Array) -> Int64s:
-    """The bytes of the strings in each value, were each of them written out."""
+    """Compute the bytes of the strings in each value, were each of them written out."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         lengths = pc.fill_null(pc.binary_length(array.dictionary.cast(pa.large_binary())), 0)
@@ -173,7 +173,7 @@ def _bytes_of_each(array: pa.Array) -> Int64s:
 
 
 def _bytes_of_lists(array: pa.Array, sizes: Int64s) -> Int64s:
-    """The bytes of lists or maps, of the bytes of their elements."""
+    """Compute the bytes of lists or maps from the bytes of their elements."""
     if not len(array):
         return np.zeros(0, np.int64)
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
@@ -228,7 +228,7 @@ class LeafColumn:
 
 
 def range_of(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
-    """Where a column of a row group begins and ends, as the library takes it."""
+    """Find where a column of a row group begins and ends, as the library takes it."""
     begin = int(column.data_page_offset)
     if column.has_dictionary_page and 0 < column.dictionary_page_offset < begin:
         begin = int(column.dictionary_page_offset)
@@ -292,7 +292,7 @@ def _add(leaf: LeafColumn, header: Fields, unpacked: int, *, is_text: bool) -> N
 
 
 def _header(content: IO[bytes], place: int) -> tuple[Fields, int]:
-    """The header of a page, and where its content begins."""
+    """Read the header of a page, and find where its content begins."""
     window = _WINDOW
     while True:
         content.seek(place)
@@ -307,7 +307,7 @@ def _header(content: IO[bytes], place: int) -> tuple[Fields, int]:
 
 
 def _number(fields: Fields, number: int) -> int:
-    """A number that cannot be below zero."""
+    """Read a number that cannot be below zero."""
     found = fields.get(number)
     if not isinstance(found, int) or found < 0:
         raise OSError("the header of one of its pages is damaged")

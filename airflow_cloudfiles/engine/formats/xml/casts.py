@@ -82,7 +82,7 @@ class TextCasts:
         self.locale = self._moments.locale
 
     def converter(self, kind: DataType) -> Convert:
-        """The conversion to a leaf type.
+        """Find the conversion to a leaf type.
 
         Raises:
             IncompatibleSchemaError: The type has none.

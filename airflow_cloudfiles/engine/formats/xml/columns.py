@@ -119,7 +119,7 @@ class Columns:
         return _Reading(self._places, self.casts, found, values).taken()
 
     def _learn(self, row: bytes) -> Layout | None:
-        """The layout of a row, if all that is in it has a place."""
+        """Learn the layout of a row, if all that is in it has a place."""
         pieces = cut([row])
         if len(pieces.begins) > MOST_PIECES:
             return None
@@ -143,13 +143,13 @@ class Columns:
         return None if found.bad.any() else layout
 
     def _is_rescued_at_once(self, place: int) -> bool:
-        """Whether a value that does not fit is rescued as its text, whatever else is in a row."""
+        """Tell whether a value that does not fit is rescued as text, whatever else a row has."""
         return self.rescues and self._places[place].is_leaf and not self._places[place].is_list
 
     def _find(
         self, pieces: MarkupPieces, *, rescues_unknown: bool = False
     ) -> tuple[ElementPlaces | None, Values]:
-        """The places of what is in some rows; `None` when none of them can be taken."""
+        """Find the places of what is in some rows; `None` when none of them can be taken."""
         values = Values(
             pieces.text, pieces.ends, np.append(pieces.begins[1:], len(pieces.text)), self.options
         )
@@ -182,7 +182,7 @@ class _Reading:
     values: Values
 
     def taken(self) -> Taken:
-        """The columns of the rows of which nothing is left over."""
+        """Take the columns of the rows of which nothing is left over."""
         found = self.found
         arrays = self._children(self.places[0], found.count)
         rescued = found.rescued() if isinstance(found, LayoutRows) else {}
@@ -196,7 +196,7 @@ class _Reading:
         return [self._column(number, count) for number in place.children]
 
     def _column(self, number: int, count: int) -> pa.Array:
-        """What stands in a place, for each of its parents."""
+        """Build what stands in a place, for each of its parents."""
         place = self.places[number]
         source = self.found.source(number)
         if place.is_leaf:
@@ -233,7 +233,7 @@ class _Reading:
             self.found.bad[source.rows[wrong]] = True
 
     def _one_each(self, array: pa.Array, source: NodeValues, count: int) -> pa.Array:
-        """At most one value for each parent."""
+        """Build at most one value for each parent."""
         parents = source.parents
         again = np.append(parents[1:] == parents[:-1], False)[: len(parents)]
         self._refuse(source, again)
@@ -245,7 +245,7 @@ class _Reading:
 
 
 def _lists(kind: pa.DataType, array: pa.Array, parents: Positions, count: int) -> pa.Array:
-    """All values of each parent; null where there is none."""
+    """Collect all values of each parent; null where there is none."""
     lengths = np.bincount(parents, minlength=count)
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])

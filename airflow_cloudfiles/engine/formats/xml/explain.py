@@ -129,7 +129,7 @@ class XmlExplainer:
     def _field(
         self, shape: XmlShape, items: list[Item], path: tuple[str, ...]
     ) -> tuple[object, object]:
-        """What all that comes under one name gives to a column, and what is left over."""
+        """Find what all under one name gives to a column, and what is left over."""
         if isinstance(shape, XmlList):
             return self._list(shape, items, path)
         found, rest = self._value(shape, items[-1], path)
@@ -178,7 +178,7 @@ class XmlExplainer:
         return found or None, rescued or NOTHING
 
     def _leaf(self, shape: XmlLeaf, item: Item) -> tuple[object, object]:
-        """The value or `MISFIT`, and what is left over."""
+        """Convert to the value or `MISFIT`, and what is left over."""
         if isinstance(item, str):
             return self._text(shape, item, item, {})
         attributes = self.fields.merged(self.fields.attributes(item))
@@ -221,7 +221,7 @@ class XmlExplainer:
 
 
 def _type_of(value: object) -> DataType:
-    """As much of the type of a value as tells whether it is too deep for a column."""
+    """Find as much of the type of a value as tells whether it is too deep for a column."""
     if isinstance(value, dict):
         return StructType([StructField(name, _type_of(each)) for name, each in value.items()])
     if isinstance(value, list):
@@ -234,7 +234,7 @@ def _json(value: object) -> str:
 
 
 def _sample(value: object) -> object:
-    """A value for a message, cut off when it is long."""
+    """Format a value for a message, cut off when it is long."""
     text = value if isinstance(value, str) else _json(value)
     cut = cut_sample(text)
     return value if cut == text else cut

@@ -146,7 +146,7 @@ class XmlInference:
                 yield size
 
     def result(self) -> StructType:
-        """What is known: `NullType` where no value has shown the type."""
+        """Return what is known: `NullType` where no value has shown the type."""
         return _struct_type(self._root, self._value_key)
 
     def _sample(self, rows: XmlRows) -> Iterator[bytes]:
@@ -225,7 +225,7 @@ class XmlInference:
         return _STRING
 
     def _decimal_type(self, text: str) -> DataType | None:
-        """The decimal that holds a number as it stands there."""
+        """Find the decimal that holds a number as it stands there."""
         plain = decimal_text(text, self._locale)
         if not _NUMBER.fullmatch(plain):
             return None
@@ -237,7 +237,7 @@ class XmlInference:
 
 
 def _merge(left: DataType, right: DataType) -> DataType:
-    """The narrowest type of both: as for JSON, and a date is a timestamp, too."""
+    """Find the narrowest type of both: as for JSON, and a date is a timestamp, too."""
     if left is right or isinstance(right, NullType):
         return left
     if {type(left), type(right)} == {DateType, TimestampType}:
@@ -278,7 +278,7 @@ def _data_type(spot: _Spot, value_key: str) -> DataType:
 
 
 def _element_type(spot: _Spot, value_key: str) -> DataType:
-    """The type of one element."""
+    """Find the type of one element."""
     if spot.entries is not None:
         return MapType(spot.text, _data_type(spot.entries, value_key))
     if not spot.fields:

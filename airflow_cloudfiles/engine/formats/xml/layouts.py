@@ -90,7 +90,7 @@ class Layout:
                 self.parents[child] = len(source.parents) if number else 1
 
     def find(self, block: Block, candidates: Positions) -> LayoutRows | None:
-        """Those of some rows that have this layout; `None` when there are none."""
+        """Find those of some rows that have this layout; `None` when there are none."""
         rows = candidates[block.counts[candidates] == len(self._heads)]
         tags = block.firsts[rows] + np.arange(len(self._heads))[:, None]
         alike = np.ones(len(rows), np.bool_)
@@ -117,7 +117,7 @@ class Layout:
         )
 
     def _begins(self, block: Block, rows: Positions, tags: Positions) -> Positions:
-        """Where the pieces should begin, one line each, and where the rows end."""
+        """Find where the pieces should begin, one line each, and where the rows end."""
         begins = np.empty((len(self._lengths) + 1, len(rows)), np.int64)
         begins[-1] = block.ends[rows]
         if self._quote is None:
@@ -136,7 +136,7 @@ class Layout:
         return begins
 
     def _are_same(self, block: Block, values: Positions) -> Bools:
-        """Whether the pieces before values are those of the layout, past the heads of tags."""
+        """Tell whether the pieces before values are the layout's, past the heads of tags."""
         alike = np.ones(values.shape[1], np.bool_)
         for piece, words in enumerate(self._words):
             for back, mask, word in words:
@@ -144,7 +144,7 @@ class Layout:
         return alike
 
     def _have_same_texts(self, block: Block, values: Positions, nexts: Positions) -> Bools:
-        """Whether there is text only where the layout has some."""
+        """Tell whether there is text only where the layout has some."""
         alike = np.ones(values.shape[1], np.bool_)
         for piece in self._between.tolist():
             alike &= block.are_blank(values[piece], nexts[piece])
@@ -197,7 +197,7 @@ class LayoutRows:
             self._members[row].append(key + _encode(text))
 
     def rescued(self) -> dict[int, bytes]:
-        """The members of the rescued data of rows that are not refused, by their position.
+        """Collect the members of the rescued data of rows that are not refused, by position.
 
         Rows in which an unknown field is not well-formed are refused here.
         """
@@ -214,7 +214,7 @@ class LayoutRows:
         }
 
     def source(self, place: int) -> NodeValues:
-        """What stands in a place, for all rows."""
+        """Return what stands in a place, for all rows."""
         one, parents = self._layout.sources[place], self._layout.parents[place]
         rows = self._rows
         if len(one.rows) == 1 == parents and one.texts[0] >= 0:
@@ -248,13 +248,13 @@ class Block:
         self._quotes: dict[bytes, Positions] = {}
 
     def quotes(self, quote: bytes) -> Positions:
-        """Where a kind of quotes is."""
+        """Find where a kind of quotes is."""
         if quote not in self._quotes:
             self._quotes[quote] = np.flatnonzero(self._characters == ord(quote))
         return self._quotes[quote]
 
     def are_blank(self, begins: Positions, ends: Positions) -> Bools:
-        """Which parts of the text are white space, or nothing."""
+        """Find which parts of the text are white space, or nothing."""
         return are_blank(self._characters, begins, ends)
 
 
@@ -305,7 +305,7 @@ class MarkupLayouts:
 
 
 def _model(block: Block, rows: CutRows, left: Positions, failures: int) -> bytes:
-    """A row to learn from: it has as many tags as most of them."""
+    """Choose a row to learn from: it has as many tags as most of them."""
     counts = block.counts[left]
     alike = left[counts == np.bincount(counts).argmax()]
     # When the first one was none, the last one may be.
@@ -323,7 +323,7 @@ def _without(positions: Positions, others: Positions) -> Positions:
 
 
 def _words(piece: bytes) -> Iterator[tuple[int, np.uint64, np.uint64]]:
-    """The words in which a piece is compared: how far before its end each is, mask, content.
+    """Yield the words that a piece is compared by: how far before its end, mask, content.
 
     The head of a tag is none of them. The last one overlaps with the one before.
     """

@@ -63,7 +63,7 @@ class MarkupPieces:
     taken: Positions
 
     def strings(self) -> pa.Array:
-        """The pieces, without what is between them."""
+        """Return the pieces, without what is between them."""
         return slices(self.text, self.begins, self.ends)
 
 
@@ -113,7 +113,7 @@ def forbidden(text: bytes, begins: Positions, ends: Positions, *, checks_referen
 
 
 def _controls(characters: Bytes) -> list[int]:
-    """Where characters are that control something and are no white space."""
+    """Find control characters that are not white space."""
     # Counting them beats finding them.
     count = np.count_nonzero(characters < ord(" "))
     for allowed in b"\n\t":
@@ -161,7 +161,7 @@ def _cut_all(texts: list[bytes]) -> MarkupPieces | Bools:
 
 
 def _quotes(whole: bytes, characters: Bytes) -> Positions:
-    """Where the quotes are that attributes of these rows have."""
+    """Find where the quotes are that attributes of these rows have."""
     # One byte is looked for many times faster than two.
     has_apostrophes = b"'" in whole and b"='" in whole and b'="' not in whole
     quote = b"'" if has_apostrophes else b'"'

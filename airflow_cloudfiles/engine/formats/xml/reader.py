@@ -95,7 +95,7 @@ class RowValidator:
                     rows.broken[position] = problem
 
     def _problem(self, text: bytes, namespaces: list[bytes]) -> str | None:
-        """What is wrong with a row; `None` for nothing."""
+        """Say what is wrong with a row; `None` for nothing."""
         try:
             row = self._etree.fromstring(_declared(text, namespaces), self._parser)
         except self._etree.XMLSyntaxError as error:
@@ -121,7 +121,7 @@ class RowValidator:
 
 
 def _declared(text: bytes, namespaces: list[bytes]) -> bytes:
-    """A row with the declarations around it that it does not make itself."""
+    """Put around a row the declarations that it does not make itself."""
     start = _START.match(text)
     if start is None or not namespaces:
         return text
@@ -212,7 +212,7 @@ class XmlBlock:
     # 3. The batch -------------------------------------------------------------------------
 
     def _arrays(self, taken: list[Taken], odd: Positions) -> list[pa.Array]:
-        """The columns of all rows, in the order of the rows."""
+        """Build the columns of all rows, in the order of the rows."""
         parts = [part for part in taken if len(part.rows)]
         if len(odd) or not parts:
             explained = pa.array(self._explained, self.outcomes.policy.parsed_type).flatten()

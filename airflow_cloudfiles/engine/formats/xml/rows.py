@@ -79,7 +79,7 @@ class RowTags:
         ]
 
     def named(self, name: bytes) -> Positions:
-        """Which of them a name follows, if not as a whole."""
+        """Find which of them a name follows, if not as a whole."""
         mask, head = head_of(b"<" + name)
         found: Positions = self.begins[(self.heads & mask) == head]
         return found
@@ -92,7 +92,7 @@ def words_of(text: bytes) -> Words:
 
 
 def head_of(text: bytes) -> tuple[np.uint64, np.uint64]:
-    """The first eight bytes of a text as a number, and a mask of as many as there are."""
+    """Return the first eight bytes of a text as a number, and a mask of as many as there are."""
     head = text[:WORD_BYTES]
     return np.uint64(2 ** (8 * len(head)) - 1), np.uint64(int.from_bytes(head, "little"))
 
@@ -138,7 +138,7 @@ class CutRows:
         return self._tags
 
     def some(self, positions: Positions | slice) -> CutRows:
-        """Some of the rows, in the order in which they are."""
+        """Select some of the rows, in the order in which they are."""
         return CutRows(self.text, self.begins[positions], self.ends[positions], self._tags)
 
 
@@ -157,7 +157,7 @@ class XmlRows:
     namespaces: list[bytes] = field(default_factory=list)
 
     def parts(self, size: int) -> Iterator[XmlRows]:
-        """The same rows, at most so many at a time."""
+        """Yield the same rows, at most that many at a time."""
         for begin in range(0, len(self.texts), size):
             end = begin + size
             broken = {
@@ -198,7 +198,7 @@ class RowScanner:
         self._document = re.compile(_DOCUMENT_TYPE, re.DOTALL)
 
     def rows(self, file: OpenedFile, encoding: str | None) -> Iterator[XmlRows]:
-        """All rows of a file, some at a time, now and then none.
+        """Yield all rows of a file, some at a time, now and then none.
 
         Raises:
             FileUnreadableError: The file is damaged, or has a row larger than `MAX_ROW_BYTES`.
@@ -239,7 +239,7 @@ class RowScanner:
         return _match(text, tags, cut_before=len(text) if final else 0)
 
     def _scan_plain(self, text: bytes) -> tuple[XmlRows, int] | None:
-        """The usual case: rows one after the other, none in another, none without content."""
+        """Scan the usual case: rows in sequence, none in another, none without content."""
         any_prefix = self._prefixed is not None and self._prefixed in text
         found = self._find_prefixed(text) if any_prefix else self._find_tags(text)
         if found is None:
@@ -255,7 +255,7 @@ class RowScanner:
         return XmlRows(CutRows(text, begins[: len(stops)], stops, tags)), int(stops[-1])
 
     def _find_tags(self, text: bytes) -> tuple[Positions, Positions, RowTags] | None:
-        """Where start tags of rows begin, end tags end, and all tags are; `None`: unusual ones."""
+        """Find where start tags of rows begin, end tags end, and all tags; `None`: unusual ones."""
         characters = np.frombuffer(text, np.uint8)
         tags = RowTags(text)
         starts, behind = _named(self._name, characters, tags)
@@ -272,7 +272,7 @@ class RowScanner:
         return starts, ends[behind == _GREATER] + len(self._name) + len("</>"), tags
 
     def _find_prefixed(self, text: bytes) -> tuple[Positions, Positions, None] | None:
-        """The same where names may have any prefix."""
+        """Find the same where names may have any prefix."""
         if self._empty.search(text):
             return None
         starts = [found.start() for found in self._start.finditer(text)]
@@ -280,7 +280,7 @@ class RowScanner:
         return np.array(starts, np.int64), np.array(ends, np.int64), None
 
     def _tags(self, text: bytes, *, final: bool) -> Iterator[_Tag]:
-        """The tags of rows; as far as they are complete, unless this is all."""
+        """Yield the tags of rows; as far as they are complete, unless this is all."""
         position = 0
         endless: set[bytes] = set()
         while (found := self._token.search(text, position)) is not None:
@@ -299,7 +299,7 @@ class RowScanner:
             yield _Tag(found.start(), position, _kind(found["tag"] or found["open"]))
 
     def _end_of(self, part: bytes, text: bytes, position: int) -> int:
-        """Where a comment, a section, an instruction or the document type ends; -1: nowhere."""
+        """Find where a comment, section, instruction or document type ends; -1: nowhere."""
         if part == b"!DOCTYPE":
             whole = self._document.match(text, position - len(b"<!DOCTYPE"))
             return -1 if whole is None else whole.end()
@@ -321,7 +321,7 @@ class RowScanner:
 
 
 def _named(name: bytes, characters: Bytes, tags: RowTags) -> tuple[Positions, Bytes]:
-    """The tags that a name follows, if not as a whole, and the character behind it."""
+    """Find the tags that a name follows, if not as a whole, and the character behind it."""
     found = tags.named(name)
     found = found[: np.searchsorted(found, len(characters) - len(name) - 1)]
     for offset in range(WORD_BYTES, len(name) + 1):
@@ -330,7 +330,7 @@ def _named(name: bytes, characters: Bytes, tags: RowTags) -> tuple[Positions, By
 
 
 def _has(text: bytes, mark: bytes) -> bool:
-    """Whether some markup begins with a mark; the mark alone is looked for much faster."""
+    """Tell whether some markup begins with a mark; the mark alone is found much faster."""
     return mark in text and b"<" + mark in text
 
 
@@ -397,13 +397,13 @@ class _Spans:
             self.add(begin, end)
 
     def rows(self) -> XmlRows:
-        """All that was added."""
+        """Return all that was added."""
         begins, ends = np.array(self._begins, np.int64), np.array(self._ends, np.int64)
         return XmlRows(CutRows(self._text, begins, ends), self._broken)
 
 
 def _partners(tags: list[_Tag]) -> dict[int, int]:
-    """The end of each row that has one."""
+    """Find the end of each row that has one."""
     open_rows: list[int] = []
     partners: dict[int, int] = {}
     for index, tag in enumerate(tags):

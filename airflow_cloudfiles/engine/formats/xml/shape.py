@@ -80,7 +80,7 @@ class XmlStruct:
     room: Room = ROOM
 
     def find(self, name: str, *, case_sensitive: bool) -> int | None:
-        """The field of a name."""
+        """Find the field of a name."""
         found = self.index.get(name)
         if found is None and not case_sensitive:
             found = self.folded.get(self.matcher.key(name))
@@ -188,11 +188,11 @@ class SchemaNodes:
         return len(self._all)
 
     def size(self) -> int:
-        """How many structs there are."""
+        """Count the structs."""
         return len(self._structs)
 
     def table(self, names: Iterable[str], field_of: Callable[[str], str | None]) -> Positions:
-        """The place of each name in each struct; `NOWHERE` where it has none.
+        """Build the place of each name in each struct; `NOWHERE` where it has none.
 
         Args:
             names: As they stand in the rows.
@@ -202,7 +202,7 @@ class SchemaNodes:
         return np.array(columns, np.int64).reshape(len(columns), len(self._structs)).T
 
     def _column(self, name: str | None) -> list[int]:
-        """Where a field is, in each struct."""
+        """Find where a field is, in each struct."""
         found = []
         for place in self._structs:
             index = None
@@ -317,7 +317,7 @@ class ElementPlaces:
         self._tagged = {place: texts[members] for place, members in _grouped(found).items()}
 
     def source(self, place: int) -> NodeValues:
-        """What stands in a place: elements, or attributes, or texts."""
+        """Return what stands in a place: elements, or attributes, or texts."""
         every = self.elements
         elements = self._of_place.get(place, _NONE)
         attributes = self._attributes.get(place, _NONE)
@@ -338,7 +338,7 @@ class ElementPlaces:
         return NodeValues(self._numbers[tagged], every.rows[tagged], every.texts[tagged])
 
     def _find(self) -> Positions:
-        """The place of each element."""
+        """Find the place of each element."""
         every = self.elements
         where = np.zeros(len(every.rows), np.int64)
         for level in range(2, int(every.levels.max(initial=0)) + 1):
@@ -352,7 +352,7 @@ class ElementPlaces:
         return where
 
     def _without_rescued(self, unknown: Positions) -> Positions:
-        """Those of some elements that are not in a row itself, or have more than text."""
+        """Select the elements that are not in a row itself, or have more than text."""
         if not self.rescues_unknown:
             return unknown
         every = self.elements
@@ -363,7 +363,7 @@ class ElementPlaces:
         return others
 
     def names_at(self, place: int) -> list[int]:
-        """The numbers of the names of the elements in a place."""
+        """List the numbers of the names of the elements in a place."""
         names: list[int] = self.elements.names[self._of_place.get(place, _NONE)].tolist()
         return names
 
@@ -374,12 +374,12 @@ class ElementPlaces:
         return False
 
     def unknown_elements(self) -> tuple[list[int], list[int]]:
-        """The numbers of the names of `unknown`, and the piece before the text of each."""
+        """List the numbers of the names of `unknown`, and the piece before the text of each."""
         every = self.elements
         return every.names[self.unknown].tolist(), every.texts[self.unknown].tolist()
 
     def _find_attributes(self) -> dict[int, Positions]:
-        """The attributes in each place; an attribute that comes twice is an error of the row."""
+        """Find the attributes in each place; one that comes twice is an error of the row."""
         every = self.elements
         owners = every.attribute_owners
         if not len(owners):
@@ -400,7 +400,7 @@ class ElementPlaces:
 
 
 def _grouped(places: Positions) -> dict[int, Positions]:
-    """What is in each place, in order."""
+    """Group what is in each place, in order."""
     # NumPy sorts numbers of 16 bits by radix, in a fraction of the time.
     is_short = len(places) and int(places.max()) < np.iinfo(np.int16).max
     order = np.argsort(places.astype(np.int16) if is_short else places, kind="stable")

@@ -63,12 +63,12 @@ codecs.register_error("airflow-cloudfiles-xml", _escape)
 
 
 def printable(text: bytes) -> str:
-    """A part of a file for people: bytes that are no UTF-8 are escaped."""
+    """Format a part of a file for people: bytes that are not UTF-8 are escaped."""
     return base.printable(text).replace(_UNKNOWN_BYTE, "")
 
 
 def text_of(file: OpenedFile, encoding: str | None, sizes: Iterator[int]) -> Iterator[bytes]:
-    """The text of one file, in pieces, which may be cut anywhere.
+    """Yield the text of one file, in pieces, which may be cut anywhere.
 
     Args:
         file: The file.
@@ -100,7 +100,7 @@ def text_of(file: OpenedFile, encoding: str | None, sizes: Iterator[int]) -> Ite
 
 
 def _read(file: OpenedFile, sizes: Iterator[int]) -> Iterator[bytes]:
-    """The bytes of the file."""
+    """Yield the bytes of the file."""
     try:
         stream, size = file.stream(), CHUNK_BYTES
         while chunk := stream.read(size):
@@ -114,7 +114,7 @@ def _read(file: OpenedFile, sizes: Iterator[int]) -> Iterator[bytes]:
 
 
 def _find_encoding(head: bytes, given: str | None, uri: str) -> tuple[str, int]:
-    """The encoding, and how many bytes its mark has."""
+    """Find the encoding, and how many bytes its mark has."""
     for mark, name in _MARKS:
         if head.startswith(mark):
             return name, len(mark)
@@ -130,7 +130,7 @@ def _find_encoding(head: bytes, given: str | None, uri: str) -> tuple[str, int]:
 
 
 def _declared(given: str, uri: str) -> str:
-    """The codec that a declaration names."""
+    """Read the codec that a declaration names."""
     try:
         found = codecs.lookup(given)
     except LookupError:

@@ -74,13 +74,13 @@ class XmlNode:
         return "".join(each for each in self.content if isinstance(each, str))
 
     def inner(self) -> str:
-        """Its content as XML."""
+        """Format its content as XML."""
         return "".join(
             escape(each) if isinstance(each, str) else each.outer() for each in self.content
         )
 
     def outer(self) -> str:
-        """The whole element as XML."""
+        """Format the whole element as XML."""
         attributes = "".join(
             f' {name}="{escape(value, _IN_ATTRIBUTES)}"' for name, value in self.attributes
         )
@@ -142,7 +142,7 @@ class Fields:
         self._null = options.null_value
 
     def of(self, node: XmlNode) -> Iterator[tuple[str, Item]]:
-        """All fields: attributes, then content in order."""
+        """Yield all fields: attributes, then content in order."""
         yield from self.attributes(node)
         for each in node.content:
             if isinstance(each, XmlNode):
@@ -151,35 +151,35 @@ class Fields:
                 yield self._value_tag, each
 
     def attributes(self, node: XmlNode) -> Iterator[tuple[str, Item]]:
-        """The attributes, unless they are excluded."""
+        """Yield the attributes, unless they are excluded."""
         if self._has_attributes:
             for name, value in node.attributes:
                 yield self.attribute_name(name), value
 
     def name(self, name: str) -> str:
-        """A name, without its prefix if that is ignored."""
+        """Return a name, without its prefix if that is ignored."""
         return name if self._has_prefixes else name.rpartition(":")[2] or name
 
     def attribute_name(self, name: str) -> str:
-        """The field of an attribute."""
+        """Name the field of an attribute."""
         return self._prefix + self.name(name)
 
     def text(self, text: str) -> str | None:
-        """A value's text; `None` when it stands for null."""
+        """Return a value's text; `None` when it stands for null."""
         if self._trims:
             text = text.strip(SPACE)
         return None if text == self._null else text
 
     def leaf(self, node: XmlNode) -> str | None:
-        """The text of an element without elements."""
+        """Return the text of an element without elements."""
         return self.text(node.text)
 
     def is_leaf(self, node: XmlNode) -> bool:
-        """Whether an element has nothing but text."""
+        """Tell whether an element has nothing but text."""
         return node.is_plain and not (self._has_attributes and node.attributes)
 
     def plain(self, item: Item) -> object:
-        """A value for JSON: text, null, or an object whose repeated fields are arrays."""
+        """Convert a value for JSON: text, null, or an object whose repeated fields are arrays."""
         if isinstance(item, str):
             return self.text(item)
         if self.is_leaf(item):
@@ -187,7 +187,7 @@ class Fields:
         return self.merged(self.of(item))
 
     def merged(self, fields: Iterator[tuple[str, Item]]) -> dict[str, object]:
-        """An object of fields."""
+        """Merge fields into an object."""
         found: dict[str, list[object]] = {}
         for name, item in fields:
             found.setdefault(name, []).append(self.plain(item))
@@ -236,7 +236,7 @@ class Values:
         self._resolved: dict[str, str | None] = {}
 
     def take(self, places: Positions, *, are_attributes: bool) -> tuple[pa.Array, Bools]:
-        """The values behind some pieces.
+        """Take the values behind some pieces.
 
         Args:
             places: Pieces; -1 for a value that is empty because there is none.
@@ -263,13 +263,13 @@ class Values:
         return texts, wrong
 
     def are_empty(self, texts: pa.Array) -> pa.BooleanArray | None:
-        """Which strings of `take` are white space or nothing; `None` for no one."""
+        """Find which strings of `take` are white space or nothing; `None` for none of them."""
         bare = texts if self._trims else pc.ascii_trim(texts, characters=SPACE)
         is_some = texts.null_count < len(texts) and pc.min(pc.binary_length(bare)).as_py() == 0
         return pc.equal(bare, "") if is_some else None
 
     def _have_spaces(self, begins: Positions, ends: Positions) -> bool:
-        """Whether a value may begin or end with white space: taking it off costs a copy of all."""
+        """Tell whether a value may begin or end with white space: trimming copies everything."""
         if self._has_references:
             return True  # a reference may stand for a space
         # A value that is empty has the markup around it at its ends, which is no space.
@@ -279,7 +279,7 @@ class Values:
         return bool(min(firsts.min(initial=255), lasts.min(initial=255)) <= ord(" "))
 
     def are_blank(self, places: Positions) -> Bools:
-        """Whether the values behind some pieces are white space, or nothing."""
+        """Tell whether the values behind some pieces are white space, or nothing."""
         return are_blank(self._characters, self._begins[places], self._ends[places])
 
     def _resolve(self, texts: pa.Array) -> tuple[pa.Array, Bools]:
@@ -297,7 +297,7 @@ class Values:
         return pc.replace_with_mask(texts, has_one, plain), wrong
 
     def _resolve_one(self, text: str) -> str | None:
-        """A text without references; `None` when one of them is none."""
+        """Resolve the references of a text; `None` when one of them is not one."""
         if text not in self._resolved:
             if len(self._resolved) > _REMEMBERED:
                 self._resolved.clear()
@@ -306,7 +306,7 @@ class Values:
 
 
 def are_blank(characters: Bytes, begins: Positions, ends: Positions) -> Bools:
-    """Whether parts of a text are white space, or nothing."""
+    """Tell whether parts of a text are white space, or nothing."""
     blank: Bools = begins == ends
     if blank.all():
         return blank
@@ -333,7 +333,7 @@ def _with_spaces(texts: pa.Array) -> pa.Array:
 
 
 def not_references(text: bytes, begin: int, end: int) -> list[int]:
-    """Where an `&` begins no reference, in a part of a text: what is around it is no XML."""
+    """Find where an `&` begins no reference: what is around it is not XML."""
     return [
         found.start()
         for found in _AMPERSAND.finditer(text, begin, end)
@@ -342,7 +342,7 @@ def not_references(text: bytes, begin: int, end: int) -> list[int]:
 
 
 def _first_reference(text: bytes, begin: int) -> str:
-    """An `&` with what is behind it, as far as it may be a reference."""
+    """Return an `&` with what is behind it, as far as it may be a reference."""
     longest = text[begin : begin + _LONGEST_REFERENCE]
     return longest[: longest.find(b";") + 1 or 1].decode("utf-8", "replace")
 
@@ -357,7 +357,7 @@ def _without_references(text: str) -> str | None:
 
 
 def _character(reference: re.Match[str]) -> str:
-    """The character of a reference.
+    """Decode the character of a reference.
 
     Raises:
         ValueError: There is no such character in XML.

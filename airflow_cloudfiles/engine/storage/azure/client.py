@@ -119,7 +119,7 @@ def account_of(endpoint: str) -> str | None:
 
 
 def _ambient_connection_string(access: AzureAccess, account: str) -> str | None:
-    """The environment's connection string, if nothing else is given and it is of this account."""
+    """Find the environment's connection string, if it is of this account and alone given."""
     if access != AzureAccess():
         return None
     text = os.environ.get(CONNECTION_STRING)
