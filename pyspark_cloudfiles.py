@@ -21,7 +21,7 @@ with suppress(ImportError):
 
         @classmethod
         def name(cls) -> str:
-            """The name of the format."""
+            """Return the name of the format."""
             return "cloudFiles"
 
         def __new__(cls, options: Mapping[str, str]) -> Any:

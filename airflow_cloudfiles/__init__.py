@@ -111,5 +111,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """The public names besides what is loaded already."""
+    """List the public names besides what is loaded already."""
     return sorted({*globals(), *__all__})

@@ -80,7 +80,7 @@ def get_provider_info() -> dict[str, object]:
 
 
 def _aws() -> dict[str, object]:
-    """The form of a connection to S3 and SQS."""
+    """Build the form of a connection to S3 and SQS."""
     return {
         "connection-type": "cloudfiles_aws",
         "hook-class-name": "airflow_cloudfiles.hooks.clouds.CloudFilesAwsHook",
@@ -119,7 +119,7 @@ def _aws() -> dict[str, object]:
 
 
 def _azure() -> dict[str, object]:
-    """The form of a connection to Azure Storage."""
+    """Build the form of a connection to Azure Storage."""
     return {
         "connection-type": "cloudfiles_azure",
         "hook-class-name": "airflow_cloudfiles.hooks.clouds.CloudFilesAzureHook",
@@ -154,7 +154,7 @@ def _azure() -> dict[str, object]:
 
 
 def _gcp() -> dict[str, object]:
-    """The form of a connection to Cloud Storage and Pub/Sub."""
+    """Build the form of a connection to Cloud Storage and Pub/Sub."""
     return {
         "connection-type": "cloudfiles_gcp",
         "hook-class-name": "airflow_cloudfiles.hooks.clouds.CloudFilesGcpHook",
@@ -183,7 +183,7 @@ def _gcp() -> dict[str, object]:
 
 
 def _sftp() -> dict[str, object]:
-    """The form of a connection to an SFTP server."""
+    """Build the form of a connection to an SFTP server."""
     return {
         "connection-type": "cloudfiles_sftp",
         "hook-class-name": "airflow_cloudfiles.hooks.clouds.CloudFilesSftpHook",
@@ -216,7 +216,7 @@ def _sftp() -> dict[str, object]:
 
 
 def _test_location(example: str) -> dict[str, object]:
-    """The field that says where the button *Test* tries a connection."""
+    """Build the field that says where the button *Test* tries a connection."""
     return _text(
         "Location to test",
         f"A folder such as {example}. The test lists it, and writes and removes one object.",
@@ -224,7 +224,7 @@ def _test_location(example: str) -> dict[str, object]:
 
 
 def _text(label: str, description: str, *, secret: bool = False) -> dict[str, object]:
-    """A field of a form."""
+    """Build a field of a form."""
     schema: dict[str, object] = {"type": ["string", "null"]}
     if secret:
         schema["format"] = "password"

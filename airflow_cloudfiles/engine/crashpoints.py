@@ -48,7 +48,7 @@ def crash_point(name: str) -> None:
 
 
 def _read_order(path: str) -> tuple[str, int]:
-    """What a file asks for, and when it was written: passages before that do not count."""
+    """Read what a file asks for, and when it was written: passages before that do not count."""
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123 - of one file, whole
             return file.read().strip(), os.fstat(file.fileno()).st_mtime_ns
@@ -57,7 +57,7 @@ def _read_order(path: str) -> tuple[str, int]:
 
 
 def _is_taken(path: str) -> bool:
-    """Whether this process is the one that dies of the file."""
+    """Tell whether this process is the one that dies of the file."""
     try:
         os.rename(path, f"{path}.taken-{os.getpid()}")  # noqa: PTH104 - as above
     except FileNotFoundError:  # another one was

@@ -42,7 +42,7 @@ def section_of(code: str) -> str:
 
 @cache
 def _address() -> str:
-    """The page online: beside the documentation that the metadata names; empty without one."""
+    """Build the address of the page, by the documentation of the metadata, or nothing."""
     from importlib import metadata  # noqa: PLC0415 - only a process that tells an error needs it
 
     try:
@@ -54,7 +54,7 @@ def _address() -> str:
 
 
 def beside(documentation: str) -> str:
-    """The address of the page, beside the first page of the documentation.
+    """Build the address of the page, beside the first page of the documentation.
 
     Args:
         documentation: Address of that page, such as `https://code.example/blob/HEAD/docs/index.md`;
@@ -432,7 +432,7 @@ class SparkUnreachableError(RunError, code="CF704"):
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether a library in Rust (deltalake, rocksdict) has panicked: that is no `Exception`."""
+    """Tell whether a library in Rust has panicked (deltalake, rocksdict), with no `Exception`."""
     return type(error).__name__ == "PanicException"
 
 
@@ -449,7 +449,7 @@ def _json_after(text: str, marker: str) -> object | None:
 
 
 def _tree(root: type[CloudFilesError]) -> dict[str, type[CloudFilesError]]:
-    """Every class of the tree by name; classes that others derive from it are not of the tree."""
+    """Map every class of the tree by name, without classes that others derive from it."""
     found = {root.__name__: root}
     for child in root.__subclasses__():
         if child.__module__ == __name__:
@@ -458,12 +458,12 @@ def _tree(root: type[CloudFilesError]) -> dict[str, type[CloudFilesError]]:
 
 
 def with_code(error: CloudFilesError) -> str:
-    """What people see of an error: its message, its code, and where the section of that is."""
+    """Format what people see of an error: its message, its code, and where the page of that is."""
     return f"{error.message} {section_of(error.code)}"
 
 
 def to_record(error: CloudFilesError) -> dict[str, object]:
-    """An error as plain values: its class, code, message, `is_retryable`, and `blamed` if any."""
+    """Encode an error: its class, code, message, `is_retryable`, and `blamed` if any."""
     blamed = getattr(error, "blamed", "")
     return {
         "class": type(error).__name__,
@@ -492,7 +492,7 @@ _MARKER = re.compile(f"{re.escape(_BEGIN)}([^<>]*){re.escape(_END)}")
 
 
 def marked(error: CloudFilesError) -> str:
-    """The message of an error, and on a line behind it its record for `from_text`."""
+    """Put behind the message of an error a line with its record for `from_text`."""
     record = json.dumps(to_record(error), ensure_ascii=True)
     record = record.replace("<", "\\u003c").replace(">", "\\u003e")
     return f"{error.message}\n{_BEGIN}{record}{_END}"
@@ -506,7 +506,7 @@ _NO_REASON = "A Python worker of Spark died"
 
 
 def has_no_reason(error: CloudFilesError) -> bool:
-    """Whether an error is that of a process which died without one."""
+    """Tell whether an error is that of a process which died without one."""
     return isinstance(error, RunFailedError) and error.message.startswith(_NO_REASON)
 
 

@@ -72,7 +72,7 @@ class Offset:
     index: int
 
     def to_json(self) -> dict[str, int]:
-        """As Spark's offset log stores it."""
+        """Encode it as Spark's offset log stores it."""
         return {"entry": self.entry, "index": self.index}
 
     @classmethod

@@ -18,7 +18,7 @@ MOST_CHARACTERS = 60
 
 
 def cut(text: str, most: int = MOST_CHARACTERS) -> str:
-    """The beginning of a text that is longer than a message shows."""
+    """Cut a text that is longer than a message shows."""
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
@@ -41,18 +41,18 @@ def printable(text: str, *, but: str = "") -> str:
 
 
 def few(names: Collection[str], most: int = MOST_NAMES, characters: int = MOST_CHARACTERS) -> str:
-    """The first of many names, and how many more there are: `a, b and 1,234 more`."""
+    """List the first of many names, and say how many more there are: `a, b and 1,234 more`."""
     first = ", ".join(cut(name, characters) for name in islice(names, most))
     return first + more(len(names) - most)
 
 
 def more(count: int) -> str:
-    """How many more there are than were named; nothing where there is none."""
+    """Say how many more there are than were named; nothing where there are none."""
     return f" and {count:,} more" if count > 0 else ""
 
 
 def few_members(members: Mapping[str, object], most: int = MOST_NAMES) -> dict[str, object]:
-    """The first members of a JSON object, none of them longer than a message shows.
+    """Select the first members of a JSON object, none longer than a message shows.
 
     A nested value that is longer becomes the beginning of its JSON.
     """
@@ -74,7 +74,7 @@ _VOWELS: Final = "aeiou"
 
 
 def plural(count: float, one: str, many: str | None = None) -> str:
-    """The word for so many.
+    """Choose the word for that many.
 
     Args:
         count: How many.
@@ -92,7 +92,7 @@ def counted(count: float, one: str, many: str | None = None) -> str:
 
 
 def sentence(count: int, text: str) -> str:
-    """A sentence that begins with how many.
+    """Begin a sentence with how many.
 
     Args:
         count: How many.

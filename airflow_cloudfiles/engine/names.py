@@ -41,15 +41,15 @@ class NameMatcher:
         return str if self.case_sensitive else str.lower
 
     def keys(self, names: Iterable[str]) -> frozenset[str]:
-        """The keys of names."""
+        """Compute the keys of names."""
         return frozenset(map(self.key, names))
 
     def same(self, one: str, other: str) -> bool:
-        """Whether two names are spellings of one column."""
+        """Tell whether two names are spellings of one column."""
         return one == other or self.key(one) == self.key(other)
 
     def positions(self, schema: StructType) -> dict[str, int]:
-        """The position of each field by its key; of fields with one key, that of the first."""
+        """Map the key of each field to its position; of fields with one key, that of the first."""
         key = self.key
         positions: dict[str, int] = {}
         for position, field in enumerate(schema.fields):
@@ -57,7 +57,7 @@ class NameMatcher:
         return positions
 
     def find(self, schema: StructType, name: str) -> StructField | None:
-        """The field of a name; `None` when there is none."""
+        """Find the field of a name; `None` when there is none."""
         wanted, key = self.key(name), self.key
         return next((field for field in schema.fields if key(field.name) == wanted), None)
 
@@ -73,17 +73,17 @@ _PART: Final = re.compile(r"`((?:[^`]|``)*)`|([^.`]+)")
 
 
 def quoted(name: str) -> str:
-    """A name as DDL has it: in backquotes unless it is plain letters, digits and `_`."""
+    """Quote a name for DDL: in backquotes unless it is plain letters, digits and `_`."""
     return name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
 def dotted(path: Iterable[str]) -> str:
-    """A path to a field, each part quoted where it needs to be."""
+    """Format a path to a field, each part quoted where it needs to be."""
     return ".".join(map(quoted, path))
 
 
 def column_of(path: str) -> str:
-    """The name of the column that a dotted path begins with."""
+    """Return the name of the column that a dotted path begins with."""
     found = _FIRST.match(path)
     if found is None or found[1] is None:
         return path.partition(".")[0]
@@ -91,6 +91,6 @@ def column_of(path: str) -> str:
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """The names on a path that `dotted` has written."""
+    """Split the names on a path that `dotted` has written."""
     found = _PART.finditer(path)
     return tuple(each[2] or each[1].replace("``", "`") for each in found)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is a process; one that has ended and was not waited for is none."""
+    """Tell whether there is a process; one that has ended and was not waited for is none."""
     with contextlib.suppress(OSError):  # of a process that has gone, or a system without /proc
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         return state.rpartition(")")[2].split()[0] != "Z"

@@ -33,7 +33,7 @@ HAS_VARIANT: Final = hasattr(types, "VariantType")
 
 
 def has_variant(kind: types.DataType) -> bool:
-    """Whether a type is VARIANT, or holds one."""
+    """Tell whether a type is VARIANT, or holds one."""
     if isinstance(kind, types.StructType):
         return any(has_variant(each.dataType) for each in kind.fields)
     if isinstance(kind, types.ArrayType):

@@ -85,7 +85,7 @@ def require_for_queries(version: str) -> None:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """The numbers that a version begins with: of `4.2.0.dev1` 4 and 2."""
+    """Return the numbers that a version begins with: of `4.2.0.dev1` 4 and 2."""
     return tuple(int(each) for each in re.findall(r"\d+", version)[:2])
 
 

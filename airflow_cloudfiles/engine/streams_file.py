@@ -92,7 +92,7 @@ def read_streams(
 
 
 def _document(text: str, mistakes: _Mistakes) -> Any:
-    """The nodes of a YAML text; nothing is made of them that is no plain value."""
+    """Parse a YAML text into nodes; only plain values are made of them."""
     yaml = import_with_extra("yaml", "airflow", needed_for=mistakes.file)
 
     loader = yaml.SafeLoader(text)
@@ -140,7 +140,7 @@ class _Reader:
         self._lines: dict[tuple[str, ...], int] = {}
 
     def read(self, document: tuple[Any, dict[tuple[str, ...], int]]) -> dict[str, dict[str, Any]]:
-        """The streams of a document."""
+        """Read the streams of a document."""
         value, self._lines = document
         if not isinstance(value, dict) or not isinstance(value.get("streams"), dict):
             self._add(("streams",), "`streams` must be a mapping of names to their arguments.")
@@ -214,7 +214,7 @@ class _Reader:
             self._add(place, f"{path[-1]}: {error}")
 
     def _is_name(self, name: Any) -> bool:
-        """Whether a stream has a name that Airflow takes for a task group and a DAG."""
+        """Tell whether a stream has a name that Airflow takes for a task group and a DAG."""
         is_one = isinstance(name, str) and 0 < len(name) <= _MOST_NAME
         if is_one and all(each.isalnum() or each in "_-" for each in name):
             return True
@@ -229,7 +229,7 @@ class _Reader:
 
 
 def _wrong(stream: Mapping[str, Any], options: Mapping[str, Any]) -> OptionError | None:
-    """What is wrong with options; `None` if nothing is."""
+    """Say what is wrong with options; `None` if nothing is."""
     try:
         if is_table(str(stream["format"])):
             check_names(options)

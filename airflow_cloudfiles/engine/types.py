@@ -57,7 +57,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 def is_column_name(name: str) -> bool:
-    r"""Whether a field can be a column.
+    r"""Tell whether a field can be a column.
 
     Not the empty name, nor half a character (`"\ud800"`), nor one with a control character: of
     `"k\u0000a"` some libraries make `k`. Tabs and line breaks of headers stay.
@@ -66,14 +66,14 @@ def is_column_name(name: str) -> bool:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether it is a text, which half a character (a lone surrogate) is not."""
+    """Tell whether it is a text, which half a character (a lone surrogate) is not."""
     return text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def merge_types(
     left: DataType, right: DataType, matcher: NameMatcher = CASE_INSENSITIVE
 ) -> DataType:
-    """The narrowest type that holds the values of both: Spark's rule for JSON.
+    """Find the narrowest type that holds the values of both: Spark's rule for JSON.
 
     Nothing (`NullType`) gives way to anything; numbers meet in the wider one; structs are merged
     field by field, arrays by their elements; whatever else meets becomes a string. Associative,
@@ -94,7 +94,7 @@ def merge_types(
 def merge_structs(
     left: StructType, right: StructType, matcher: NameMatcher = CASE_INSENSITIVE
 ) -> StructType:
-    """Every field of both, once; the fields of `left` first, the new ones of `right` after them.
+    """Merge the fields of both, each once; those of `left` first, the new ones of `right` after.
 
     A field that only one side has is nullable in the result: the other side's records lack it.
     """
@@ -124,7 +124,7 @@ def merge_structs(
 
 
 def _merge_numbers(left: DataType, right: DataType) -> DataType | None:
-    """The wider of two number types; `None` when one of them is no number."""
+    """Find the wider of two number types; `None` when one of them is not a number."""
     if isinstance(left, _NUMERIC_ORDER) and isinstance(right, _NUMERIC_ORDER):
         return max(left, right, key=lambda each: _NUMERIC_ORDER.index(type(each)))
     one, other = _as_decimal(left), _as_decimal(right)
@@ -137,7 +137,7 @@ def _merge_numbers(left: DataType, right: DataType) -> DataType | None:
 
 
 def _as_decimal(kind: DataType) -> DecimalType | None:
-    """The decimal that holds every value of an exact number type; `None` for other types."""
+    """Find the decimal that holds every value of an exact number type, otherwise `None`."""
     if isinstance(kind, DecimalType):
         return kind
     digits = _INTEGRAL_DIGITS.get(type(kind))
@@ -145,7 +145,7 @@ def _as_decimal(kind: DataType) -> DecimalType | None:
 
 
 def _merge_decimals(left: DecimalType, right: DecimalType) -> DataType:
-    """A decimal with the digits of both before and after the point; a double past 38 digits."""
+    """Find a decimal with the digits of both before and after the point; a double past 38."""
     scale = max(left.scale, right.scale)
     digits = max(left.precision - left.scale, right.precision - right.scale)
     if digits + scale > MAX_DECIMAL_PRECISION:
@@ -154,7 +154,7 @@ def _merge_decimals(left: DecimalType, right: DecimalType) -> DataType:
 
 
 def inside_of(kind: DataType) -> list[tuple[str, DataType]]:
-    """The types right inside of a type, under the field's name, `element`, `key` or `value`."""
+    """List the types right inside of a type, as the field's name, `element`, `key` or `value`."""
     if isinstance(kind, StructType):
         return [(each.name, each.dataType) for each in kind.fields]
     if isinstance(kind, ArrayType):
@@ -165,7 +165,7 @@ def inside_of(kind: DataType) -> list[tuple[str, DataType]]:
 
 
 def with_inside(kind: DataType, change: Callable[[str, DataType], DataType]) -> DataType:
-    """A type with others right inside of it; `change` gets the names that `inside_of` gives."""
+    """Replace the types right inside of a type; `change` gets the names of `inside_of`."""
     if isinstance(kind, StructType):
         return StructType(
             [with_type(each, change(each.name, each.dataType)) for each in kind.fields]
@@ -179,12 +179,12 @@ def with_inside(kind: DataType, change: Callable[[str, DataType], DataType]) -> 
 
 
 def with_type(field: StructField, kind: DataType) -> StructField:
-    """The same field of another type."""
+    """Build the same field of another type."""
     return StructField(field.name, kind, field.nullable, field.metadata)
 
 
 def seen_part(kind: DataType) -> Any:
-    """As much of a type as values have shown (`dropFieldIfAllNull`); `None` when nothing."""
+    """Find as much of a type as values have shown (`dropFieldIfAllNull`); `None` when nothing."""
     if isinstance(kind, NullType):
         return None
     if isinstance(kind, ArrayType):
@@ -204,7 +204,7 @@ def seen_part(kind: DataType) -> Any:
 
 
 def seen_columns(schema: StructType) -> StructType:
-    """The columns whose type is known, of files that say their types.
+    """List the columns whose type is known, of files that say their types.
 
     One that no file says yet, as of a column without values that pandas wrote, waits for the first
     that does. Where there is no other column, they are begun with.
@@ -231,7 +231,7 @@ class Room:
     parquet: int = 98
 
     def within(self, kind: type[DataType]) -> Room | None:
-        """The room inside of a type; `None` where the type itself has none."""
+        """Return the room inside of a type; `None` where the type itself has none."""
         arrow, in_json, parquet = _LEVELS.get(kind, (0, 0, 0))
         left = Room(self.arrow - arrow, self.json - in_json, self.parquet - parquet)
         return None if min(left.arrow, left.json, left.parquet) < 0 else left
@@ -249,7 +249,7 @@ NO_ROOM: Final = Room(0, 0, 0)
 
 
 def canonical(kind: DataType, room: Room = ROOM) -> DataType | None:
-    """What inference resolves on: never-seen values are strings, empty structs are gone.
+    """Resolve a type as inference does: unseen values are strings, empty structs are gone.
 
     So is what is nested too deep at a place with so much room.
 
@@ -274,7 +274,7 @@ def canonical(kind: DataType, room: Room = ROOM) -> DataType | None:
 
 
 def too_deep(schema: StructType) -> str | None:
-    """The first column that is nested deeper than a table can be."""
+    """Find the first column that is nested deeper than a table can be."""
     return next((each.name for each in schema.fields if not _has_room(each.dataType, ROOM)), None)
 
 
@@ -290,7 +290,7 @@ def canonical_struct(schema: StructType, room: Room = ROOM) -> StructType:
 
 
 def as_nullable(kind: DataType) -> DataType:
-    """The type without `NOT NULL`, at any depth: a record may lack anything."""
+    """Remove `NOT NULL` from the type, at any depth: a record may lack anything."""
     if isinstance(kind, StructType):
         return StructType(
             [
@@ -306,13 +306,13 @@ def as_nullable(kind: DataType) -> DataType:
 
 
 def all_strings(kind: DataType) -> DataType:
-    """The same shape with every leaf a string (Auto Loader's default for text formats, B5)."""
+    """Make every leaf a string (Auto Loader's default for text formats, B5)."""
     inside = with_inside(kind, lambda _, each: all_strings(each))
     return StringType() if inside is kind else inside
 
 
 def to_arrow(schema: StructType) -> pa.Schema:
-    """The Arrow schema Spark expects record batches of `schema` to have.
+    """Build the Arrow schema that Spark expects record batches of `schema` to have.
 
     Identical to what PySpark's own `to_arrow_schema(schema, timezone="UTC")` gives, which Spark
     compares with `equals`; written out here because that function is private and its signature
@@ -354,7 +354,7 @@ _ARROW_LEAVES: Final[dict[type[DataType], pa.DataType]] = {
 
 
 def _arrow_field(field: StructField, where: str) -> pa.Field:
-    """One field, with its metadata in the form Spark gives it."""
+    """Build one field, with its metadata in the form Spark gives it."""
     metadata = {_METADATA_KEY: json.dumps(field.metadata).encode()} if field.metadata else None
     return pa.field(
         field.name,
@@ -365,7 +365,7 @@ def _arrow_field(field: StructField, where: str) -> pa.Field:
 
 
 def _arrow_type(kind: DataType, where: str) -> pa.DataType:
-    """One type; `where` is its place in the schema, for the error."""
+    """Build one type; `where` is its place in the schema, for the error."""
     leaf = _ARROW_LEAVES.get(type(kind))
     if leaf is not None:
         return leaf
@@ -392,23 +392,23 @@ def _arrow_type(kind: DataType, where: str) -> pa.DataType:
 
 
 def short_type(kind: DataType) -> str:
-    """A type as Spark writes it, as much of it as a message shows."""
+    """Format a type as Spark writes it, as much of it as a message shows."""
     return cut(kind.simpleString())
 
 
 def simple_ddl(schema: StructType) -> str:
-    """The schema on one line, in Spark's DDL, for people and for error messages."""
+    """Format the schema on one line, in Spark's DDL, for people and for error messages."""
     return ", ".join(_ddl_field(field, " ") for field in schema.fields)
 
 
 def _ddl_field(field: StructField, between: str) -> str:
-    """One field of a DDL text: name, type and whether it may be null."""
+    """Format one field of a DDL text: name, type and whether it may be null."""
     not_null = "" if field.nullable else " NOT NULL"
     return f"{quoted(field.name)}{between}{_ddl_type(field.dataType)}{not_null}"
 
 
 def _ddl_type(kind: DataType) -> str:
-    """One type of a DDL text."""
+    """Format one type of a DDL text."""
     if isinstance(kind, StructType):
         return f"STRUCT<{', '.join(_ddl_field(field, ': ') for field in kind.fields)}>"
     if isinstance(kind, ArrayType):
@@ -419,7 +419,7 @@ def _ddl_type(kind: DataType) -> str:
 
 
 def schema_tree(schema: StructType) -> str:
-    """The schema as a tree, a field on each line, as `StructType.treeString` of Spark 4 has it."""
+    """Format the schema as a tree, a field on each line, as `StructType.treeString` of Spark 4."""
     return "\n".join(("root", *_branches(schema, " |"), ""))
 
 
@@ -445,7 +445,7 @@ def _branches(kind: DataType, prefix: str) -> Iterator[str]:
 def missing_fields(
     paths: Iterable[str], schema: StructType, matcher: NameMatcher
 ) -> frozenset[tuple[str, ...]]:
-    """Which of some fields a schema lacks, as readers of records meet them.
+    """Find which of some fields a schema lacks, as readers of records meet them.
 
     Args:
         paths: As differences of schemas name them: `a`, `a.b`, `a.element.b`, `a.value.b`.
@@ -460,7 +460,7 @@ def missing_fields(
 
 
 def _keys_on(path: str, schema: StructType, matcher: NameMatcher) -> tuple[tuple[str, ...], bool]:
-    """The keys of the names on a path, and whether the schema has all of it."""
+    """Compute the keys of the names on a path, and tell whether the schema has all of it."""
     kind: DataType | None = schema
     keys: list[str] = []
     for part in parts_of(path):

@@ -90,7 +90,7 @@ _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
 
 
 def to_boolean(text: str) -> object:
-    """`true` and `false`, in any case."""
+    """Convert `true` and `false`, in any case."""
     return {"true": True, "false": False}.get(text.lower(), MISFIT)
 
 

@@ -168,7 +168,7 @@ class NoSpark(SparkStart):
 
     @contextmanager
     def executor(self) -> Iterator[Executor]:
-        """Processes of this machine."""
+        """Open processes of this machine."""
         with LocalProcesses(cores()) as processes:
             yield processes
 

@@ -373,7 +373,7 @@ def _keys(store: ObjectStore, folder: str) -> set[str]:
 
 
 def _number(key: str) -> int:
-    """Number of the micro-batch of a file in one of Spark's logs; -1 for other files."""
+    """Read the number of the micro-batch of a file in a log of Spark's; -1 for other files."""
     name = key.rpartition("/")[2]
     return int(name) if name.isascii() and name.isdigit() else -1
 

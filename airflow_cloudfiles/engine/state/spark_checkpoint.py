@@ -180,7 +180,7 @@ def encode_offsets(settings: str, offset: SourceOffset) -> bytes:
 
 
 def new_settings(before: str = "") -> str:
-    """Settings of a batch of a query without state.
+    """Read the settings of a batch of a query without state.
 
     Args:
         before: Those of the batch before, from which what must not change is taken over. Where

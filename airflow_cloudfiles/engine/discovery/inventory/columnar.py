@@ -57,7 +57,7 @@ def _text(column: pa.Array) -> pa.Array:
 
 
 def _microseconds(column: pa.Array) -> pa.Array:
-    """Times as numbers; a whole number without a unit is milliseconds, as Azure writes it."""
+    """Read times as numbers; a whole number without a unit is milliseconds, as Azure writes it."""
     if pa.types.is_timestamp(column.type):
         zone = column.type.tz
         return column.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())

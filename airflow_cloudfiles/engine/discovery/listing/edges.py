@@ -267,7 +267,7 @@ class EdgeRanges:
         self._starts = [order(found.after) for found in self.ranges]
 
     def cost(self, page_size: int) -> int:
-        """Requests that listing them takes while nothing is new, at most."""
+        """Count the requests that listing them takes while nothing is new, at most."""
         return sum(1 + keys // page_size for keys in self._keys)
 
     def covers(self, key: str) -> bool:

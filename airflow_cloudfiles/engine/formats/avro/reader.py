@@ -111,7 +111,7 @@ def _enum(node: AvroNode, values: Values) -> pa.Array:
 
 
 def _struct(node: AvroNode, values: Values, member: Callable[[int], Member]) -> pa.Array:
-    """Records, or the branches of a union; `member` says how a value gives that of a place."""
+    """Build records, or branches of a union; `member` says how a value gives that of a place."""
     present = [value for value in values if value is not None]
     children = [
         to_array(child, list(map(member(place), present)))
@@ -141,7 +141,7 @@ def _map(node: AvroNode, values: Values) -> pa.Array:
 
 
 def _nested(kind: pa.DataType, values: Values, children: list[pa.Array]) -> pa.Array:
-    """Lists or maps of elements that lie one after another."""
+    """Build lists or maps of elements that lie one after another."""
     lengths = np.fromiter((len(value) if value else 0 for value in values), np.int64, len(values))
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])

@@ -278,7 +278,7 @@ def _add(
 
 
 def _samples(opened: ColumnarFile, parts: list[int], new: list[NewField]) -> dict[str, object]:
-    """New top-level fields with a value of each, nested as they are nested."""
+    """List new top-level fields with a value of each, nested as they are."""
     columns = sorted({each.steps[0] for each in new})
     chunk = next(opened.chunks(parts[:1], columns), None)
     arrays = {} if chunk is None else dict(zip(columns, chunk.columns, strict=True))

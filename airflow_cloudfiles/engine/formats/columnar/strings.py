@@ -379,7 +379,7 @@ def _shortened(text: str) -> str:
 
 
 def _times(array: pa.Array) -> Strings:
-    """Times of day in ISO 8601; what is beyond a day stays a number."""
+    """Format times of day as in ISO 8601; what is beyond a day stays a number."""
     return [
         None if number is None else _time(text, number)
         for text, number in _written(array, array.type.unit)

@@ -328,7 +328,7 @@ def offsets_of(array: pa.Array) -> Int32s:
 
 
 def nest(kind: pa.DataType, like: pa.Array, child: pa.Array) -> pa.Array:
-    """Lists, or maps, of new elements, of which there are as many as before.
+    """Build lists, or maps, of new elements, of which there are as many as before.
 
     Args:
         kind: Their type.

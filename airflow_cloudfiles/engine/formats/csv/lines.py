@@ -396,7 +396,7 @@ class PlainRecordFinder:
 
     @staticmethod
     def _find_strange_bytes(records: Records) -> None:
-        """Records that are not UTF-8, and a first one that Arrow would take a mark off."""
+        """Find records that are not UTF-8, and a first one that Arrow would take a mark off."""
         text = records.text
         if text.startswith(_MARK):
             records.kinds[0] = ODD
@@ -451,7 +451,7 @@ class PlainRecordFinder:
         return opens, closes
 
     def _find_escapes(self, records: Records, has_quotes: Bools) -> None:
-        """Records with quotes and escapes that mean something."""
+        """Find records with quotes and escapes that mean something."""
         for escape in self.escapes:
             for place in _occurrences(records.text, escape):
                 index = int(np.searchsorted(records.ends, place))

@@ -141,7 +141,7 @@ class JsonVariantReader(RecordReader):
 
 
 def variants(values: Sequence[_Encoded | None]) -> pa.StructArray:
-    """Encoded values as an Arrow array that Spark takes for a VARIANT."""
+    """Build an Arrow array of encoded values that Spark takes for a VARIANT."""
     parts = [
         pa.array([b"" if each is None else each[index] for each in values], pa.binary())
         for index in range(2)
@@ -212,7 +212,7 @@ class JsonDocumentInference(JsonInference):
 
 
 def _groups(records: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Records in groups of `BATCH_BYTES`, or a little more; the last one may be empty."""
+    """Yield records in groups of `BATCH_BYTES`, or a little more; the last one may be empty."""
     group: list[bytes] = []
     size = 0
     for record in records:

@@ -293,7 +293,7 @@ def _was_null(kind: Evidence) -> bool:
 
 
 def _checked_leaf(kind: DataType) -> Any:
-    """`_checked` for a leaf; null and the empty string fit every kind."""
+    """Build `_checked` for a leaf; null and the empty string fit every kind."""
     if isinstance(kind, BooleanType):
         return bool | _NOTHING
     if isinstance(kind, DoubleType):

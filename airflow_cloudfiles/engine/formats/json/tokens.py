@@ -333,7 +333,7 @@ _ASIDE: Final = b"\0"
 
 
 def as_lines(records: Iterable[bytes], grammar: Grammar, aside: list[bytes]) -> bytes:
-    """Records as lines, whatever separated them.
+    """Yield records as lines, whatever separated them.
 
     Args:
         records: Texts that may hold line breaks.
