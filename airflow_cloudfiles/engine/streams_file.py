@@ -86,7 +86,7 @@ def read_streams(
             "DAG it is Path(__file__).with_name(...)."
         ) from error
     mistakes = _Mistakes(str(file))
-    found = _Reader(mistakes, known or {}).read(_document(text, mistakes))
+    found = _StreamsFileReader(mistakes, known or {}).read(_document(text, mistakes))
     mistakes.raise_any()
     return found
 
@@ -131,7 +131,7 @@ def _note_lines(
         _note_lines(value, (*path, name), lines, mistakes)
 
 
-class _Reader:
+class _StreamsFileReader:
     """Checks the values of a file, and adds the defaults to each stream."""
 
     def __init__(self, mistakes: _Mistakes, known: Mapping[str, Collection[str]]) -> None:

@@ -32,7 +32,7 @@ def run_job(spec: JobSpec, shown: Sequence[str], how: How | None = None) -> Outc
     Raises:
         CloudFilesError: What it failed with; not in the log, since the command writes it itself.
     """
-    lines = _Lines()
+    lines = _LogLines()
     run = launch(spec, how or LocalPython(), on_log=lines.add)
     try:
         report = run.wait()
@@ -43,7 +43,7 @@ def run_job(spec: JobSpec, shown: Sequence[str], how: How | None = None) -> Outc
     return Outcome(report, as_text({name: report[name] for name in shown if name in report}))
 
 
-class _Lines:
+class _LogLines:
     """What the process logs, but for the error it ends with: the command writes that itself."""
 
     def __init__(self) -> None:

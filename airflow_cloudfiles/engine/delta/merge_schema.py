@@ -150,7 +150,7 @@ def merge_schemas(table: StructType, rows: StructType, rules: MergeRules) -> Mer
         SchemaMismatchError: The columns do not fit; nothing was changed. The message has both
             sides, and the option that would allow it, if one does.
     """
-    walk = _Walk(rules)
+    walk = _SchemaWalk(rules)
     found = walk.found
     found.schema = walk.struct(table, rows, ())
     if found.widened and not (rules.merge_schema and rules.widens):
@@ -230,7 +230,7 @@ def type_name(kind: DataType) -> str:
     return type(kind).__name__
 
 
-class _Walk:
+class _SchemaWalk:
     """Walks two schemas at once, and notes what differs."""
 
     def __init__(self, rules: MergeRules) -> None:

@@ -123,7 +123,7 @@ def parse_predicate(option: str, text: str, schema: pa.Schema) -> Predicate:
         OptionError: It is not a predicate in the supported part of SQL, names a column that
             does not exist, or compares one with what is not a value of its type.
     """
-    parser = _Parser(option, text, schema)
+    parser = _PredicateParser(option, text, schema)
     found = parser.disjunction(0)
     parser.end()
     return found
@@ -200,7 +200,7 @@ def _of_text(text: str, kind: pa.DataType) -> pa.Scalar | None:
     return None if time_us is None else pa.scalar(time_us, kind)
 
 
-class _Parser:
+class _PredicateParser:
     """Reads a predicate from left to right."""
 
     def __init__(self, option: str, text: str, schema: pa.Schema) -> None:

@@ -86,7 +86,7 @@ def compile_name(pattern: str) -> Glob:
     Raises:
         OptionError: It cannot be read.
     """
-    return Glob(_Parser(pattern).steps())
+    return Glob(_GlobParser(pattern).steps())
 
 
 class NamePatterns:
@@ -144,7 +144,7 @@ class SourcePattern:
         start = _first_special(pattern)
         self.prefix = _literal(pattern if start is None else pattern[:start])
         """How every key that matches begins; a listing need not go elsewhere."""
-        steps = _Parser(pattern, crosses_folders=not strict).steps()
+        steps = _GlobParser(pattern, crosses_folders=not strict).steps()
         if not strict or pattern.endswith("/"):
             steps.append(_ANY)
         else:  # the file itself, or all that is below a folder of this name
@@ -169,13 +169,13 @@ class Glob:
     use from several threads.
 
     Args:
-        steps: From `_Parser`.
+        steps: From `_GlobParser`.
     """
 
     def __init__(self, steps: Sequence[_Step]) -> None:
         self._steps = steps
         self._reached = _reached(steps)
-        self._places: dict[int, _Place] = {}
+        self._places: dict[int, _GlobState] = {}
         self._transitions = 0
         self._start = self._place(self._reached[0])
 
@@ -195,7 +195,7 @@ class Glob:
             place = place[char]
         return bool(place.ways)
 
-    def follow(self, place: _Place, char: str) -> _Place:
+    def follow(self, place: _GlobState, char: str) -> _GlobState:
         """Give the place after a character."""
         ways, left = 0, place.ways
         while left:
@@ -215,7 +215,7 @@ class Glob:
             place[char] = found
         return found
 
-    def _place(self, ways: int) -> _Place:
+    def _place(self, ways: int) -> _GlobState:
         known = self._places.get(ways)
         if known is None:
             end = 1 << len(self._steps)
@@ -223,13 +223,15 @@ class Glob:
                 step is _ANY and ways >> at & 1 and self._reached[at] & end
                 for at, step in enumerate(self._steps)
             )
-            known = _Place(self, ways, accepts=bool(ways & end), is_settled=accepts_all or not ways)
+            known = _GlobState(
+                self, ways, accepts=bool(ways & end), is_settled=accepts_all or not ways
+            )
             if self._transitions < _MOST_TRANSITIONS:
                 self._places[ways] = known
         return known
 
 
-class _Place(dict[str, "_Place"]):
+class _GlobState(dict[str, "_GlobState"]):
     """How far a name has come, by the characters that lead on from there.
 
     Attributes:
@@ -247,7 +249,7 @@ class _Place(dict[str, "_Place"]):
         self.accepts = accepts
         self.is_settled = is_settled
 
-    def __missing__(self, char: str) -> _Place:
+    def __missing__(self, char: str) -> _GlobState:
         return self._glob.follow(self, char)
 
 
@@ -276,7 +278,7 @@ def _reached(steps: Sequence[_Step]) -> list[int]:
     return reached
 
 
-class _Parser:
+class _GlobParser:
     """One reading of a pattern, as steps."""
 
     def __init__(self, pattern: str, *, crosses_folders: bool = False) -> None:

@@ -40,8 +40,8 @@ from airflow_cloudfiles.engine.iceberg.lineage import (
     ORIGIN,
     STREAM,
     Noted,
-    Presence,
     SnapshotLineage,
+    SnapshotPresence,
     check_has,
     lineage,
 )
@@ -171,7 +171,7 @@ def knows_batch(target: str, stream: str, number: int) -> bool:
     table = IcebergTarget.of(target).load()
     if table is None:
         return False
-    return lineage(table.metadata, stream).presence(number) is not Presence.NEVER
+    return lineage(table.metadata, stream).presence(number) is not SnapshotPresence.NEVER
 
 
 def newest_of_origin(target: str, origin: str, *, besides: str | None = None) -> int | None:
@@ -234,9 +234,9 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
             raise
         found = lineage(ready.metadata, batch.app_id, None if expected is None else expected.record)
         presence = found.presence(batch.number)
-        if presence is Presence.PRESENT:
+        if presence is SnapshotPresence.PRESENT:
             return _committed_before(place, ready, found, batch, files)
-        if presence is Presence.LOST:
+        if presence is SnapshotPresence.LOST:
             data_files.remove(ready, [file.path for file in files])
             raise _rolled_back(target, batch, found)
         data_files.require(place, ready, files)

@@ -75,7 +75,7 @@ class Noted:
         return {PROPERTY + stream: json.dumps({FIELD: NOTE_VERSION, **fields})}
 
 
-class Presence(Enum):
+class SnapshotPresence(Enum):
     """What a table shows of a batch: it has it, never had it, or no longer has it."""
 
     PRESENT = "present"
@@ -97,13 +97,13 @@ class SnapshotLineage:
     batches: Mapping[int, Noted] = field(default_factory=dict)
     has_newest: bool = False
 
-    def presence(self, batch: int) -> Presence:
+    def presence(self, batch: int) -> SnapshotPresence:
         """Find whether the table has a batch; those of a stream are committed in their order."""
         if batch in self.batches:
-            return Presence.PRESENT
+            return SnapshotPresence.PRESENT
         if self.newest is None or self.newest.batch < batch:
-            return Presence.NEVER
-        return Presence.PRESENT if self.has_newest else Presence.LOST
+            return SnapshotPresence.NEVER
+        return SnapshotPresence.PRESENT if self.has_newest else SnapshotPresence.LOST
 
     def find(self, batch: int) -> Noted | None:
         """Find what is known of a batch; `None` when its snapshot has expired."""
@@ -179,13 +179,13 @@ def _lost(table: Table | None, stream: str, expected: SinkRecord) -> str | None:
         return f"it is another table than the one it is in, {expected.table_id}"
     found = lineage(table.metadata, stream, expected)
     presence = found.presence(expected.batch)
-    if presence is Presence.LOST and found.newest is not None:
+    if presence is SnapshotPresence.LOST and found.newest is not None:
         return (
             f"its current snapshot does not come after the one (sequence number "
             f"{found.newest.sequence}) that had batch "
             f"{found.newest.batch}: it was rolled back, or replaced"
         )
-    if presence is Presence.NEVER:
+    if presence is SnapshotPresence.NEVER:
         last = "none" if found.newest is None else f"batch {found.newest.batch}"
         return f"the newest one that its metadata knows is {last}"
     return None

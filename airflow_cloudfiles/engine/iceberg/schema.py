@@ -357,7 +357,7 @@ def plan_of(have: Schema, columns: pa.Schema, target: str) -> TablePlan:
         SchemaMismatchError: A column has a type that neither is nor can become the stream's, or
             differs only in case from another, or must not be null and is not in the stream.
     """
-    comparison = _Comparison(target)
+    comparison = _SchemaComparison(target)
     comparison.struct(have.fields, columns, ())
     return comparison.plan
 
@@ -442,7 +442,7 @@ def _refuse_twins(names: Sequence[str], known: Iterable[str], at: Path, target: 
             )
 
 
-class _Comparison:
+class _SchemaComparison:
     """Walks the columns of a table and of a stream at once."""
 
     def __init__(self, target: str) -> None:

@@ -326,7 +326,9 @@ class Promoter:
         rescued = batch.column(self.rescued_column)
         paths = [each.path for each in self.fields]
         rows = hits(rescued, paths, case_sensitive=self._case_sensitive)
-        work = _Work(batch, rows, [each.encode() for each in rescued.take(rows).to_pylist()])
+        work = _PromotedBatch(
+            batch, rows, [each.encode() for each in rescued.take(rows).to_pylist()]
+        )
         for each, converter in zip(self.fields, self._converters, strict=True):
             self._promote(work, each, converter)
         work.found.rows = len(work.changed)
@@ -338,7 +340,7 @@ class Promoter:
         work.fill((self.rescued_column,), places, after)
         return work.batch, work.found
 
-    def _promote(self, work: _Work, promoted: PromotedField, converter: Converter) -> None:
+    def _promote(self, work: _PromotedBatch, promoted: PromotedField, converter: Converter) -> None:
         """Promote one field."""
         values: dict[int, bytes] = {}
         for place, text in enumerate(work.strings):
@@ -368,7 +370,7 @@ class Promoter:
 
 
 @dataclass(slots=True)
-class _Work:
+class _PromotedBatch:
     """A batch that is being promoted.
 
     Attributes:

@@ -90,7 +90,7 @@ class StoreFile:
         Raises:
             FileUnreadableError: Damaged, in another encoding, or with an endless line.
         """
-        lines = _Lines(separator or _NEWLINE, self.uri, most or MAX_RECORD_BYTES)
+        lines = _LineBuffer(separator or _NEWLINE, self.uri, most or MAX_RECORD_BYTES)
         if start == 0 and end is None:
             return self._blocks_of_all(encoding, lines)
         return self._blocks_of_range(start, self.entry.size if end is None else end, lines)
@@ -107,7 +107,7 @@ class StoreFile:
         source = _StoreBytes(self._store, self.entry, _Chunk(0, head), ahead=self._at_once)
         return io.BufferedReader(source, 2**20)
 
-    def _blocks_of_all(self, encoding: str, lines: _Lines) -> Iterator[bytes]:
+    def _blocks_of_all(self, encoding: str, lines: _LineBuffer) -> Iterator[bytes]:
         for chunk in self._chunks_of_all(encoding):
             if complete := lines.add(chunk):
                 yield complete
@@ -144,7 +144,7 @@ class StoreFile:
         except DAMAGED as error:
             raise damaged(self.uri, error) from error
 
-    def _blocks_of_range(self, start: int, end: int, lines: _Lines) -> Iterator[bytes]:
+    def _blocks_of_range(self, start: int, end: int, lines: _LineBuffer) -> Iterator[bytes]:
         """Blocks of the lines that start within `[start, end)` of an uncompressed file.
 
         A line belongs to the range its first byte is in: a range skips to the first line start (it
@@ -197,7 +197,7 @@ def _small(chunk: bytes, begin: int = 0) -> Iterator[bytes]:
         yield chunk[start : start + TEXT_BYTES]
 
 
-class _Lines:
+class _LineBuffer:
     """Puts chunks together so that they end where lines end."""
 
     def __init__(self, separator: bytes, uri: str, most: int) -> None:

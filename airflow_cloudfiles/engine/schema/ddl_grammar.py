@@ -140,7 +140,7 @@ def read_columns(text: str, matcher: NameMatcher = CASE_INSENSITIVE) -> list[Col
         SchemaHintError: The text is not such a list; the message has the position, and what was
             probably meant.
     """
-    return _Parser(text, matcher).columns()
+    return _DdlParser(text, matcher).columns()
 
 
 def names_and_types(text: str) -> list[tuple[str, str]]:
@@ -197,7 +197,7 @@ def refuse_repeated(hints: Iterable[Column[Any]], matcher: NameMatcher) -> None:
             )
 
 
-class _Parser:
+class _DdlParser:
     """Reads one text by recursive descent."""
 
     def __init__(self, text: str, matcher: NameMatcher) -> None:

@@ -160,7 +160,7 @@ def holds_void(kind: pa.DataType) -> bool:
 def plain_layout(rows: pa.Schema) -> FileLayout:
     """Return the layout of files that were written without looking at a table."""
     kinds = rows_columns(rows)
-    walk = _Walk("none")
+    walk = _LayoutWalk("none")
     pairs = zip(rows, kinds.fields, strict=True)
     return FileLayout(tuple(walk.column(each, kind, kind, ()) for each, kind in pairs))
 
@@ -182,7 +182,7 @@ def layout_of(
     limits: dict[tuple[str, ...], int] = {}
     for each in columns.fields:
         limits |= character_limits(each, state.target)
-    walk = _Walk(state.mode, limits, frozenset(state.partition_columns))
+    walk = _LayoutWalk(state.mode, limits, frozenset(state.partition_columns))
     found, places = [], {}
     for place, at in enumerate(partners(columns, kinds)):
         assert at is not None  # noqa: S101 - merged schemas have all columns
@@ -261,7 +261,7 @@ def _highest(kind: DataType) -> int:
     return max([0, *own, *(_highest(each) for _, each in inside_of(kind))])
 
 
-class _Walk:
+class _LayoutWalk:
     """Walks rows and the columns of a table at once.
 
     Args:
@@ -355,7 +355,7 @@ def character_limits(column: StructField, target: str) -> dict[Path, int]:
     text = (column.metadata or {}).get(TYPE_KEY)
     if text is None:
         return {}
-    reading = _Reading(str(text))
+    reading = _CatalogType(str(text))
     try:
         found = dict(reading.limits(column.dataType, (column.name,)))
         reading.end()
@@ -368,7 +368,7 @@ def character_limits(column: StructField, target: str) -> dict[Path, int]:
     return found
 
 
-class _Reading:
+class _CatalogType:
     """Reads a type as Spark's catalog has it, beside the same type without lengths."""
 
     def __init__(self, text: str) -> None:

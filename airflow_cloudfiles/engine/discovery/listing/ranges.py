@@ -71,7 +71,7 @@ class Watcher(Protocol):
 
 
 @dataclass(eq=False)
-class _Reader:
+class _RangeListing:
     """One range that is being listed.
 
     Attributes:
@@ -141,8 +141,8 @@ class Readers:
         self._segment_keys = min(_SEGMENT_KEYS, _PAGES_BEFORE_SPLIT * page_size)
         most = _BATCH_FILES if self._threads == 1 else 2 * _BATCH_FILES // threads
         self._batch_files = max(1, most - self._segment_keys)
-        self._waiting = [_Reader(found.after, found.end) for found in reversed(ranges)]
-        self._reading: list[_Reader] = []
+        self._waiting = [_RangeListing(found.after, found.end) for found in reversed(ranges)]
+        self._reading: list[_RangeListing] = []
         self._changed = threading.Condition()
         self._watching = threading.Lock()
         self._helpers: list[threading.Thread] = []
@@ -207,7 +207,7 @@ class Readers:
         while (reader := self._next()) is not None:
             self._read(reader)
 
-    def _next(self) -> _Reader | None:
+    def _next(self) -> _RangeListing | None:
         """Give the next range to list; `None` when there is no more to do."""
         while True:
             with self._changed:
@@ -230,7 +230,7 @@ class Readers:
             if upper is not None:
                 return upper
 
-    def _largest(self) -> _Reader | None:
+    def _largest(self) -> _RangeListing | None:
         """Find the range that gave most keys since its last cut, if a try is allowed."""
         if (self.tries + 1) * PAGES_PER_CUT * self._page_size > self.listed:
             return None
@@ -244,7 +244,7 @@ class Readers:
 
     # ── cutting ──────────────────────────────────────────────────────────────────────────────────
 
-    def _cut(self, victim: _Reader) -> _Reader | None:
+    def _cut(self, victim: _RangeListing) -> _RangeListing | None:
         """Take the upper part of a range; `None` when there seems to be none."""
         upper = None
         with being_listed(self._source):
@@ -256,13 +256,13 @@ class Readers:
             if upper is None or victim.is_done or not self._is_between(victim, *upper):
                 return None
             text, key, listing = upper
-            reader = _Reader(text, victim.end, victim.high, position=text, listing=listing)
+            reader = _RangeListing(text, victim.end, victim.high, position=text, listing=listing)
             victim.end = victim.high = key
             self._reading.append(reader)
             self.ranges_begun += 1
             return reader
 
-    def _upper(self, victim: _Reader) -> tuple[str, str, Iterator[FileEntry]] | None:
+    def _upper(self, victim: _RangeListing) -> tuple[str, str, Iterator[FileEntry]] | None:
         """Try to cut: give a string, the first key after it, and the listing that begins there."""
         text = self._middle.guess(self._first, victim.position, victim.end, victim.high)
         if text is None:
@@ -276,7 +276,9 @@ class Readers:
             return None
         return text, first.path, chain((first,), listing)
 
-    def _is_between(self, victim: _Reader, text: str, key: str, _: Iterator[FileEntry]) -> bool:
+    def _is_between(
+        self, victim: _RangeListing, text: str, key: str, _: Iterator[FileEntry]
+    ) -> bool:
         """Tell whether a cut is where the reader has not been, and before the end."""
         order = self._order
         if victim.end and order(key) >= order(victim.end):
@@ -295,7 +297,7 @@ class Readers:
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────
 
-    def _read(self, reader: _Reader) -> None:
+    def _read(self, reader: _RangeListing) -> None:
         """List one range to its end."""
         listing = reader.listing or self._list(reader.after, reader.end)
         first_end = reader.end
@@ -325,7 +327,7 @@ class Readers:
         )
 
     def _segment(
-        self, reader: _Reader, listing: Iterator[FileEntry], first_end: str
+        self, reader: _RangeListing, listing: Iterator[FileEntry], first_end: str
     ) -> Iterator[FileEntry]:
         """List the next keys of a range, until its end as it is by then."""
         left, order, accepts = self._segment_keys, self._order, self._filter.accepts_in_folder
@@ -341,7 +343,7 @@ class Readers:
                     yield entry
         reader.is_read = left > 0
 
-    def _record_or_wait(self, reader: _Reader) -> None:
+    def _record_or_wait(self, reader: _RangeListing) -> None:
         """Have new files recorded, when there are many, or it is time, or there come no more.
 
         When none are waiting, everything up to the reader's position is recorded.
@@ -362,7 +364,7 @@ class Readers:
         with self._changed:
             self.new += new
 
-    def _advance(self, reader: _Reader, listed: int) -> None:
+    def _advance(self, reader: _RangeListing, listed: int) -> None:
         """Report how far it is; let others help when it takes long."""
         with self._changed:
             self.listed += listed

@@ -238,7 +238,7 @@ class ListingReport:
 
 
 @dataclass
-class _Comparison:
+class _ListingComparison:
     """What a full listing found, beside where an incremental one would have listed.
 
     Attributes:
@@ -299,7 +299,9 @@ class ListingRun:
         self._readers: Readers | None = None
         self._doubt: ListingState | None = None
         is_full = choice.kind == "full"
-        self._comparison = _Comparison(given.plans, given.plan) if is_full else _Comparison()
+        self._comparison = (
+            _ListingComparison(given.plans, given.plan) if is_full else _ListingComparison()
+        )
         self._began = time.monotonic()
         self._next_word = self._began + PROGRESS_SECONDS
         self._next_save = self._began + _SAVE_SECONDS

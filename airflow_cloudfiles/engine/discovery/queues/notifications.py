@@ -201,7 +201,7 @@ class NotificationDiscovery:
                 self.hidden_seconds,
                 comes_again=began - self._ended < AGAIN_SECONDS,
             )
-            work = _Work(self.queue, keep, candidates, heartbeat, drain, pool)
+            work = _Draining(self.queue, keep, candidates, heartbeat, drain, pool)
             try:
                 work.drain()
             except BaseException:
@@ -232,7 +232,7 @@ class NotificationDiscovery:
                 failure,
             )
 
-    def _report(self, work: _Work, size: int | None, seconds: float) -> NotificationReport:
+    def _report(self, work: _Draining, size: int | None, seconds: float) -> NotificationReport:
         try:
             after = self.queue.approximate_size()
         except OSError as failure:
@@ -272,7 +272,7 @@ class NotificationDiscovery:
 
 
 @dataclass(slots=True)
-class _Work:
+class _Draining:
     """One draining: what is gathered and what was counted."""
 
     queue: MessageQueue

@@ -79,7 +79,7 @@ _OTHER_CALL = re.compile(
 """Calls that read, remove or describe, those of buckets, and those before an object is made."""
 
 
-class _Bucket(msgspec.Struct):
+class _BucketName(msgspec.Struct):
     name: str
 
 
@@ -94,7 +94,7 @@ class _Object(msgspec.Struct):
 class _S3(msgspec.Struct):
     """Bucket and object: S3 and EventBridge nest them alike."""
 
-    bucket: _Bucket
+    bucket: _BucketName
     object: _Object
 
 
@@ -110,7 +110,7 @@ class _CallTarget(msgspec.Struct, rename="camel"):
     key: str
 
 
-class _Call(msgspec.Struct, rename="camel"):
+class _CloudTrailCall(msgspec.Struct, rename="camel"):
     """A call as CloudTrail logs it."""
 
     event_source: str
@@ -175,7 +175,7 @@ def _s3_record(text: msgspec.Raw) -> events.FileEvent | events.Ignored:
 
 def _logged_call(text: msgspec.Raw) -> events.FileEvent | events.Ignored:
     """Read a call that CloudTrail has logged: the store is asked for the size of its object."""
-    call = events.fields_of(_Call, text)
+    call = events.fields_of(_CloudTrailCall, text)
     if call.event_source not in _SERVICES:
         raise events.NotUnderstoodError(f"a call of another service: {call.event_source[:50]!r}")
     if call.error_code:

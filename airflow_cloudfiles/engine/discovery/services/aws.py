@@ -81,7 +81,7 @@ _NO_BUCKET = {"404", "NoSuchBucket", "NotFound"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Bucket:
+class _WatchedBucket:
     """What has to be known of a bucket."""
 
     region: str
@@ -102,7 +102,7 @@ class AwsServices:
             raise OptionError("S3 has no subscription, resource group or project. Leave them out.")
         self._access: AwsAccess = of_kind(AwsAccess, access) or AwsAccess()
         self._clients: dict[tuple[str, str | None], Any] = {}
-        self._buckets: dict[str, _Bucket] = {}
+        self._buckets: dict[str, _WatchedBucket] = {}
 
     def resources(self, wanted: NotificationRequest, *, to_remove: bool) -> Sequence[CloudResource]:
         """Give the parts, in the order they are made."""
@@ -179,13 +179,13 @@ class AwsServices:
         if wanted.via not in {None, *VIAS}:
             raise OptionError(f"via must be one of {', '.join(VIAS)}, not {wanted.via!r}.")
 
-    def _bucket(self, name: str, *, same_account: bool = False) -> _Bucket:
+    def _bucket(self, name: str, *, same_account: bool = False) -> _WatchedBucket:
         """Inspection where a bucket is, and whether it is of our account."""
         if name not in self._buckets:
             self._buckets[name] = self._inspect_bucket(name, same_account=same_account)
         return self._buckets[name]
 
-    def _inspect_bucket(self, name: str, *, same_account: bool) -> _Bucket:
+    def _inspect_bucket(self, name: str, *, same_account: bool) -> _WatchedBucket:
         s3 = self.client("s3")
         account = self.identity[1]
         owner: str | None = account
@@ -204,17 +204,22 @@ class AwsServices:
         except s3.exceptions.ClientError as failure:
             if failure.response["Error"]["Code"] not in _NO_BUCKET:
                 raise
-            return _Bucket(self.client("sqs").meta.region_name, None, is_there=False)
+            return _WatchedBucket(self.client("sqs").meta.region_name, None, is_there=False)
         headers = found["ResponseMetadata"].get("HTTPHeaders", {})
         region = found.get("BucketRegion") or headers.get("x-amz-bucket-region")
-        return _Bucket(region or self.client("sqs").meta.region_name, owner)
+        return _WatchedBucket(region or self.client("sqs").meta.region_name, owner)
 
 
 class _Resources:
     """The parts for one source."""
 
     def __init__(
-        self, aws: AwsServices, wanted: NotificationRequest, bucket: _Bucket, *, to_remove: bool
+        self,
+        aws: AwsServices,
+        wanted: NotificationRequest,
+        bucket: _WatchedBucket,
+        *,
+        to_remove: bool,
     ) -> None:
         partition, account = aws.identity
         self._aws = aws

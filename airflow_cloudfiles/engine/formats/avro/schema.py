@@ -105,7 +105,7 @@ def parse_schema(text: bytes, options: AvroOptions) -> AvroNode:
     except (ValueError, RecursionError) as error:
         raise AvroSchemaError("its schema is no JSON, or nested too deeply") from error
     try:
-        node = _Parser(options).parse(loaded, "", 0)
+        node = _AvroSchemaParser(options).parse(loaded, "", 0)
     except (KeyError, TypeError, AttributeError) as error:
         raise AvroSchemaError(f"its schema is not valid (at {error})") from error
     if node.kind != "record":
@@ -114,7 +114,7 @@ def parse_schema(text: bytes, options: AvroOptions) -> AvroNode:
 
 
 @dataclass(slots=True)
-class _Parser:
+class _AvroSchemaParser:
     """Reads one schema.
 
     Attributes:

@@ -321,25 +321,25 @@ def compile_file(source: pa.Schema, target: pa.Schema, matching: Matching) -> Fi
         matching: How names are compared.
     """
     compiler = _Compiler(matching)
-    root = compiler.struct(pa.struct(list(source)), pa.struct(list(target)), _Place())
+    root = compiler.struct(pa.struct(list(source)), pa.struct(list(target)), _FieldPlace())
     return FilePlan(root, compiler.new)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _FieldPlace:
     """Where types are compared: as of `NewField`, and how deep they may be nested there."""
 
     names: tuple[str, ...] = ()
     steps: tuple[int, ...] = ()
     room: Room = ROOM
 
-    def field(self, name: str, place: int) -> _Place:
+    def field(self, name: str, place: int) -> _FieldPlace:
         """Give the place of a field of a struct."""
-        return _Place((*self.names, name), (*self.steps, place), self.room)
+        return _FieldPlace((*self.names, name), (*self.steps, place), self.room)
 
-    def inside(self, kind: type[DataType], *step: int) -> _Place:
+    def inside(self, kind: type[DataType], *step: int) -> _FieldPlace:
         """Give the place of what a type holds."""
-        return _Place(self.names, (*self.steps, *step), self.room.within(kind) or NO_ROOM)
+        return _FieldPlace(self.names, (*self.steps, *step), self.room.within(kind) or NO_ROOM)
 
 
 @dataclass(slots=True)
@@ -347,7 +347,7 @@ class _Compiler:
     matching: Matching
     new: list[NewField] = field(default_factory=list)
 
-    def compile(self, source: pa.DataType, target: pa.DataType, at: _Place) -> Fit:
+    def compile(self, source: pa.DataType, target: pa.DataType, at: _FieldPlace) -> Fit:
         source = plain_type(source)
         if target.equals(VARIANT, check_metadata=True):
             return VariantFit(target) if has_variant_parts(source) else NoFit(target)
@@ -361,14 +361,14 @@ class _Compiler:
             return ListFit(target, element)
         if pa.types.is_map(source) and pa.types.is_map(target):
             # What is new in a key is rescued: a key cannot grow.
-            key = _Compiler(self.matching).compile(source.key_type, target.key_type, _Place())
+            key = _Compiler(self.matching).compile(source.key_type, target.key_type, _FieldPlace())
             inside = at.inside(MapType, INSIDE)
             value = self.compile(source.item_type, target.item_type, inside)
             return MapFit(target, key, value)
         rule = find_rule(source, target)
         return NoFit(target) if rule is None else LeafFit(rule)
 
-    def struct(self, source: pa.StructType, target: pa.StructType, at: _Place) -> StructFit:
+    def struct(self, source: pa.StructType, target: pa.StructType, at: _FieldPlace) -> StructFit:
         places = self._places(source, target, is_root=not at.steps)
         children: list[tuple[int, Fit] | None] = []
         for wanted in target:

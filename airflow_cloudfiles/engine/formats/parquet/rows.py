@@ -47,7 +47,7 @@ class RecordTooLargeError(ValueError):
 
 
 def rows_at_once(
-    leaves: Sequence[LeafColumn],
+    leaves: Sequence[ColumnPages],
     rows: int,
     wanted: int,
     limit: int,
@@ -90,7 +90,7 @@ def rows_at_once(
     return _measured(places([each.path for each in named], wanted), wanted, limit)
 
 
-def _most(named: Sequence[LeafColumn], rows: int) -> int:
+def _most(named: Sequence[ColumnPages], rows: int) -> int:
     """Find the most bytes that strings of dictionaries take in that many rows."""
     return sum(each.repeatable * (each.values if each.is_repeated else rows) for each in named)
 
@@ -113,7 +113,7 @@ def _longest(batch: pa.RecordBatch) -> Iterator[int]:
             waiting.append(array.values)
 
 
-def _check(leaves: Sequence[LeafColumn], limit: int) -> None:
+def _check(leaves: Sequence[ColumnPages], limit: int) -> None:
     """Refuse what no number of rows makes small."""
     at_once = sum(each.largest for each in leaves)
     if at_once > limit:
@@ -198,7 +198,7 @@ _PADDING: Final = 100
 
 
 @dataclass(slots=True)
-class LeafColumn:
+class ColumnPages:
     """The pages of a column without fields, in one row group.
 
     Attributes:
@@ -237,7 +237,7 @@ def range_of(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
 
 def leaf_of(
     content: IO[bytes], column: pq.ColumnChunkMetaData, schema: pq.ColumnSchema
-) -> LeafColumn:
+) -> ColumnPages:
     """Read the headers of the pages of a column of a row group, as the library will.
 
     Raises:
@@ -247,7 +247,7 @@ def leaf_of(
     width = _WIDTHS.get(column.physical_type, _WIDEST)
     if column.physical_type == "FIXED_LEN_BYTE_ARRAY":
         width = int(schema.length)
-    leaf = LeafColumn(
+    leaf = ColumnPages(
         column.path_in_schema,
         width,
         is_repeated=schema.max_repetition_level > 0,
@@ -271,7 +271,7 @@ def leaf_of(
     return leaf
 
 
-def _add(leaf: LeafColumn, header: Fields, unpacked: int, *, is_text: bool) -> None:
+def _add(leaf: ColumnPages, header: Fields, unpacked: int, *, is_text: bool) -> None:
     """Count a page of data."""
     about = header.get(_DATA, header.get(_DATA_2))
     if not isinstance(about, dict):

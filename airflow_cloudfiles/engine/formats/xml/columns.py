@@ -116,7 +116,7 @@ class Columns:
         return parts
 
     def _taken(self, found: ElementPlaces | LayoutRows, values: Values) -> Taken:
-        return _Reading(self._places, self.casts, found, values).taken()
+        return _RowsPass(self._places, self.casts, found, values).taken()
 
     def _learn(self, row: bytes) -> Layout | None:
         """Learn the layout of a row, if all that is in it has a place."""
@@ -173,7 +173,7 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _RowsPass:
     """One pass over some rows."""
 
     places: SchemaNodes

@@ -27,7 +27,7 @@ _OURS = ("ignore", "error", "errorifexists")
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _SaveCall:
     """What `save` was given, there and before."""
 
     format: str
@@ -35,7 +35,7 @@ class _Call:
     path: str | None
 
     @classmethod
-    def of(cls, writer: Any, names: dict[str, Any], options: dict[str, Any]) -> _Call:
+    def of(cls, writer: Any, names: dict[str, Any], options: dict[str, Any]) -> _SaveCall:
         """Collect what a writer was given."""
         noted: dict[str, Any] = writer.__dict__.get(_NOTED, {})
         found = {key: names.get(key) or noted.get(key) for key in ("format", "mode", "path")}
@@ -104,7 +104,7 @@ def _save(
     """`DataFrameWriter.save` for our formats; others pass through."""
     names = dict(zip(("path", "format", "mode", "partitionBy"), args, strict=False))
     names |= {key: kwargs[key] for key in ("path", "format", "mode") if key in kwargs}
-    call = _Call.of(self, names, kwargs)
+    call = _SaveCall.of(self, names, kwargs)
     if call.format not in formats:
         return original(self, *args, **kwargs)
     mode = call.mode_for_spark()

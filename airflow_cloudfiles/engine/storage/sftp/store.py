@@ -206,7 +206,7 @@ class SftpStore(TreeStore):
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────
 
-    def _begin_to_list(self, folder: bytes) -> _Reading:
+    def _begin_to_list(self, folder: bytes) -> _FolderListing:
         """Begin to read a folder below the root; `None` comes for one that is gone."""
 
         async def read(client: asyncssh.SFTPClient) -> Names | None:
@@ -218,7 +218,7 @@ class SftpStore(TreeStore):
                 return None
 
         where = self.uri if not folder else self.child_uri(base.key_text(folder.rstrip(b"/")))
-        return _Reading(session.begin_to_ask(self._login, read), self, where)
+        return _FolderListing(session.begin_to_ask(self._login, read), self, where)
 
     def _read(self, key: str, start: int, length: int | None, etag: str | None) -> bytes:
         """Read part of a file, or all of it, in one version."""
@@ -344,7 +344,7 @@ class SftpStore(TreeStore):
         return self._below(base.key_bytes(base.check_key(key)))
 
 
-class _Reading:
+class _FolderListing:
     """A folder that is being read.
 
     Args:
