@@ -18,7 +18,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators oldest-spark delta-spark demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock size audit dist ci clean
+.PHONY: help setup emulators oldest-spark delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock size audit dist ci clean
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -93,8 +93,12 @@ demo: setup
 bench: setup
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks $(ARGS)
 
-test: lint types imports emulators oldest-spark
+test: classes lint types imports emulators oldest-spark
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# Spark's classes for the JVMs of the tests, in the background: the checks before the tests use one core.
+classes: setup
+	@$(WITH_JAVA) (setsid $(BIN)/python -m tests.support.jvm_classes >/dev/null 2>&1 &)
 
 quick: lint
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m '$(QUICK)' $(ARGS)

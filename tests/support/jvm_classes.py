@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -68,3 +69,10 @@ def _run_once() -> None:
             run_id="run",
         )
         launch(spec, LocalSpark(master="local[2]"), on_log=lambda _: None).wait()
+
+
+if __name__ == "__main__":  # `make test`, while it checks the types: the tests then need not wait
+    os.environ[FOLDER] = str(Path(sys.prefix) / "jvm")
+    with tempfile.TemporaryDirectory(prefix="cloudfiles-tests-cache-") as cache:
+        os.environ["CLOUDFILES_CACHE_DIR"] = cache
+        keep_classes()
