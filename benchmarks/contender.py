@@ -265,8 +265,8 @@ def _read_table(task: dict[str, Any]) -> dict[str, Any]:
     started, spark = _plain_session(task)
     if task["format"] != "parquet":
         register(spark)
-    frame = spark.read.format(task["format"]).load(task["source"])
     clock = time.monotonic()
+    frame = spark.read.format(task["format"]).load(task["source"])
     frame.write.format("noop").mode("overwrite").save()
     seconds = time.monotonic() - clock
     rows = frame.count()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_cloudfiles.engine.batches.target_table import TargetTable
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.ledger.opening import cache_folder
 from airflow_cloudfiles.engine.state.metadata import open_metadata
@@ -100,13 +101,18 @@ def test_a_state_of_which_nothing_is_left_is_known_by_its_table(stream: Ingested
     assert stream.rows() == sorted(2 * FILES)
 
 
-def test_a_state_of_an_iceberg_table_is_known_by_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_query", [False, True])
+def test_a_state_of_an_iceberg_table_is_known_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_query: bool
+) -> None:
     stream = Ingested(tmp_path)
     with closing(LocalCatalog(tmp_path)) as lake:
         stream.iceberg = lake.uri("t")
         stream.add(*FILES)
         stream.run()
         shutil.rmtree(stream.state)
+        if is_query:  # which asks nothing before it has rows
+            monkeypatch.setattr(TargetTable, "check_before_run", lambda *_: None)
         with pytest.raises(CorruptedStateError, match=r"has batch 2 of a stream with this"):
             stream.run()
         assert len(lake.rows("t")) == len(FILES)
