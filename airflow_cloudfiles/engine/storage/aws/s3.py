@@ -27,6 +27,7 @@ from airflow_cloudfiles.engine.storage.base import (
     ObjectChangedError,
     ObjectNotFoundError,
     UnorderedListingError,
+    UnsupportedRequestError,
     is_version,
     read_nothing,
 )
@@ -87,6 +88,7 @@ class _ConflictError(ConnectionError):
 _ANSWERS: dict[HTTPStatus, type[Exception]] = {
     HTTPStatus.NOT_FOUND: ObjectNotFoundError,
     HTTPStatus.PRECONDITION_FAILED: ObjectChangedError,
+    HTTPStatus.NOT_MODIFIED: ObjectChangedError,  # of a put to MinIO before 2024
     HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE: _RangeError,
 }
 
@@ -361,6 +363,8 @@ class S3Store(CloudStore):
             )
         if status == HTTPStatus.CONFLICT:
             return _ConflictError(f"{what}: other writers kept changing it ({code}). Try again.")
+        if status == HTTPStatus.NOT_IMPLEMENTED:
+            return UnsupportedRequestError(f"{what}: the server has no such request ({code}).")
         if status in _ANSWERS:
             return _ANSWERS[HTTPStatus(status)](where)
         return readable(failure, what, permission)
