@@ -45,4 +45,5 @@ built() { # program, package with version
 built versitygw github.com/versity/versitygw/cmd/versitygw@v1.8.0
 # Before it had conditional writes: what has none is to be refused.
 built gofakes3 github.com/johannesboyne/gofakes3/cmd/gofakes3@v0.0.0-20230506070712-04da935ef877
+rm -rf "$home/ivy" # a second copy of each jar
 touch "$home/.synced"
