@@ -56,7 +56,7 @@ NOT_KEPT = {
     "seaweed": {"a//b", "a/./x", "a/../y", "/lead", "//", "back\\slash.json", "dir/"},
     "moto": {"new\nline.json", "ctl-\x01"},
     "s3mock": {"back\\slash.json", "\uffee.json"},  # lists the last in UTF-16's order
-    "versity": {"a//b", "a/./x", "a/../y", "/lead", "//", "dir/"},
+    "versity": {"a//b", "a/./x", "a/../y", "/lead", "//", "dir/", "ctl-\x01"},
     "ceph": {"ctl-\x01"},  # keeps it, and does not take it as the prefix of a listing
 }
 """Keys that an emulator changes or refuses; but for Azure, the service itself does not."""
