@@ -18,7 +18,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators oldest-spark delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock size audit dist ci clean
+.PHONY: help setup emulators oldest-spark delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock size audit dist ci clean other-servers
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -45,6 +45,7 @@ help:
 	@echo '  make test-emulators  the tests with emulators of the clouds'
 	@echo '  make oldest-spark  PySpark 3.5.0 beside the installed one, for the tests that run with both'
 	@echo "  make delta-spark   the tests with Delta's own implementation, of Maven and another PySpark"
+	@echo "  make other-servers  the tests with other people's servers of S3 and SQS, and Hadoop's S3A"
 	@echo '  make torture       random schedules of arrivals, runs and kills: each row once? (ARGS="--help")'
 	@echo '  make test-matrix   a part of the tests with each supported Python, Airflow and Spark (ARGS="--help")'
 	@echo '  make test          lint, types, imports and every test: what has to pass'
@@ -80,6 +81,18 @@ oldest-spark: .venv/oldest-spark/.synced
 # Delta's own jars are fetched by Spark, into the same folder.
 delta-spark: .venv/delta-spark/.synced
 	@$(WITH_JAVA) $(BIN)/python -m pytest tests/delta_spark $(ARGS)
+
+# What a store promises, over each of them; and what is about single ones.
+OVER_SERVERS = tests/emulated/storage/test_storage_behaviors.py tests/emulated/storage/test_versions.py
+QUEUES = tests/emulated/discovery/test_notifications_aws.py
+other-servers: emulators .venv/servers/.synced
+	@$(WITH_JAVA) OTHER_SERVERS=yes $(BIN)/python -m pytest $(OVER_SERVERS) $(ARGS)
+	@$(WITH_JAVA) AWS_SERVER=moto $(BIN)/python -m pytest tests/emulated/storage/test_s3.py $(QUEUES) $(ARGS)
+	@$(WITH_JAVA) AWS_SERVER=elasticmq $(BIN)/python -m pytest $(QUEUES) -k 'not file_is and not are_found' $(ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m pytest tests/other_servers $(ARGS)
+
+.venv/servers/.synced: .venv/.synced scripts/other_servers.sh requirements/other-servers.lock
+	@$(WITH_JAVA) sh scripts/other_servers.sh
 
 .venv/%-spark/.synced: .venv/.synced requirements/%-spark.lock
 	@rm -rf .venv/$*-spark
@@ -168,6 +181,7 @@ lock:
 	$(COMPILE) --generate-hashes --group emulators -o requirements/emulators.lock
 	$(COMPILE) --generate-hashes --group oldest-spark -o requirements/oldest-spark.lock
 	$(COMPILE) --generate-hashes --group delta-spark -o requirements/delta-spark.lock
+	$(COMPILE) --generate-hashes --group other-servers -o requirements/other-servers.lock
 	$(COMPILE) --generate-hashes --group java -o requirements/java.lock
 	$(COMPILE) --generate-hashes --group dist -o requirements/dist.lock
 	$(COMPILE) --extra all pyproject.toml -o requirements/constraints.txt

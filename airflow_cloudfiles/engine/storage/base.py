@@ -43,6 +43,10 @@ class LinkedObjectError(LookupError):
     """The object is a symbolic link: what it is a version of lies elsewhere."""
 
 
+class UnsupportedRequestError(OSError):
+    """A server says that it has no such request, or not with such a condition."""
+
+
 class UnorderedListingError(OSError):
     """A store does not list its keys in order, or does not start a listing where it was asked to.
 

@@ -31,7 +31,11 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import StateError
-from airflow_cloudfiles.engine.storage.base import ObjectChangedError, ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.base import (
+    ObjectChangedError,
+    ObjectNotFoundError,
+    UnsupportedRequestError,
+)
 from airflow_cloudfiles.engine.storage.local import LocalStore
 
 if TYPE_CHECKING:
@@ -121,6 +125,12 @@ SCRATCH = "_cloudfiles_test"
 """Where a trial is made that belongs to no state. No stream reads names that begin so."""
 
 
+_ELSEWHERE = (
+    "The state of a stream is not safe there. Put the checkpoint location on S3, Azure Storage, "
+    "Cloud Storage or a local disk, or upgrade the server to a version with conditional writes."
+)
+
+
 def require_conditional_put(store: ObjectStore, *, folder: str = FOLDER) -> None:
     """Prove that put-if-absent refuses the second writer, with three requests and a deletion.
 
@@ -129,12 +139,19 @@ def require_conditional_put(store: ObjectStore, *, folder: str = FOLDER) -> None
         folder: Where the object of the trial is, for some moments.
 
     Raises:
-        StateError: The store ignores the condition: two runs at once would destroy the state.
+        StateError: The store ignores or refuses the condition: two runs at once would destroy the
+            state.
         OSError: The store cannot be written, or read.
     """
     key = f"{folder}/probe-{uuid.uuid4().hex}"
     first, second = b"first", b"second"
-    store.put_if_absent(key, first)  # its answer may be lost; what is there decides
+    try:
+        store.put_if_absent(key, first)  # its answer may be lost; what is there decides
+    except UnsupportedRequestError as failure:
+        raise StateError(
+            f"The store of {store.uri} refuses If-None-Match: it does not keep two writers of one "
+            f"object apart. {_ELSEWHERE}"
+        ) from failure
     try:
         refused = not store.put_if_absent(key, second)
         kept = store.get(key) == first
@@ -143,9 +160,7 @@ def require_conditional_put(store: ObjectStore, *, folder: str = FOLDER) -> None
     if not (refused and kept):
         raise StateError(
             f"The store of {store.uri} ignores If-None-Match: of two writers of one object, the "
-            f"second replaced what the first had written. The state of a stream is not safe there. "
-            f"Put the checkpoint location on S3, Azure Storage, Cloud Storage or a local disk, or "
-            f"upgrade the server to a version with conditional writes."
+            f"second replaced what the first had written. {_ELSEWHERE}"
         )
 
 

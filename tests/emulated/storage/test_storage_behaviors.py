@@ -20,6 +20,7 @@ from airflow_cloudfiles.engine.storage.base import ObjectChangedError, key_bytes
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.small_objects import require_conditional_put
+from tests.support.emulators.other_servers import kinds
 from tests.support.sftp_servers import PASSWORD, Landed
 
 ODD_NAMES = [
@@ -53,6 +54,10 @@ OPAQUE_KEYS = ["a//b", "a/./x", "a/../y", "/lead", "//", "ctl-\x01", "a.", "dir/
 NOT_KEPT = {
     "azure": {"a/./x", "a/../y", "back\\slash.json", "ctl-\x01"},  # nor Azure, but for the last
     "seaweed": {"a//b", "a/./x", "a/../y", "/lead", "//", "back\\slash.json", "dir/"},
+    "moto": {"new\nline.json", "ctl-\x01"},
+    "s3mock": {"back\\slash.json", "\uffee.json"},  # lists the last in UTF-16's order
+    "versity": {"a//b", "a/./x", "a/../y", "/lead", "//", "dir/", "ctl-\x01"},
+    "ceph": {"ctl-\x01"},  # keeps it, and does not take it as the prefix of a listing
 }
 """Keys that an emulator changes or refuses; but for Azure, the service itself does not."""
 
@@ -60,15 +65,17 @@ SERVERS = {"sftp": "asyncssh_server", "openssh": "openssh_server"}
 """SFTP servers: nothing is written there; what a test puts there comes by the disk behind them."""
 STRICT = {"local", "memory", "memory folder", *SERVERS}
 DISKS = {"local"}
-IN_ORDER = ["local", *SERVERS, "memory", "memory folder", "s3", "s3 folder", "azure", "gcs"]
+IN_ORDER = kinds("local", *SERVERS, "memory", "memory folder", "s3", "s3 folder", "azure", "gcs")
 """Seaweedfs lists folder by folder: see test_s3.py."""
-CLOUDS = ["s3", "s3 folder", "seaweed", "azure", "gcs"]
+CLOUDS = kinds("s3", "s3 folder", "seaweed", "azure", "gcs")
 EMULATORS = {"s3": "aws", "s3 folder": "aws", "seaweed": "seaweed", "azure": "azurite"}
-WRITTEN = ["local", "memory", "memory folder", *CLOUDS]
+WRITTEN = kinds("local", "memory", "memory folder", *CLOUDS)
 """Stores that states and tables can be in."""
+AT_ONCE = [each for each in WRITTEN if each != "s3mock"]
+"""Where one of those who create an object at the same moment wins: S3Mock lets several."""
 
 
-@pytest.fixture(params=[*WRITTEN, *SERVERS])
+@pytest.fixture(params=kinds(*WRITTEN, *SERVERS))
 def kind(request):
     return request.param
 
@@ -140,7 +147,7 @@ def test_put_if_absent_never_replaces(store):
     assert store.get("a/b") == b"one"
 
 
-@pytest.mark.parametrize("kind", WRITTEN, indirect=True)
+@pytest.mark.parametrize("kind", AT_ONCE, indirect=True)
 def test_of_many_threads_one_creates_the_object(store):
     gate = threading.Barrier(8)
     winners: list[bytes] = []
@@ -158,7 +165,7 @@ def test_of_many_threads_one_creates_the_object(store):
     assert [store.get("race/0")] == winners
 
 
-@pytest.mark.parametrize("kind", CLOUDS, indirect=True)
+@pytest.mark.parametrize("kind", sorted({*AT_ONCE} & {*CLOUDS}), indirect=True)
 def test_every_object_has_one_creator(store):
     numbers = range(50)
     with ThreadPoolExecutor(8) as pool:
@@ -268,7 +275,8 @@ def test_the_clock_of_a_store_is_that_of_its_modification_times(store):
     before = store.clock_us()
     store.put("a", b"1")
     arrived = store.arrived_us(store.head("a"))
-    assert before <= arrived < store.clock_us() + 1_000_000  # clouds tell whole seconds
+    # Clouds tell whole seconds, and the clock of Versity's gateway may stand for one.
+    assert before <= arrived <= store.clock_us() + 1_000_000
 
 
 def test_an_empty_store_lists_nothing(store):

@@ -17,6 +17,7 @@ from airflow_cloudfiles.engine.storage.aws import s3
 from airflow_cloudfiles.engine.storage.azure import blobs
 from airflow_cloudfiles.engine.storage.base import ObjectChangedError, ObjectNotFoundError
 from tests.emulated.storage.test_storage_behaviors import EMULATORS
+from tests.support.emulators.other_servers import kinds
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
@@ -47,10 +48,15 @@ class Places:
         return found
 
 
-KINDS = ["local", "memory", "s3", "seaweed", "azure", "gcs"]
-IGNORING = {"delete": {"gcs"}, "copy": {"s3", "gcs"}}
-"""Emulators that take the condition of a deletion, or that a copy replaces nothing, and ignore it:
-fake-gcs-server and ministack. The services do not."""
+KINDS = kinds("local", "memory", "s3", "seaweed", "azure", "gcs")
+IGNORING = {
+    "delete": {"gcs", "ceph"},
+    "copy": {"s3", "gcs", "moto", "s3mock", "versity", "ceph"},
+    "copied": {"moto", "ceph"},
+    "gone": {"versity", "ceph"},
+}
+"""Servers that take the condition of a deletion, that a copy replaces nothing, or which version is
+copied, and ignore it; and those that delete what is not there. The services do not."""
 
 
 @pytest.fixture(params=KINDS)
@@ -74,6 +80,12 @@ def test_a_version_is_removed(places: Places, name: str) -> None:
     entry = places.put(name)
     places.source.delete_version(entry)
     assert places.source.head(name) is None
+
+
+@pytest.mark.parametrize("kind", [each for each in KINDS if each not in IGNORING["gone"]])
+def test_a_version_that_is_gone_is_not_removed_again(places: Places) -> None:
+    entry = places.put()
+    places.source.delete_version(entry)
     with pytest.raises(ObjectNotFoundError):
         places.source.delete_version(entry)
 
@@ -197,6 +209,7 @@ def test_a_copy_that_takes_long_is_left_to_azure_and_counts_later(
     assert [each.path for each in places.archive.list()] == [entry.path]
 
 
+@pytest.mark.parametrize("kind", [each for each in KINDS if each not in IGNORING["copied"]])
 def test_another_version_is_not_copied(places: Places) -> None:
     entry = places.put()
     places.put(content=b"newer")

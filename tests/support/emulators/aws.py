@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import urllib.request
 import uuid
 from dataclasses import replace
@@ -109,8 +110,14 @@ class Microburst:
 
 
 @pytest.fixture(scope="session")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
-    """One ministack for the whole run; take a bucket or queue of your own from it."""
+def aws(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
+    """One ministack for the whole run; take a bucket or queue of your own from it.
+
+    `AWS_SERVER=moto` in the environment puts another server in its place (`other_servers.py`).
+    """
+    if "AWS_SERVER" in os.environ:
+        yield request.getfixturevalue(os.environ["AWS_SERVER"])
+        return
     endpoint, server = ministack_server(tmp_path_factory.mktemp("ministack") / "log")
     with running(server):
         yield Aws(endpoint)

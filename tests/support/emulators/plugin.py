@@ -9,7 +9,9 @@ from __future__ import annotations
 pytest_plugins = [
     "tests.support.emulators.aws",
     "tests.support.emulators.azure",
+    "tests.support.emulators.ceph",
     "tests.support.emulators.gcp",
     "tests.support.emulators.gcs_xml",
+    "tests.support.emulators.other_servers",
     "tests.support.sftp_servers",
 ]

@@ -53,10 +53,11 @@ def free_port() -> int:
 def program(name: str) -> str:
     """Find a program beside this Python or on the path; skip the test when there is none.
 
-    What cannot share our environment is in one below it (`scripts/emulators.sh`).
+    What cannot share our environment is in one below it (`scripts/emulators.sh`, and
+    `scripts/other_servers.sh`).
     """
     ours = Path(sys.prefix)
-    for folder in (ours / "bin", ours / "emulators" / "bin"):
+    for folder in (ours / "bin", ours / "emulators" / "bin", ours / "servers" / "bin"):
         if (folder / name).exists():
             return str(folder / name)
     found = shutil.which(name)

@@ -27,6 +27,7 @@ from airflow_cloudfiles.engine.storage.base import (
     ObjectChangedError,
     ObjectNotFoundError,
     UnorderedListingError,
+    UnsupportedRequestError,
     is_version,
     read_nothing,
 )
@@ -87,6 +88,7 @@ class _ConflictError(ConnectionError):
 _ANSWERS: dict[HTTPStatus, type[Exception]] = {
     HTTPStatus.NOT_FOUND: ObjectNotFoundError,
     HTTPStatus.PRECONDITION_FAILED: ObjectChangedError,
+    HTTPStatus.NOT_MODIFIED: ObjectChangedError,  # of a put to MinIO before 2024
     HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE: _RangeError,
 }
 
@@ -124,6 +126,10 @@ class S3Store(CloudStore):
 
         Some of the servers that are compatible with it list folder by folder.
         """
+        return self._is_amazon
+
+    @property
+    def _is_amazon(self) -> bool:
         host = urlsplit(self._client().meta.endpoint_url).hostname or ""
         return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
@@ -238,15 +244,28 @@ class S3Store(CloudStore):
             self._client().put_object(Bucket=self._bucket, Key=full_key, Body=content, **condition)
 
     def _put_if(self, key: str, content: bytes, etag: str | None) -> bool:
-        """Put under a condition; that another such put is under way asks for another try."""
-        condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": f'"{etag}"'}
+        """Put under a condition.
+
+        Some servers (Ceph, DigitalOcean Spaces) refuse the right etag in quotes, as HTTP has it and
+        as they give it themselves, and take it without.
+        """
+        if etag is None:
+            return self._put_on(key, content, IfNoneMatch="*")
+        if self._put_on(key, content, IfMatch=f'"{etag}"'):
+            return True
+        if self._is_amazon or (found := self.head(key)) is None or found.etag != etag:
+            return False
+        return self._put_on(key, content, IfMatch=etag)
+
+    def _put_on(self, key: str, content: bytes, **condition: str) -> bool:
+        """Put on a condition; that another such put is under way asks for another try."""
         for tries_left in reversed(range(TRIES)):
             try:
                 self._put(key, content, **condition)
             except ObjectChangedError:
                 return False
             except ObjectNotFoundError:
-                if etag is None:
+                if "IfMatch" not in condition:
                     raise
                 return False
             except _ConflictError:
@@ -344,6 +363,8 @@ class S3Store(CloudStore):
             )
         if status == HTTPStatus.CONFLICT:
             return _ConflictError(f"{what}: other writers kept changing it ({code}). Try again.")
+        if status == HTTPStatus.NOT_IMPLEMENTED:
+            return UnsupportedRequestError(f"{what}: the server has no such request ({code}).")
         if status in _ANSWERS:
             return _ANSWERS[HTTPStatus(status)](where)
         return readable(failure, what, permission)

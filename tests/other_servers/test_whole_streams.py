@@ -1,0 +1,104 @@
+"""A stream lives on other people's servers, or is refused there by name."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from airflow_cloudfiles.engine.delta.commit import BatchId, commit_batch
+from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.errors import SinkError, StateError
+from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.job.launch import JobSpec, LocalPython, launch
+from airflow_cloudfiles.engine.locks.lease import Lease
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.access import to_environment
+from tests.support.emulators.other_servers import STORES
+
+if TYPE_CHECKING:
+    from tests.support.emulators.aws import Aws
+
+
+@pytest.fixture(params=STORES)
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Aws:
+    """A server, which the environment gives access to."""
+    found: Aws = request.getfixturevalue(request.param)
+    for name, value in to_environment(found.access).items():
+        monkeypatch.setenv(name, value)
+    return found
+
+
+def _spec(bucket: str, run: str) -> JobSpec:
+    return JobSpec(
+        kind="ingest",
+        source=f"{bucket}/in",
+        format="json",
+        checkpoint_location=f"{bucket}/state",
+        target=f"{bucket}/table",
+        options={
+            "cloudFiles.cleanSource": "MOVE",
+            "cloudFiles.cleanSource.moveDestination": f"{bucket}/archive",
+            "cloudFiles.cleanSource.retentionDuration": "0 seconds",
+        },
+        run_id=run,
+    )
+
+
+def test_runs_ingest_each_file_once_and_move_it(server: Aws) -> None:
+    bucket = server.bucket()
+    source = open_store(f"{bucket}/in", server.access)
+    names = set()
+    for run in range(3):
+        for number in range(4):
+            names.add(name := f"day={run}/{number} \u00e9+.json")
+            source.put(name, b'{"a": %d}\n' % (run * 10 + number))
+        spec = _spec(bucket, f"run-{run}")
+        report = launch(spec, LocalPython(), on_log=print, access=server.access).wait()
+        assert (report["files"], report["rows"]) == (4, 4)
+    location = DeltaLocation.of(f"{bucket}/table")
+    table = DeltaTable(location.table_uri, storage_options=location.storage_options())
+    found = [int(each) for each in table.to_pyarrow_table()["a"].to_pylist()]
+    assert sorted(found) == [run * 10 + number for run in range(3) for number in range(4)]
+    left = {entry.path for entry in source.list()}
+    moved = {entry.path for entry in open_store(f"{bucket}/archive", server.access).list()}
+    assert left.isdisjoint(moved)
+    assert left | moved == names
+    assert len(moved) >= 8  # all but those of the last run, which nothing cleans
+
+
+def test_a_lock_is_held_while_it_is_renewed_and_taken_over_when_it_is_not(server: Aws) -> None:
+    store = open_store(f"{server.bucket()}/state", server.access)
+    mine, other = (Lease(store, "lock", {}, lease_seconds=1) for _ in range(2))
+    assert mine.try_acquire()
+    assert not _acquires(other, 3)
+    mine.release()
+    assert Lease(store, "lock", {}, lease_seconds=3600).try_acquire()  # renewed in half an hour
+    assert _acquires(other, 10)
+    other.release()
+
+
+def _acquires(lease: Lease, seconds: float) -> bool:
+    """Whether a lock is got in some time."""
+    end = time.monotonic() + seconds
+    while not (is_mine := lease.try_acquire()) and time.monotonic() < end:
+        time.sleep(0.2)
+    return is_mine
+
+
+def test_a_server_without_conditional_writes_is_refused(
+    gofakes3: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in to_environment(gofakes3.access).items():
+        monkeypatch.setenv(name, value)
+    bucket = gofakes3.bucket()
+    with pytest.raises(StateError, match=rf"{bucket}/state ignores If-None-Match"):
+        Intake.open(source=f"{bucket}/in", format="json", checkpoint_location=f"{bucket}/state")
+    schema = pa.schema([("a", pa.int64())])
+    batch = BatchId("stream", 0, "plan")
+    with pytest.raises(SinkError, match=rf"{bucket}/table ignores If-None-Match"):
+        commit_batch(f"{bucket}/table", batch=batch, files=[], schema=schema, merge_schema=True)
+    assert list(open_store(bucket, gofakes3.access).list()) == []
