@@ -12,6 +12,7 @@ import copy
 import importlib
 import importlib.util
 import json
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -55,8 +56,10 @@ def identity_of(connection: CloudConnection) -> str | None:
     if source is None:
         return None
 
+    lock = threading.Lock()  # clients ask from several threads; one of them logs in
+
     def explained(purpose: str) -> Mapping[str, Any]:
-        with _Explained(connection):
+        with lock, _Explained(connection):
             given = source(purpose)
         for secret in ("secret_key", "token"):
             if given.get(secret):
@@ -114,9 +117,10 @@ class _Explained:
             ) from failure
         from airflow.providers.common.compat.sdk import redact  # noqa: PLC0415 - heavy
 
+        text = str(redact(str(failure))).partition("\n")[0].rstrip(".")
         raise OptionError(
             f"{where} cannot be used by the hook of its provider: {type(failure).__name__}: "
-            f"{redact(str(failure))} Correct the connection."
+            f"{text}. Correct the connection."
         ) from None
 
 

@@ -26,7 +26,7 @@ BLOBS = "account.blob.core.windows.net"
 IDP = "idp.acme.com"
 HOSTS = (
     ENTRA, BLOBS, IDP, "oauth2.googleapis.com", "sts.googleapis.com", "storage.googleapis.com",
-    "iamcredentials.googleapis.com",
+    "iamcredentials.googleapis.com", "cloudresourcemanager.googleapis.com",
 )  # fmt: skip
 _ACCOUNT = re.compile(r"/serviceAccounts/([^:]+):generateAccessToken")
 
@@ -79,7 +79,7 @@ class TokenServices(ThreadingHTTPServer):
         if found := _ACCOUNT.search(path):
             ends = datetime.now(UTC) + timedelta(seconds=self.seconds)
             by = by.removeprefix("Bearer ")
-            token = f"{found[1]}-by-{by}-{'+'.join(form.get('delegates', ()))}-{number}"
+            token = f"{found[1]}-by-{by}-{'+'.join(form.get('delegates') or ())}-{number}"
             return {"accessToken": token, "expireTime": f"{ends:%Y-%m-%dT%H:%M:%SZ}"}
         secret = form.get("client_secret") or form.get("client_assertion")
         given = {
@@ -132,7 +132,8 @@ class _Connection(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer a request."""
         sent = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-        self.server.asked.append(Asked(self.host, self.path, dict(self.headers)))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.asked.append(Asked(self.host, self.path, headers))
         is_json = "json" in self.headers.get("Content-Type", "")
         form = json.loads(sent) if is_json and sent else _fields(sent)
         by = self.headers.get("Authorization", "")
