@@ -215,8 +215,9 @@ def test_a_proxy_of_a_connection_is_gone_through(
 ) -> None:
     monkeypatch.delenv("HTTPS_PROXY")
     config = {"proxies": {"https": services.address}, "signature_version": "unsigned"}
+    bundle = services.environment["SSL_CERT_FILE"]
     extra = {"endpoint_url": f"https://{BLOBS}", "config_kwargs": config,
-             "verify": services.environment["SSL_CERT_FILE"], "region_name": "us-east-1"}  # fmt: skip
+             "verify": bundle, "region_name": "us-east-1"}  # fmt: skip
     access = _by_hook(connection("aws", **KEYS, extra=extra))
     with pytest.raises(ObjectNotFoundError):
         open_store("s3://bucket", access).get("key")
