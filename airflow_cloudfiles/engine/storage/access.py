@@ -5,8 +5,8 @@ clients find credentials in the environment's own chain (instance profile, workl
 environment variables, a developer's login), as every other tool of that cloud does.
 
 A Spark driver is another process than the task that starts it. It gets the access in its
-environment (`ENVIRONMENT`), never on a command line, in a file or in the state. Executors of a
-cluster have an identity of their own.
+environment (`ENVIRONMENT`), never on a command line, in a file or in the state; credentials that
+end, it asks the task for (`identities`). Executors of a cluster have an identity of their own.
 
 A secret that was read from a file often ends in a line end. HTTP clients quote what they are given
 when it is no header; so an access takes line ends off, and refuses others unseen.
