@@ -8,7 +8,6 @@ imported when a connection of its type is used, and not before.
 
 from __future__ import annotations
 
-import copy
 import importlib
 import importlib.util
 import json
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import Connection
 from airflow.sdk.log import mask_secret
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
@@ -88,9 +88,17 @@ def _name(connection: CloudConnection) -> str:
 
 def _hook(provider: _Provider, connection: CloudConnection) -> Any:
     """Make the hook, with the connection that is at hand: it looks for none itself."""
-    given = copy.copy(connection)
     kept = {name: value for name, value in connection.extra_dejson.items() if name not in _OURS}
-    given.extra = json.dumps(kept) if kept else None
+    given = Connection(  # a new one: the other may be a row of Airflow's database
+        conn_id=connection.conn_id,
+        conn_type=connection.conn_type,
+        host=connection.host,
+        schema=connection.schema,
+        login=connection.login,
+        password=connection.password,
+        port=connection.port,
+        extra=json.dumps(kept) if kept else None,
+    )
     base = getattr(importlib.import_module(provider.module), provider.hook)
     hook = type(base.__name__, (base,), {"get_connection": classmethod(lambda *_: given)})
     return hook(connection.conn_id)
