@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
+from airflow_cloudfiles.engine.errors import UnsupportedOptionError
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import (
     ENVIRONMENT,
-    AwsAccess,
     AzureAccess,
     GcpAccess,
     to_environment,
@@ -385,34 +384,3 @@ def test_a_delta_table_on_cloud_storage_refuses_a_token(
     monkeypatch.setenv(ENVIRONMENT, to_environment(access)[ENVIRONMENT])
     with pytest.raises(UnsupportedOptionError, match="Airflow's Google provider"):
         DeltaLocation.of("gs://bucket/table").storage_options()
-
-
-# ── Refusals ────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("conn_type", "fields", "named"),
-    [
-        ("aws", {"extra": {"role_arm": "hush1"}}, "'role_arm'"),
-        ("aws", {"extra": {"session_kwargs": {"profile_name": "p"}}}, "beside session_kwargs"),
-        ("aws", {"login": "AKIA"}, "one half"),
-        ("aws", {"extra": {"config_kwargs": {"client_cert": "hush1"}}}, "client_cert"),
-        ("wasb", {"login": "a", "extra": {"sas_tokn": "hush1"}}, "sas_tokn"),
-        ("wasb", {"login": "a", "password": "hush1", "extra": {"tenant_id": "_"}}, "tenant ID"),
-        ("google_cloud_platform", {"extra": {"impersonation_chian": "hush1"}}, "chian"),
-    ],
-)
-def test_what_nobody_obeys_is_refused_by_name(
-    conn_type: str, fields: dict[str, Any], named: str, connection: Callable[..., Connection]
-) -> None:
-    with pytest.raises(OptionError, match=named) as refused:
-        access_of(connection(conn_type, **fields))
-    assert "hush1" not in str(refused.value)
-
-
-def test_what_a_hook_refuses_later_is_explained(connection: Callable[..., Connection]) -> None:
-    extra = {"role_arn": ROLE, "assume_role_method": "assume_role_with_magic"}
-    access = _by_hook(connection("aws", extra=extra))
-    assert isinstance(access, AwsAccess)
-    with pytest.raises(OptionError, match="hook of its provider: NotImplementedError"):
-        aws_client("s3", access)
