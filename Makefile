@@ -18,7 +18,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators oldest-spark delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock size audit dist ci clean other-servers
+.PHONY: help setup emulators oldest-spark delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock size audit dist ci clean other-servers providers
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -46,6 +46,7 @@ help:
 	@echo '  make oldest-spark  PySpark 3.5.0 beside the installed one, for the tests that run with both'
 	@echo "  make delta-spark   the tests with Delta's own implementation, of Maven and another PySpark"
 	@echo "  make other-servers  the tests with other people's servers of S3 and SQS, and Hadoop's S3A"
+	@echo "  make providers     the tests with the hooks of Airflow's providers of the clouds"
 	@echo '  make torture       random schedules of arrivals, runs and kills: each row once? (ARGS="--help")'
 	@echo '  make test-matrix   a part of the tests with each supported Python, Airflow and Spark (ARGS="--help")'
 	@echo '  make test          lint, types, imports and every test: what has to pass'
@@ -98,6 +99,16 @@ other-servers: emulators .venv/servers/.synced
 	@rm -rf .venv/$*-spark
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target .venv/$*-spark \
 		--require-hashes -r requirements/$*-spark.lock
+	@touch $@
+
+# Airflow's providers of the clouds beside .venv's own packages, which have most of what they need.
+providers: .venv/providers/.synced emulators
+	@$(WITH_JAVA) PYTHONPATH=$(CURDIR)/.venv/providers $(BIN)/python -m pytest tests/with_providers $(ARGS)
+
+.venv/providers/.synced: .venv/.synced requirements/providers.lock
+	@rm -rf .venv/providers
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target .venv/providers --no-deps \
+		--require-hashes -r requirements/providers.lock
 	@touch $@
 
 demo: setup
@@ -185,6 +196,8 @@ lock:
 	$(COMPILE) --generate-hashes --group java -o requirements/java.lock
 	$(COMPILE) --generate-hashes --group dist -o requirements/dist.lock
 	$(COMPILE) --extra all pyproject.toml -o requirements/constraints.txt
+	$(COMPILE) --generate-hashes --no-deps --group providers \
+		-c requirements/constraints.txt -o requirements/providers.lock
 	$(COMPILE) --generate-hashes --extra connect --extra delta \
 		-c requirements/constraints.txt pyproject.toml -o requirements/connect.lock
 	$(COMPILE) --generate-hashes --extra all --group dev \

@@ -1,9 +1,10 @@
 """Read from an Airflow connection how a cloud or a server is reached.
 
 Each cloud has a type of connection of this package (`clouds`), and so have SFTP servers, with the
-fields of the Amazon, Azure, Google and SFTP providers' types. Those are read here, too, and not by
-their hooks: see docs/decisions/0024-connections-are-read-here.md. What a connection says and this
-package does not offer is refused by name.
+fields of the Amazon, Azure, Google and SFTP providers' types. Those are read here, too. Where the
+provider of a type is installed, its hook logs in (`provided`), and the rest is read here all the
+same: docs/decisions/0202-the-providers-hooks-log-in.md. What a connection says and nobody obeys is
+refused by name.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from airflow_cloudfiles.hooks.access_aws import aws_access
 from airflow_cloudfiles.hooks.access_azure import azure_access
 from airflow_cloudfiles.hooks.access_gcp import gcp_access
 from airflow_cloudfiles.hooks.access_sftp import sftp_access
+from airflow_cloudfiles.hooks.provided import identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +37,7 @@ SFTP = "cloudfiles_sftp"
 _GENERIC = "generic"
 """What Airflow's command line stores in place of a type that no installed provider has."""
 
-_READERS: dict[str, Callable[[CloudConnection], Access]] = {
+_READERS: dict[str, Callable[..., Access]] = {
     AWS: aws_access,
     AZURE: azure_access,
     GCP: gcp_access,
@@ -64,10 +66,11 @@ def access_of(connection: CloudConnection) -> Access | None:
     reader = _READERS.get(connection.conn_type or "")
     if reader is None:
         raise UnsupportedOptionError(_unreadable(connection))
-    access = reader(connection)
+    identity = identity_of(connection)
+    access = reader(connection) if identity is None else reader(connection, identity)
     for each in fields(access):
         secret = getattr(access, each.name)
-        if not each.repr and secret:
+        if not each.repr and secret and isinstance(secret, str):
             mask_secret(secret)
     return access
 

@@ -1,5 +1,7 @@
 """Read from a connection of type `aws` or `cloudfiles_aws` how AWS is reached.
 
+Where the provider's hook logs in (`provided`), what says who asks is left to it.
+
 Fields and precedence are those of Airflow's Amazon provider: "Amazon Web Services Connection" in
 its documentation. Host, port and schema, or an extra field `host`, which older ones have for a
 MinIO or the like, are the address of all services but STS.
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import AwsAccess
@@ -34,6 +36,14 @@ _REFUSED = {
     "s3_config_file": "Put the keys in the connection, or name a profile (profile_name).",
     "s3_config_format": "Put the keys in the connection, or name a profile (profile_name).",
 }
+_LEFT_TO_HOOK = (
+    "aws_access_key_id", "aws_secret_access_key", "aws_session_token", "profile_name", "role_arn",
+    "assume_role_kwargs", "assume_role_method", *(name for name in _REFUSED if "role" in name),
+)  # fmt: skip
+_IGNORED_BY_HOOK = "Give it beside session_kwargs: the provider's hook does not look there for it."
+_CONFIG_FOR_CLIENTS = (
+    "proxies", "proxies_config", "signature_version", "use_dualstack_endpoint", "use_fips_endpoint",
+)  # fmt: skip
 _REFUSED_CONFIG = {
     "proxies": "Set HTTPS_PROXY and NO_PROXY for the workers.",
     "proxies_config": "Set HTTPS_PROXY and NO_PROXY for the workers.",
@@ -65,17 +75,22 @@ _ROLE_ARGUMENTS = dict.fromkeys(
 )
 
 
-def aws_access(connection: CloudConnection) -> AwsAccess:
+def aws_access(connection: CloudConnection, identity: str | None = None) -> AwsAccess:
     """Read a connection of type `aws` or `cloudfiles_aws`.
+
+    Args:
+        connection: The connection.
+        identity: Who is asked for credentials, if it is not the connection that says them.
 
     Raises:
         OptionError: It contradicts itself, or says what is not offered.
     """
     extra = Extras.of(connection)
+    further = {} if identity is None else _leave_to_hook(connection, extra)
     extra.pass_over("assume_role_method", "assume_role")
     extra.refuse({"assume_role_method": f"Only assume_role is offered. {_FROM_CHAIN}"})
     extra.refuse(_REFUSED)
-    key, secret = _keys(connection, extra)
+    key, secret = (None, None) if identity else _keys(connection, extra)
     session = extra.within("session_kwargs")
     role = extra.within("assume_role_kwargs")
     common, is_of_host = _common_address(connection, extra)
@@ -96,12 +111,33 @@ def aws_access(connection: CloudConnection) -> AwsAccess:
         checksums={**config.checksums, **of_s3.checksums},
         request_arguments=_request_arguments(extra.within("extra_args")),
         verify=_verify(extra),
+        identity=identity,
+        client_config=further,
     )
     session.end(passed_over=("aws_account_id",))
     role.refuse(_ROLE_ARGUMENTS)
     role.end(passed_over=("DurationSeconds",))  # it is renewed as long as it is used
     extra.end(passed_over=("aws_account_id", "test_endpoint_url"))
     return access
+
+
+def _leave_to_hook(connection: CloudConnection, extra: Extras) -> dict[str, Any]:
+    """Take off what only the hook of the provider reads, and what only its clients obey.
+
+    Returns:
+        Settings of the clients.
+    """
+    _keys(connection, extra)  # one half of a pair, the hook would pass over
+    extra.drop(*_LEFT_TO_HOOK)
+    session = extra.within("session_kwargs")
+    session.refuse({"profile_name": _IGNORED_BY_HOOK, "region_name": _IGNORED_BY_HOOK})
+    config = extra.within("config_kwargs")
+    found = config.fields()
+    further = {name: found.pop(name) for name in _CONFIG_FOR_CLIENTS if name in found}
+    extra.put("config_kwargs", found)
+    if further.get("signature_version") not in {None, "unsigned"}:
+        extra.put("config_kwargs", {**found, "signature_version": further.pop("signature_version")})
+    return further
 
 
 def _keys(connection: CloudConnection, extra: Extras) -> tuple[str | None, str | None]:

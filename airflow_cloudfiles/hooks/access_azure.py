@@ -28,18 +28,28 @@ _REFUSED = {
 }
 
 
-def azure_access(connection: CloudConnection) -> AzureAccess:
+def azure_access(connection: CloudConnection, identity: str | None = None) -> AzureAccess:
     """Read a connection of type `wasb`, `adls` or `cloudfiles_azure`.
+
+    Args:
+        connection: The connection.
+        identity: Who is asked for tokens, if it is not the connection that says credentials.
 
     Raises:
         OptionError: It contradicts itself, or says what is not offered.
     """
     extra = Extras.of(connection)
+    proxies: dict[str, str] = {}
+    if identity is not None:
+        extra.drop("client_secret_auth_config", "workload_identity_tenant_id")
+        proxies = extra.within("proxies").fields()
     extra.refuse(_REFUSED)
     blob, queue = _addresses(connection, extra)
     sas_address, sas_token = _shared_access_signature(extra.text("sas_token"))
+    credentials = _credentials(connection, extra, sas_token)
     found = AzureAccess(
-        **_credentials(connection, extra, sas_token),
+        **({"identity": identity} if identity else credentials),
+        proxies=proxies,
         blob_endpoint=blob,
         queue_endpoint=queue,
         subscription_id=extra.text("subscription_id"),
@@ -58,14 +68,12 @@ def _credentials(
         OptionError: It lacks something.
     """
     connection_string = extra.text("connection_string")
-    account_key = extra.text("shared_access_key") or extra.text("account_key")
+    shared_access_key, account_key = extra.text("shared_access_key"), extra.text("account_key")
     tenant_id = extra.text("tenant_id")
     managed_identity = extra.text("managed_identity_client_id")
     login, password = connection.login, connection.password
     if connection_string:
         return {"connection_string": connection_string}
-    if account_key:
-        return {"account_key": account_key}
     if tenant_id:
         if not login or not password:
             raise OptionError(
@@ -73,11 +81,10 @@ def _credentials(
                 "the id of the service principal as login and its secret as password."
             )
         return {"tenant_id": tenant_id, "client_id": login, "client_secret": password}
-    if sas_token:
+    if sas_token and not shared_access_key:
         return {"sas_token": sas_token}
-    if password:
-        return {"account_key": password}
-    return {"client_id": managed_identity}
+    key = shared_access_key or password or account_key
+    return {"account_key": key} if key else {"client_id": managed_identity}
 
 
 def _addresses(connection: CloudConnection, extra: Extras) -> tuple[str | None, str | None]:

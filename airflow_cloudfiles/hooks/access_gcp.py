@@ -32,6 +32,7 @@ _REFUSED = {
     "credential_config_file": _FROM_CHAIN,
     "credential_source": _FROM_CHAIN,
     "idp_extra_parameters": _KEY,
+    "idp_extra_params": _KEY,
     "idp_issuer_url": _KEY,
     "impersonation_chain": _IMPERSONATE,
     "key_secret_name": _KEY,
@@ -49,8 +50,19 @@ _AIRFLOWS_SCHEMA = "default"
 _WIDE = "https://www.googleapis.com/auth/cloud-platform"
 
 
-def gcp_access(connection: CloudConnection) -> GcpAccess:
+def needs_hook(connection: CloudConnection) -> bool:
+    """Tell whether a connection says something that only the provider's hook knows."""
+    extra = Extras.of(connection)
+    extra.pass_over("scope", _WIDE)
+    return any(extra.peek(name) is not None for name in (*_REFUSED, "scope"))
+
+
+def gcp_access(connection: CloudConnection, identity: str | None = None) -> GcpAccess:
     """Read a connection of type `google_cloud_platform` or `cloudfiles_gcp`.
+
+    Args:
+        connection: The connection.
+        identity: Who is asked for tokens, if it is not the connection that says credentials.
 
     Raises:
         OptionError: It contradicts itself, or says what is not offered.
@@ -60,6 +72,9 @@ def gcp_access(connection: CloudConnection) -> GcpAccess:
         refuse_fields(connection, {"schema": _LOCATED})
     refuse_fields(connection, _REFUSED_FIELDS)
     extra.pass_over("scope", _WIDE)
+    quota_project = extra.text("quota_project_id") if identity else None
+    if identity is not None:
+        extra.drop(*_REFUSED, "scope", "keyfile_dict", "key_path", "is_anonymous")
     extra.refuse(
         {**_REFUSED, "scope": "What a service account may do, its roles say; leave scope out."}
     )
@@ -70,6 +85,8 @@ def gcp_access(connection: CloudConnection) -> GcpAccess:
         anonymous=extra.flag("is_anonymous", default=False),
         storage_endpoint=extra.text("storage_endpoint"),
         pubsub_endpoint=extra.text("pubsub_endpoint"),
+        identity=identity,
+        quota_project=quota_project,
     )
     extra.end(passed_over=("num_retries",))
     ways = [access.keyfile_json, access.keyfile_path, access.anonymous]

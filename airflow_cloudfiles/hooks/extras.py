@@ -132,6 +132,16 @@ class Extras:
         """Look at a field without taking it."""
         return self._fields.get(name)
 
+    def drop(self, *names: str) -> None:
+        """Take fields that somebody else reads."""
+        for name in names:
+            self._fields.pop(name, None)
+
+    def put(self, name: str, value: Mapping[str, Any]) -> None:
+        """Put a field back, or another in its place."""
+        if value:
+            self._fields[name] = value
+
     def pass_over(self, name: str, value: object) -> None:
         """Take a field that says what holds anyway."""
         if self._fields.get(name) == value:

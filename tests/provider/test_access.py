@@ -200,6 +200,15 @@ def test_an_aws_connection(fields: dict[str, Any], expected: AwsAccess) -> None:
             {"login": "id", "password": HUSH, "extra": {"tenant_id": "t"}},
             AzureAccess(tenant_id="t", client_id="id", client_secret=HUSH),
         ),
+        (  # as the hook of the provider
+            {
+                "login": "id",
+                "password": HUSH,
+                "extra": {"tenant_id": "t", "shared_access_key": "key"},
+            },
+            AzureAccess(tenant_id="t", client_id="id", client_secret=HUSH),
+        ),
+        ({"password": HUSH, "extra": {"account_key": "key"}}, AzureAccess(account_key=HUSH)),
         ({"extra": {"sas_token": f"?sig={HUSH}"}}, AzureAccess(sas_token=f"sig={HUSH}")),
         (
             {"extra": {"sas_token": f"https://a.blob.core.windows.net/?sig={HUSH}"}},

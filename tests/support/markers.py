@@ -28,6 +28,7 @@ FOLDERS = {
     "spark": "spark",
     "connect": "spark",
     "provider": "airflow",
+    "with_providers": "airflow",
     "cluster": "cluster",
     "other_servers": "emulator",
 }

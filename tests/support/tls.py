@@ -19,7 +19,7 @@ from tests.support.waiting import ended
 
 
 class Authority:
-    """Signs certificates for `localhost`.
+    """Signs certificates for `localhost`, or other names.
 
     Attributes:
         file: Its own certificate, for those who are to trust it.
@@ -38,12 +38,13 @@ class Authority:
             made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         )
 
-    def context(self) -> ssl.SSLContext:
-        """What a server on `localhost` needs, for HTTP/2."""
+    def context(self, *names: str, protocol: str = "h2") -> ssl.SSLContext:
+        """What a server on `localhost`, or of other names, needs; for HTTP/2, if nothing else."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
         made = self._signed(name, key).add_extension(
-            x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False
+            x509.SubjectAlternativeName([*map(x509.DNSName, names or ("localhost",))]),
+            critical=False,
         )
         file = self._folder / "server.pem"
         file.write_bytes(
@@ -56,7 +57,7 @@ class Authority:
         )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(file)
-        context.set_alpn_protocols(["h2"])
+        context.set_alpn_protocols([protocol])
         return context
 
     def _signed(self, name: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -69,7 +69,10 @@ _OUTAGE = re.compile(
 _OS_ERROR = re.compile(r"os error (\d+)\b")
 _NO_KEY = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
 _STORAGE_SCOPE = "https://storage.azure.com/.default"
-_SECRETS = ("_secret_access_key", "_session_token", "_account_key", "_sas_token", "_storage_token")
+_SECRETS = (
+    "_secret_access_key", "_session_token", "_account_key", "_sas_token", "_storage_token",
+    "proxy_url",
+)  # fmt: skip
 """How the names of options end whose values are secrets; a key of Google's is never in a text."""
 
 
@@ -281,12 +284,37 @@ def _of_aws(bucket: str) -> dict[str, str]:
         options |= _address("aws_endpoint_url", "aws_allow_http", endpoint)
     path_style = not of_amazon or "." in bucket or (access is not None and access.path_style)
     options["aws_virtual_hosted_style_request"] = str(not path_style).lower()
+    options |= _of_client_config(access.client_config if access else {})
     for name, value in request_arguments(access).items():
         is_yes = value is True or name == "RequestPayer"
         options[REQUEST_ARGUMENTS[name].lower()] = "true" if is_yes else str(value)
     if access is not None and access.verify is False:
         options["allow_invalid_certificates"] = "true"
     return options
+
+
+def _of_client_config(config: Mapping[str, Any]) -> dict[str, str]:
+    """Find what clients of S3 obey besides, in the words of `deltalake`.
+
+    Raises:
+        UnsupportedOptionError: It has no word for it.
+    """
+    for name in ("use_dualstack_endpoint", "use_fips_endpoint", "proxies_config"):
+        if config.get(name):
+            raise UnsupportedOptionError(
+                f"The connection says {name} in config_kwargs, which deltalake does not know. Give "
+                "the address as endpoint_url, or a proxy that needs no settings, for tables."
+            )
+    options = _proxied(config.get("proxies") or {})
+    if config.get("signature_version") == "unsigned":
+        options["aws_skip_signature"] = "true"
+    return options
+
+
+def _proxied(proxies: Mapping[str, str]) -> dict[str, str]:
+    """Find the option for a proxy."""
+    address = proxies.get("https") or proxies.get("http")
+    return {"proxy_url": address} if address else {}
 
 
 def _region(client: Any, bucket: str) -> str:
@@ -307,8 +335,10 @@ def _of_azure(bucket: str) -> dict[str, str]:
     )
 
     name, _, domain = bucket.rpartition("@")[2].partition(".dfs.")
-    account = open_account(name, of_kind(AzureAccess, None), "blob", domain=domain)
+    access: AzureAccess | None = of_kind(AzureAccess, None)
+    account = open_account(name, access, "blob", domain=domain)
     options = {
+        **_proxied(access.proxies if access else {}),
         "azure_storage_account_name": name,
         **_address("azure_storage_endpoint", "azure_allow_http", account.endpoint),
     }
@@ -326,6 +356,12 @@ def _of_gcp(_bucket: str) -> dict[str, str]:
     """Find identity and address for Cloud Storage; without a key, `deltalake` looks for its own."""
     access: GcpAccess = of_kind(GcpAccess, None) or GcpAccess()
     options: dict[str, str] = {}
+    if access.identity is not None:
+        raise UnsupportedOptionError(
+            "A Delta table on Cloud Storage is written through deltalake, which takes no token: "
+            "an identity that Airflow's Google provider logs in with can't reach it. Use the key "
+            "of a service account, or application default credentials, for the target."
+        )
     if access.keyfile_json:
         options["google_service_account_key"] = access.keyfile_json
     elif access.keyfile_path:

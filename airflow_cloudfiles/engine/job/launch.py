@@ -42,9 +42,15 @@ from airflow_cloudfiles.engine.storage import (
     normalize_uri,
     open_store,
 )
-from airflow_cloudfiles.engine.storage.access import Access, to_environment
+from airflow_cloudfiles.engine.storage.access import (
+    Access,
+    identity_in,
+    to_environment,
+    with_identity,
+)
 from airflow_cloudfiles.engine.storage.base import key_bytes
 from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
+from airflow_cloudfiles.engine.storage.identities import Served
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 __all__ = [
@@ -63,6 +69,30 @@ TAIL_LINES = 60
 """How many of the driver's last lines an error without a report shows."""
 
 
+class HandedOver:
+    """What a driver on this machine is given while it runs.
+
+    Attributes:
+        folder: Has the specification, and takes the report.
+        served: Answers the driver's questions for credentials, if it needs to ask.
+    """
+
+    def __init__(self) -> None:
+        self.folder = ""
+        self.served: Served | None = None
+
+    def access(self, access: Access) -> Access:
+        """Give the access that the driver gets."""
+        return access if self.served is None else with_identity(access, self.served.path)
+
+    def take_back(self) -> None:
+        """Remove it; repeating that is harmless."""
+        if self.served is not None:
+            self.served.close()
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
 class Run:
     """A run that was started; `wait` for it, or `kill` it.
 
@@ -76,10 +106,10 @@ class Run:
         process: subprocess.Popen[str],
         on_log: Callable[[str], None],
         state: ObjectStore,
-        folder: str,
+        handed: HandedOver,
     ) -> None:
-        self._folder = folder
-        self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._folder = handed.folder
+        self._remove = weakref.finalize(self, handed.take_back)
         self._spec = spec
         self._state = state
         self._process = process
@@ -144,8 +174,9 @@ def launch(
         how: `LocalSpark`, `SparkSubmit`, `SparkConnect` or `LocalPython`.
         on_log: Called with every line the driver prints, in the thread that calls `wait`.
         access: How source, state and target are reached, for this process and for the driver,
-            which gets it in its environment. The executors of a cluster, and a driver that is
-            deployed there, have an identity of their own. `None`: the environment's own chain.
+            which gets it in its environment, and asks this process for credentials that end. The
+            executors of a cluster, and a driver that is deployed there, have an identity of their
+            own. `None`: the environment's own chain.
 
     Raises:
         StateUnreachableError: The store of the checkpoint location does not answer.
@@ -167,22 +198,22 @@ def launch(
     environment.pop(_SPARK_REMOTE, None)
     if spec.transform is not None and not _is_elsewhere(how):
         environment |= {TRANSFORMS: "1", "PYTHONPATH": python_path()}
-    if access is not None:
-        environment |= to_environment(access)
     with reaching_state(store):
         side_by_side(
             store,
             lambda: store.delete(spec.report_key),
             lambda: store.put(spec.spec_key, spec.sealed()),
         )
-    folder = _hand_over(spec)
+    handed = _hand_over(spec, access)
     try:
-        environment[BESIDE] = folder
+        environment[BESIDE] = handed.folder
+        if access is not None:
+            environment |= to_environment(handed.access(access))
         driver = _supervised(command, environment)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        handed.take_back()
         raise
-    return Run(spec, driver, on_log, store, folder)
+    return Run(spec, driver, on_log, store, handed)
 
 
 def _check_transform(how: How) -> None:
@@ -203,23 +234,25 @@ def _is_elsewhere(how: How) -> bool:
     return isinstance(how, SparkSubmit) and how.deploy_mode == "cluster"
 
 
-def _hand_over(spec: JobSpec) -> str:
-    """Write a specification into a temporary folder for the driver, which is given.
+def _hand_over(spec: JobSpec, access: Access | None) -> HandedOver:
+    """Write a specification into a temporary folder for the driver, and answer for an identity.
 
     Raises:
         RunFailedError: That cannot be written.
     """
-    folder = ""
+    handed = HandedOver()
     try:
-        folder = tempfile.mkdtemp(prefix="airflow-cloudfiles-")
-        handoff.put(f"{folder}/{SPEC}", json.loads(spec.to_json()))
+        handed.folder = tempfile.mkdtemp(prefix="airflow-cloudfiles-")
+        handoff.put(f"{handed.folder}/{SPEC}", json.loads(spec.to_json()))
+        if access is not None and (identity := identity_in(access)):
+            handed.served = Served(identity)
     except OSError as failure:
-        shutil.rmtree(folder, ignore_errors=True)
+        handed.take_back()
         raise RunFailedError(
             f"The temporary folder cannot be written: {failure}. Free space in it, or set TMPDIR "
             "to a folder of this user, and run again."
         ) from failure
-    return folder
+    return handed
 
 
 def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:

@@ -5,8 +5,8 @@ clients find credentials in the environment's own chain (instance profile, workl
 environment variables, a developer's login), as every other tool of that cloud does.
 
 A Spark driver is another process than the task that starts it. It gets the access in its
-environment (`ENVIRONMENT`), never on a command line, in a file or in the state. Executors of a
-cluster have an identity of their own.
+environment (`ENVIRONMENT`), never on a command line, in a file or in the state; credentials that
+end, it asks the task for (`identities`). Executors of a cluster have an identity of their own.
 
 A secret that was read from a file often ends in a line end. HTTP clients quote what they are given
 when it is no header; so an access takes line ends off, and refuses others unseen.
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
 from airflow_cloudfiles.engine.errors import OptionError
@@ -119,6 +119,8 @@ class AwsAccess(_Trimmed):
         request_arguments: What each request to S3 says that has a place for it, in boto3's words
             (`REQUEST_ARGUMENTS`).
         verify: Whether certificates are checked, or the path of a bundle to check them with.
+        identity: Who is asked for credentials (`identities`), in place of all of the above ones.
+        client_config: Further settings of botocore's clients: proxies, `signature_version`, ….
     """
 
     access_key_id: str | None = None
@@ -134,6 +136,8 @@ class AwsAccess(_Trimmed):
     checksums: Mapping[str, str] = field(default_factory=dict)
     request_arguments: Mapping[str, str | bool] = field(default_factory=dict)
     verify: bool | str = True
+    identity: str | None = None
+    client_config: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def endpoint_url(self, service: str) -> str | None:
         """Address of a service; `None` for AWS's own."""
@@ -155,6 +159,8 @@ class AzureAccess(_Trimmed):
         queue_endpoint: Address of the Queue service.
         subscription_id: The Azure subscription of the account, for links to the portal only.
         resource_group: Its resource group, likewise.
+        identity: Who is asked for tokens (`identities`), in place of all of the above credentials.
+        proxies: Addresses of proxies, by scheme.
     """
 
     connection_string: str | None = field(default=None, repr=False)
@@ -167,6 +173,8 @@ class AzureAccess(_Trimmed):
     queue_endpoint: str | None = None
     subscription_id: str | None = None
     resource_group: str | None = None
+    identity: str | None = None
+    proxies: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +188,8 @@ class GcpAccess(_Trimmed):
         anonymous: No credentials at all: public buckets and emulators.
         storage_endpoint: Address of Cloud Storage; `STORAGE_EMULATOR_HOST` is obeyed besides.
         pubsub_endpoint: `host:port` of a Pub/Sub emulator; `PUBSUB_EMULATOR_HOST` besides.
+        identity: Who is asked for tokens (`identities`), in place of all of the above credentials.
+        quota_project: Id of the project whose quota requests count against.
     """
 
     project: str | None = None
@@ -188,6 +198,8 @@ class GcpAccess(_Trimmed):
     anonymous: bool = False
     storage_endpoint: str | None = None
     pubsub_endpoint: str | None = None
+    identity: str | None = None
+    quota_project: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +261,16 @@ _KINDS: dict[str, type[Access]] = {
     "gcp": GcpAccess,
     "sftp": SftpAccess,
 }
+
+
+def identity_in(access: Access) -> str | None:
+    """Give whom an access asks for credentials, if it does."""
+    return None if isinstance(access, SftpAccess) else access.identity
+
+
+def with_identity(access: Access, identity: str) -> Access:
+    """Give the same access, which asks somebody else."""
+    return access if isinstance(access, SftpAccess) else replace(access, identity=identity)
 
 
 def to_environment(access: Access) -> dict[str, str]:

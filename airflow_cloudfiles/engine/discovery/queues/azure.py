@@ -40,6 +40,7 @@ from airflow_cloudfiles.engine.storage.azure.client import (
     CONNECT_SECONDS,
     READ_SECONDS,
     open_account,
+    proxies_of,
 )
 from airflow_cloudfiles.engine.storage.azure.errors import is_identity_outage
 from airflow_cloudfiles.engine.storage.outage import DENIED, NO_IDENTITY_NOW
@@ -297,7 +298,8 @@ def open_azure_queue(name: str, source_uri: str, access: Access | None) -> Azure
         )
     host = source_uri.partition("@")[2].partition("/")[0]
     account, _, domain = host.partition(".dfs.")
-    found = open_account(account, of_kind(AzureAccess, access), "queue", domain=domain)
+    own: AzureAccess | None = of_kind(AzureAccess, access)
+    found = open_account(account, own, "queue", domain=domain)
     return AzureQueue(
         QueueClient(
             found.endpoint,
@@ -306,6 +308,7 @@ def open_azure_queue(name: str, source_uri: str, access: Access | None) -> Azure
             connection_timeout=CONNECT_SECONDS,
             read_timeout=READ_SECONDS,
             permit_redirects=False,  # the service sends none; each would be signed anew
+            **proxies_of(own),
         )
     )
 

@@ -32,7 +32,7 @@ from airflow_cloudfiles.engine.discovery.services.base import (
 )
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
 from airflow_cloudfiles.engine.storage.access import AzureAccess, of_kind
-from airflow_cloudfiles.engine.storage.azure.client import open_account
+from airflow_cloudfiles.engine.storage.azure.client import open_account, proxies_of
 from airflow_cloudfiles.engine.storage.uri import bucket_and_path
 
 if TYPE_CHECKING:
@@ -147,6 +147,7 @@ class AzureServices:
                 tenant_id=given.tenant_id,
                 client_id=given.client_id,
                 client_secret=given.client_secret,
+                identity=given.identity,
                 queue_endpoint=f"https://unused.queue.{domain}",
             )
             credential = open_account("unused", identity, "queue", domain=domain).credential
@@ -163,7 +164,9 @@ class AzureServices:
         from azure.storage.queue import QueueServiceClient
 
         found = open_account(account, self._access, "queue", domain=domain)
-        return QueueServiceClient(found.endpoint, credential=found.credential)
+        return QueueServiceClient(
+            found.endpoint, credential=found.credential, **proxies_of(self._access)
+        )
 
 
 class ResourceManager:

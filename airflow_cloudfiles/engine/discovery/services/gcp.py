@@ -243,6 +243,12 @@ class GcpServices:
         if access.anonymous:
             anonymous: Any = AnonymousCredentials
             return anonymous()
+        if access.identity is not None:
+            from airflow_cloudfiles.engine.storage.gcp.client import (  # noqa: PLC0415 - lazy import
+                google_credentials,
+            )
+
+            return google_credentials(access)
         if access.keyfile_json:
             info = json.loads(access.keyfile_json)
             return auth.load_credentials_from_dict(info, scopes=[_SCOPE])[0]

@@ -25,6 +25,7 @@ from airflow_cloudfiles.engine.storage.access import (
     version_of_file,
 )
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
+from airflow_cloudfiles.engine.storage.identities import ask
 
 ATTEMPTS = 5
 READ_SECONDS = 60
@@ -60,7 +61,7 @@ def aws_client(service: str, access: AwsAccess | None = None) -> Any:
     with _lock:
         if key in _clients:
             return _clients[key]
-        with _readable_errors():
+        with readable_errors():
             session = _open_session(access or AwsAccess())
             client = _make_client(session, service, access or AwsAccess())
             if session.get_credentials() is not None:
@@ -82,7 +83,7 @@ def aws_credentials(access: AwsAccess | None = None) -> Any | None:
         PermissionError: What gives them refuses.
     """
     key = ("", str(os.getpid()), _fingerprint(access), *_surroundings(access))
-    with _readable_errors():
+    with readable_errors():
         with _lock:
             found = _clients.get(key)
             if found is None:  # with its session, so that a role is not assumed each time
@@ -93,7 +94,7 @@ def aws_credentials(access: AwsAccess | None = None) -> Any | None:
 
 
 @contextmanager
-def _readable_errors() -> Iterator[None]:
+def readable_errors() -> Iterator[None]:
     """Explain what botocore raises while credentials are looked for."""
     exceptions = import_with_extra("botocore.exceptions", "aws", needed_for="boto3")
     errors = import_with_extra(f"{__package__}.errors", "aws", needed_for="boto3")
@@ -176,6 +177,8 @@ def _add_arguments(client: Any, arguments: Mapping[str, str | bool]) -> None:
 
 def _open_session(access: AwsAccess) -> Any:
     """Session with the identity of the access: its role, if it names one."""
+    if access.identity is not None:
+        return _session_of_identity(access, access.identity)
     session = _session(access)
     return _session_of_role(session, access) if access.role_arn else session
 
@@ -195,9 +198,46 @@ def _client_arguments(service: str, access: AwsAccess) -> dict[str, Any]:
             max_pool_connections=32,
             s3={"addressing_style": "path"} if access.path_style else None,
             **access.checksums,
+            **_further_config(access),
             user_agent_extra="airflow-provider-cloudfiles",
         ),
     }
+
+
+def _further_config(access: AwsAccess) -> dict[str, Any]:
+    """Give further settings of a client, as botocore names them."""
+    found = dict(access.client_config)
+    if found.get("signature_version") == "unsigned":
+        botocore = import_with_extra("botocore", "aws", needed_for="boto3")
+        found["signature_version"] = botocore.UNSIGNED
+    return found
+
+
+def _session_of_identity(access: AwsAccess, identity: str) -> Any:
+    """Session that asks for its credentials: again before each set of them ends."""
+    boto3 = import_with_extra("boto3", "aws", needed_for="Amazon Web Services")
+    botocore = import_with_extra("botocore.session", "aws", needed_for="boto3")
+    credentials = import_with_extra("botocore.credentials", "aws", needed_for="boto3")
+
+    class Asked(credentials.CredentialProvider):  # type: ignore[misc, name-defined]
+        """Alone in the chain of the session: nothing else may answer in its place."""
+
+        METHOD = "cloudfiles-identity"
+
+        def load(self) -> Any:
+            found = ask(identity)
+            if not found:
+                return None
+            if found["expiry_time"] is None:
+                keys = (found["access_key"], found["secret_key"], found["token"])
+                return credentials.Credentials(*keys, method=self.METHOD)
+            return credentials.RefreshableCredentials.create_from_metadata(
+                found, refresh_using=lambda: ask(identity), method=self.METHOD
+            )
+
+    inner = botocore.get_session()
+    inner.get_component("credential_provider").providers[:] = [Asked()]
+    return boto3.session.Session(botocore_session=inner, region_name=access.region)
 
 
 def _session(access: AwsAccess) -> Any:

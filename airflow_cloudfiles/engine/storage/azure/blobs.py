@@ -30,6 +30,7 @@ from airflow_cloudfiles.engine.storage.azure.client import (
     CONNECT_SECONDS,
     READ_SECONDS,
     open_account,
+    proxies_of,
 )
 from airflow_cloudfiles.engine.storage.azure.errors import error_code, translated
 from airflow_cloudfiles.engine.storage.base import (
@@ -303,6 +304,7 @@ class AzureStore(CloudStore):
             connection_timeout=CONNECT_SECONDS,
             read_timeout=READ_SECONDS,
             permit_redirects=False,  # the service sends none; each would be signed anew
+            **proxies_of(self._access),
             retry_policy=ExponentialRetry(
                 initial_backoff=0,
                 increment_base=2,

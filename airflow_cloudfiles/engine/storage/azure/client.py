@@ -5,7 +5,7 @@ Shared by blobs and queues. One of these, the first that is there:
 1. A connection string, of the access or (where the access is empty) of the environment's
    `AZURE_STORAGE_CONNECTION_STRING`.
 2. The access's account key, or its shared access signature.
-3. The access's service principal.
+3. The access's identity, which is asked for tokens; or its service principal.
 4. `DefaultAzureCredential`: environment variables, workload identity, managed identity (the
    access's `client_id` chooses among several), a developer's login.
 
@@ -29,6 +29,7 @@ from urllib.parse import urlsplit
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import AzureAccess, check_environment
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
+from airflow_cloudfiles.engine.storage.identities import ask
 
 Service = Literal["blob", "queue"]
 
@@ -92,6 +93,11 @@ def open_account(
     endpoint = (endpoint or _own_address(account, service, domain)).rstrip("/")
     _check_account(account, account_of(endpoint), f"The {service} endpoint of the connection")
     return Account(endpoint, _credential(given, account))
+
+
+def proxies_of(access: AzureAccess | None) -> dict[str, Any]:
+    """Give what Azure's clients take to go through the proxies of an access."""
+    return {"proxies": dict(access.proxies)} if access is not None and access.proxies else {}
 
 
 def _own_address(account: str, service: Service, domain: str) -> str:
@@ -183,6 +189,8 @@ def _credential(access: AzureAccess, account: str) -> Any:
         return {"account_name": account, "account_key": access.account_key}
     if access.sas_token:
         return _sas(access.sas_token)
+    if access.identity is not None:
+        return AskedCredential(access.identity)
     identity = import_with_extra("azure.identity", "azure", needed_for="An Azure identity")
     if access.tenant_id and access.client_id and access.client_secret:
         return identity.ClientSecretCredential(
@@ -190,6 +198,19 @@ def _credential(access: AzureAccess, account: str) -> Any:
         )
     check_environment("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_CLIENT_SECRET")
     return identity.DefaultAzureCredential(managed_identity_client_id=access.client_id)
+
+
+class AskedCredential:
+    """A credential whose tokens are asked for (`identities`); clients keep each until it ends."""
+
+    def __init__(self, identity: str) -> None:
+        self._identity = identity
+
+    def get_token(self, *scopes: str, **_: Any) -> Any:
+        """Give a token for a scope."""
+        credentials = import_with_extra("azure.core.credentials", "azure", needed_for="Azure")
+        found = ask(self._identity, scopes[0])
+        return credentials.AccessToken(found["token"], found["expires_on"])
 
 
 def _sas(token: str) -> Any:

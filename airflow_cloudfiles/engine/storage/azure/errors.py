@@ -73,8 +73,18 @@ def token_of(credential: Any, scope: str) -> str:
         ConnectionError: What gives it does not answer.
         PermissionError: It was refused.
     """
+    return str(access_token(credential, scope).token)
+
+
+def access_token(credential: Any, scope: str) -> Any:
+    """Fetch a token, and when it ends.
+
+    Raises:
+        ConnectionError: What gives it does not answer.
+        PermissionError: It was refused.
+    """
     try:
-        return str(credential.get_token(scope).token)
+        return credential.get_token(scope)
     except azure.AzureError as failure:
         error, reason = _reason(failure, error_code(failure), _WRITER)
         raise error(f"No token for Azure Storage: {reason}") from failure

@@ -1,14 +1,16 @@
 """Find the credentials with which Google Cloud is reached.
 
-Shared by Cloud Storage and Pub/Sub. One of these, the first that is there: a service account's key
-as text, a file that holds one, no credentials at all, application default credentials (the
-environment's own chain: a key file it names, a developer's login, the identity of the machine).
+Shared by Cloud Storage and Pub/Sub. One of these, the first that is there: an identity that is
+asked for tokens, a service account's key as text, a file that holds one, no credentials at all,
+application default credentials (the environment's own chain: a key file it names, a developer's
+login, the identity of the machine).
 """
 
 from __future__ import annotations
 
 import json
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from google.auth.exceptions import (
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import GcpAccess
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
+from airflow_cloudfiles.engine.storage.identities import ask
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
@@ -29,7 +32,7 @@ SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 def key_file(access: GcpAccess | None) -> str | None:
     """Give the path of the file that credentials are read from, if they are."""
     given = access or GcpAccess()
-    if given.keyfile_json or given.anonymous:
+    if given.identity or given.keyfile_json or given.anonymous:
         return None
     return given.keyfile_path or os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
 
@@ -59,6 +62,8 @@ def google_credentials(access: GcpAccess | None) -> Any:
         OptionError: A key cannot be read, or the extra `gcp` is not installed.
     """
     given = access or GcpAccess()
+    if given.identity is not None:
+        return _asked(given.identity, given.quota_project)
     if given.keyfile_json:
         return _of_key(given.keyfile_json, "The key in the connection")
     if given.keyfile_path:
@@ -74,6 +79,17 @@ def google_credentials(access: GcpAccess | None) -> Any:
         module = import_with_extra("google.auth.credentials", "gcp", needed_for="Google Cloud")
         return module.AnonymousCredentials()
     return None
+
+
+def _asked(identity: str, quota_project: str | None) -> Any:
+    """Credentials whose tokens are asked for, again before each one ends."""
+    module = import_with_extra("google.oauth2.credentials", "gcp", needed_for="Google Cloud")
+
+    def refreshed(*_: Any, **__: Any) -> tuple[str, datetime]:
+        found = ask(identity)
+        return found["token"], datetime.fromisoformat(found["expiry"])
+
+    return module.Credentials(None, refresh_handler=refreshed, quota_project_id=quota_project)
 
 
 def _of_key(text: str, what: str) -> Any:
