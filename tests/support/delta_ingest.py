@@ -1,0 +1,74 @@
+"""What a session with Delta's jars ingests by `cloudFiles`, as users write it.
+
+As a process it ingests until it is killed.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import airflow_cloudfiles
+from tests.support.delta_spark import start_session
+
+
+def _stream(spark: Any, landing: str, state: str, **options: str) -> Any:
+    airflow_cloudfiles.register(spark)
+    return (
+        spark.readStream.format("cloudFiles")
+        .option("cloudFiles.format", "json")
+        .option("cloudFiles.schemaLocation", state)
+        .options(**options)
+        .load(landing)
+        .writeStream.option("mergeSchema", "true")
+        .option("checkpointLocation", state)
+    )
+
+
+def ingest(
+    spark: Any, landing: str, state: str, target: str, sink: str = "delta", **options: str
+) -> None:
+    """Ingest what is there into the table in a folder."""
+    stream = _stream(spark, landing, state, **options).format(sink)
+    stream.trigger(availableNow=True).start(target).awaitTermination()
+
+
+def ingest_to_table(spark: Any, landing: str, state: str, name: str) -> None:
+    """Ingest what is there into a table of the catalog."""
+    stream = _stream(spark, landing, state).format("delta")
+    stream.trigger(availableNow=True).toTable(name).awaitTermination()
+
+
+def merge(spark: Any, landing: str, state: str, target: str) -> None:
+    """Merge what is there into a table by its key `id`."""
+
+    def merge_batch(batch: Any, _: int) -> None:
+        batch.createOrReplaceTempView("batch")
+        batch.sparkSession.sql(
+            f"MERGE INTO delta.`{target}` t USING batch s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    stream = _stream(spark, landing, state).foreachBatch(merge_batch)
+    stream.trigger(availableNow=True).start().awaitTermination()
+
+
+def copy(spark: Any, source: str, state: str, target: str, sink: str) -> None:
+    """Write the rows of a table, read by one format, into another by the stream of `sink`."""
+    airflow_cloudfiles.register(spark)
+    stream = spark.readStream.format("delta" if sink == "deltalake" else "deltalake").load(source)
+    stream = stream.writeStream.format(sink).option("checkpointLocation", state)
+    stream.trigger(availableNow=True).start(target).awaitTermination()
+
+
+if __name__ == "__main__":
+    _landing, _state, _target = sys.argv[1:]
+    _session = start_session()
+    _query = (
+        _stream(_session, _landing, _state, **{"cloudFiles.maxFilesPerTrigger": "1"})
+        .format("delta")
+        .trigger(processingTime="0 seconds")
+        .start(_target)
+    )
+    print("started", flush=True)  # noqa: T201 - what the test waits for
+    _query.awaitTermination()
