@@ -11,7 +11,7 @@ import pytest
 
 from tests.delta_spark.test_delta_reads_what_we_write import same
 from tests.support import delta_ingest
-from tests.support.delta_spark import DeltaSpark
+from tests.support.delta_spark import DeltaError, DeltaSpark
 from tests.support.delta_tables import read
 
 pytestmark = pytest.mark.spark
@@ -65,6 +65,22 @@ def test_restarts_read_each_file_once(pipeline: Pipeline) -> None:
     # The sink was Delta's own: it names itself in the log.
     engines = pipeline.delta.rows(f"DESCRIBE HISTORY delta.`{pipeline.target}`")["engineInfo"]
     assert all("Delta-Lake" in each for each in engines.to_pylist())
+
+
+def test_a_new_column_fails_once_and_is_taken_by_merge_schema(pipeline: Pipeline) -> None:
+    pipeline.land("1", {"id": 1})
+    pipeline.ingest()
+    pipeline.land("2", {"id": 2, "price": "2.50"})
+    # Delta wraps what a task raised: the text of the query's error does not have our message.
+    with pytest.raises(DeltaError, match="TASK_WRITE_FAILED"):
+        pipeline.ingest()
+    assert pipeline.ids() == ["1"]
+    schemas = (pipeline.root / "state" / "_schemas").iterdir()
+    assert any("price" in each.read_text() for each in schemas if each.is_file())
+    pipeline.ingest()
+    assert pipeline.ids() == ["1", "2"]
+    rows = pipeline.delta.rows(f"SELECT price FROM delta.`{pipeline.target}` ORDER BY id")
+    assert rows["price"].to_pylist() == [None, "2.50"]
 
 
 def test_a_table_of_the_catalog_is_appended_to(pipeline: Pipeline) -> None:
