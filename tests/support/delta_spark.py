@@ -10,7 +10,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Self
 
 import pyarrow as pa
@@ -38,6 +40,30 @@ _CONF = {
 }
 
 
+def environment() -> dict[str, str]:
+    """Name the variables with which a process finds Delta's PySpark and this package."""
+    return {
+        **os.environ,
+        "JAVA_HOME": find_java(),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join([str(HOME), str(Path(__file__).parents[2])]),
+        "SPARK_HOME": str(HOME / "pyspark"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def start_session() -> Any:
+    """Start the session of a process that has this `environment`."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[1]")  # type: ignore[attr-defined]
+    for key, value in {**_CONF, "spark.sql.warehouse.dir": str(Path.cwd() / "warehouse")}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
 class DeltaError(Exception):
     """What Delta raised; its text begins with the class of the error."""
 
@@ -52,21 +78,13 @@ class DeltaSpark:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._log = (folder / "log").open("wb")
-        path = os.pathsep.join([str(HOME), str(Path(__file__).parents[2])])
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             cwd=folder,
-            env={
-                **os.environ,
-                "JAVA_HOME": find_java(),
-                "PYSPARK_PYTHON": sys.executable,
-                "PYTHONPATH": path,
-                "SPARK_HOME": str(HOME / "pyspark"),
-                "SPARK_LOCAL_IP": "127.0.0.1",
-            },
+            env=environment(),
             text=True,
         )
 
@@ -110,6 +128,15 @@ class DeltaSpark:
         """
         return self._asked({"stream": str(table), "state": str(state), "options": options})
 
+    def call(self, function: Callable[..., None], **arguments: Any) -> None:
+        """Call a function of a module with the session and with arguments that JSON can hold.
+
+        Raises:
+            DeltaError: It fails.
+        """
+        name = f"{function.__module__}:{function.__qualname__}"
+        self._asked({"call": name, "arguments": arguments})
+
     def _asked(self, question: dict[str, Any]) -> pa.Table:
         with tempfile.NamedTemporaryFile(dir=self._folder) as file:
             assert self._process.stdin is not None
@@ -130,15 +157,9 @@ class DeltaSpark:
 
 def _serve() -> None:
     """Be the process: answer what is asked, line by line."""
-    from pyspark.sql import SparkSession
-
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # nothing else goes among the answers
-    builder = SparkSession.builder.master("local[1]")  # type: ignore[attr-defined]
-    for key, value in {**_CONF, "spark.sql.warehouse.dir": str(Path.cwd() / "warehouse")}.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = start_session()
     print(json.dumps(""), file=answers, flush=True)
     for line in sys.stdin:
         question = json.loads(line)
@@ -158,6 +179,9 @@ def _serve() -> None:
 def _answered(spark: Any, question: dict[str, Any]) -> pa.Table:
     if "run" in question:
         spark.sql(question["run"]).collect()
+        return pa.table({})
+    if "call" in question:
+        resolve_name(question["call"])(spark, **question["arguments"])
         return pa.table({})
     found = spark.sql(question["query"]) if "query" in question else _streamed(spark, question)
     table: pa.Table = found.toArrow()
