@@ -435,7 +435,9 @@ def _await(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -
         finally:
             checkpoint_mirror.ended(self)
     except StreamingQueryException as error:
-        ours = errors.from_text(str(error))
+        # Delta's sink says only that a task failed; why, the stack of Java has.
+        stack = getattr(error, "_stackTrace", None) or ""
+        ours = errors.from_text(str(error)) or errors.from_text(stack)
         if ours is None:
             raise
         raise as_query_exception(ours, error) from None
