@@ -27,8 +27,6 @@ _CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-    "spark.jars.ivy": str(HOME / "ivy"),
-    "spark.jars.packages": PACKAGE,
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.session.timeZone": "UTC",
@@ -49,12 +47,14 @@ class DeltaSpark:
         folder: For its warehouse and its log.
     """
 
+    home, packages, conf = HOME, PACKAGE, _CONF
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._log = (folder / "log").open("wb")
-        path = os.pathsep.join([str(HOME), str(Path(__file__).parents[2])])
+        path = os.pathsep.join([str(self.home), str(Path(__file__).parents[2])])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            [sys.executable, "-m", __name__, json.dumps(self._configured())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -64,7 +64,7 @@ class DeltaSpark:
                 "JAVA_HOME": find_java(),
                 "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": path,
-                "SPARK_HOME": str(HOME / "pyspark"),
+                "SPARK_HOME": str(self.home / "pyspark"),
                 "SPARK_LOCAL_IP": "127.0.0.1",
             },
             text=True,
@@ -74,7 +74,7 @@ class DeltaSpark:
         if self._answer() is None:
             said = (self._folder / "log").read_text(encoding="utf-8")
             assert "unresolved dependenc" in said.lower(), said[-3000:]
-            pytest.skip(f"{PACKAGE} can't be fetched here")
+            pytest.skip(f"{self.packages} can't be fetched here")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -110,6 +110,11 @@ class DeltaSpark:
         """
         return self._asked({"stream": str(table), "state": str(state), "options": options})
 
+    def _configured(self) -> dict[str, str]:
+        """The options of the session: what Spark fetches stays beside the PySpark."""
+        fetched = {"spark.jars.ivy": str(self.home / "ivy"), "spark.jars.packages": self.packages}
+        return {**self.conf, **fetched}
+
     def _asked(self, question: dict[str, Any]) -> pa.Table:
         with tempfile.NamedTemporaryFile(dir=self._folder) as file:
             assert self._process.stdin is not None
@@ -135,7 +140,10 @@ def _serve() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # nothing else goes among the answers
     builder = SparkSession.builder.master("local[1]")  # type: ignore[attr-defined]
-    for key, value in {**_CONF, "spark.sql.warehouse.dir": str(Path.cwd() / "warehouse")}.items():
+    for key, value in {
+        **json.loads(sys.argv[1]),
+        "spark.sql.warehouse.dir": str(Path.cwd() / "warehouse"),
+    }.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
