@@ -87,7 +87,7 @@ MADE = {
     "of every transform": "(k BIGINT NOT NULL, v STRING, d DATE) USING iceberg"
     " PARTITIONED BY (bucket(3, k), truncate(2, v), months(d))",
     "of a field of a struct": "(k BIGINT, v STRING, s STRUCT<p: STRING>) USING iceberg"
-    " PARTITIONED BY (s.p)",
+    " PARTITIONED BY (bucket(3, s.p))",
     "with deletion files": f"(k BIGINT, v STRING) USING iceberg TBLPROPERTIES ({MODES})",
     "with comments": "(k BIGINT COMMENT 'key', v STRING) USING iceberg COMMENT 'table'",
     "of small manifests": "(k BIGINT, v STRING) USING iceberg"
