@@ -18,7 +18,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators oldest-spark delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock size audit dist ci clean other-servers providers
+.PHONY: help setup emulators oldest-spark delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock size audit dist ci clean other-servers providers iceberg-spark
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -47,6 +47,7 @@ help:
 	@echo "  make delta-spark   the tests with Delta's own implementation, of Maven and another PySpark"
 	@echo "  make other-servers  the tests with other people's servers of S3 and SQS, and Hadoop's S3A"
 	@echo "  make providers     the tests with the hooks of Airflow's providers of the clouds"
+	@echo "  make iceberg-spark  the same with Iceberg's runtime and a REST catalog"
 	@echo '  make torture       random schedules of arrivals, runs and kills: each row once? (ARGS="--help")'
 	@echo '  make test-matrix   a part of the tests with each supported Python, Airflow and Spark (ARGS="--help")'
 	@echo '  make test          lint, types, imports and every test: what has to pass'
@@ -79,9 +80,12 @@ emulators: .venv/emulators/.synced
 # Beside .venv's own: tests put it in front of PYTHONPATH.
 oldest-spark: .venv/oldest-spark/.synced
 
-# Delta's own jars are fetched by Spark, into the same folder.
+# Jars of Delta's and of Iceberg's own are fetched by Spark, into the same folder.
 delta-spark: .venv/delta-spark/.synced
 	@$(WITH_JAVA) $(BIN)/python -m pytest tests/delta_spark $(ARGS)
+
+iceberg-spark: .venv/iceberg-spark/.synced
+	@$(WITH_JAVA) $(BIN)/python -m pytest tests/iceberg_spark $(ARGS)
 
 # What a store promises, over each of them; and what is about single ones.
 OVER_SERVERS = tests/emulated/storage/test_storage_behaviors.py tests/emulated/storage/test_versions.py
@@ -193,6 +197,7 @@ lock:
 	$(COMPILE) --generate-hashes --group oldest-spark -o requirements/oldest-spark.lock
 	$(COMPILE) --generate-hashes --group delta-spark -o requirements/delta-spark.lock
 	$(COMPILE) --generate-hashes --group other-servers -o requirements/other-servers.lock
+	$(COMPILE) --generate-hashes --group iceberg-spark -o requirements/iceberg-spark.lock
 	$(COMPILE) --generate-hashes --group java -o requirements/java.lock
 	$(COMPILE) --generate-hashes --group dist -o requirements/dist.lock
 	$(COMPILE) --extra all pyproject.toml -o requirements/constraints.txt

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Self
@@ -29,8 +29,6 @@ _CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-    "spark.jars.ivy": str(HOME / "ivy"),
-    "spark.jars.packages": PACKAGE,
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.session.timeZone": "UTC",
@@ -40,24 +38,25 @@ _CONF = {
 }
 
 
-def environment() -> dict[str, str]:
-    """Name the variables with which a process finds Delta's PySpark and this package."""
+def environment(home: Path = HOME) -> dict[str, str]:
+    """Name the variables with which a process finds a PySpark, Delta's, and this package."""
     return {
         **os.environ,
         "JAVA_HOME": find_java(),
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join([str(HOME), str(Path(__file__).parents[2])]),
-        "SPARK_HOME": str(HOME / "pyspark"),
+        "PYTHONPATH": os.pathsep.join([str(home), str(Path(__file__).parents[2])]),
+        "SPARK_HOME": str(home / "pyspark"),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
 
 
-def start_session() -> Any:
-    """Start the session of a process that has this `environment`."""
+def start_session(conf: Mapping[str, str] | None = None) -> Any:
+    """Start the session of a process that has this `environment`: Delta's, unless options say."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[1]")  # type: ignore[attr-defined]
-    for key, value in {**_CONF, "spark.sql.warehouse.dir": str(Path.cwd() / "warehouse")}.items():
+    warehouse = {"spark.sql.warehouse.dir": str(Path.cwd() / "warehouse")}
+    for key, value in {**(conf or DeltaSpark.configured()), **warehouse}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -75,16 +74,18 @@ class DeltaSpark:
         folder: For its warehouse and its log.
     """
 
+    home, packages, conf = HOME, PACKAGE, _CONF
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._log = (folder / "log").open("wb")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            [sys.executable, "-m", __name__, json.dumps(self.configured())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             cwd=folder,
-            env=environment(),
+            env=environment(self.home),
             text=True,
         )
 
@@ -92,7 +93,7 @@ class DeltaSpark:
         if self._answer() is None:
             said = (self._folder / "log").read_text(encoding="utf-8")
             assert "unresolved dependenc" in said.lower(), said[-3000:]
-            pytest.skip(f"{PACKAGE} can't be fetched here")
+            pytest.skip(f"{self.packages} can't be fetched here")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -137,6 +138,12 @@ class DeltaSpark:
         name = f"{function.__module__}:{function.__qualname__}"
         self._asked({"call": name, "arguments": arguments})
 
+    @classmethod
+    def configured(cls) -> dict[str, str]:
+        """The options of the session: what Spark fetches stays beside the PySpark."""
+        fetched = {"spark.jars.ivy": str(cls.home / "ivy"), "spark.jars.packages": cls.packages}
+        return {**cls.conf, **fetched}
+
     def _asked(self, question: dict[str, Any]) -> pa.Table:
         with tempfile.NamedTemporaryFile(dir=self._folder) as file:
             assert self._process.stdin is not None
@@ -159,7 +166,7 @@ def _serve() -> None:
     """Be the process: answer what is asked, line by line."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # nothing else goes among the answers
-    spark = start_session()
+    spark = start_session(json.loads(sys.argv[1]))
     print(json.dumps(""), file=answers, flush=True)
     for line in sys.stdin:
         question = json.loads(line)

@@ -20,16 +20,17 @@ class LocalCatalog:
 
     Args:
         folder: Where its database and its tables are.
+        uri: Of a REST catalog that is there; without it, the catalog is a database.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, uri: str | None = None) -> None:
         self.folder = folder / "warehouse"
-        self.folder.mkdir()
+        self.folder.mkdir(exist_ok=True)
         self.database = folder / "catalog.db"
         # pyiceberg takes an underscore in such a variable for a dash.
         self.name = f"lake{abs(hash(str(folder)))}"
         self.environment = {
-            f"PYICEBERG_CATALOG__{self.name.upper()}__URI": f"sqlite:///{self.database}",
+            f"PYICEBERG_CATALOG__{self.name.upper()}__URI": uri or f"sqlite:///{self.database}",
             f"PYICEBERG_CATALOG__{self.name.upper()}__WAREHOUSE": f"file://{self.folder}",
         }
         os.environ.update(self.environment)

@@ -219,13 +219,11 @@ class Partitioner:
         self, batch: pa.RecordBatch, path: Sequence[str], field: PartitionField
     ) -> tuple[np.ndarray[Any, Any], list[Any]]:
         """Encode a column's partition values: a code for each row, and the value of each code."""
-        column = batch.column(path[0])
-        if path[1:]:
-            column = pc.struct_field(column, path[1:])
+        column = _column(batch, path)
         distinct = _fewer(_plain(column), field.transform).dictionary_encode()
         source = self._schema.find_field(field.source_id).field_type
         transform = field.transform.transform(source)
-        found = [transform(each) for each in distinct.dictionary.to_pylist()]
+        found = [_wrapped(transform(each), source) for each in distinct.dictionary.to_pylist()]
         indices = distinct.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
         merged: dict[Any, int] = {}
         codes = [merged.setdefault(each, len(merged)) for each in [*found, transform(None)]]
@@ -250,6 +248,17 @@ def _path(schema: Schema, field_id: int) -> list[str]:
     return []
 
 
+def _column(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
+    """Get the values of a column or of a field inside structs: nulls where the rows lack it."""
+    fields: Any = batch.schema
+    for name in path:
+        if fields.get_field_index(name) < 0:
+            return pa.nulls(batch.num_rows)
+        fields = fields.field(name).type
+    column = batch.column(path[0])
+    return pc.struct_field(column, path[1:]) if path[1:] else column
+
+
 def _plain(column: pa.Array) -> pa.Array:
     """Convert values to what Iceberg computes with: days and microseconds as numbers."""
     if pa.types.is_date32(column.type):
@@ -257,6 +266,17 @@ def _plain(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(column.type) or pa.types.is_time64(column.type):
         return column.cast(pa.int64())
     return column
+
+
+def _wrapped(value: Any, kind: IcebergType) -> Any:
+    """Let a truncated integer below its type's range overflow, as Iceberg's own runtime does."""
+    bits = _BITS.get(type(kind))
+    if bits is None or not isinstance(value, int):
+        return value
+    return (value + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
+
+
+_BITS: dict[type[IcebergType], int] = {IntegerType: 32, LongType: 64}
 
 
 def _fewer(values: pa.Array, transform: Transform[Any, Any]) -> pa.Array:

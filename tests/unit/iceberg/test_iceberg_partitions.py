@@ -81,6 +81,25 @@ def _as_iceberg(value: Any) -> Any:
     return (value - dt.date(1970, 1, 1)).days if isinstance(value, dt.date) else value
 
 
+def _overflowed(value: Any) -> Any:
+    """A number of 64 bits, as Java counts; the columns of the law have no smaller integers."""
+    is_low = isinstance(value, int) and value < -(2**63)
+    return value + 2**64 if is_low else value
+
+
+def test_the_least_numbers_are_truncated_as_iceberg_does(lake: LocalCatalog) -> None:
+    columns = pa.schema([("a", pa.int32()), ("b", pa.int64())])
+    rules = TableRules(partition_by="truncate(10, a), truncate(10, b)")
+    target = IcebergTarget.of(lake.uri("t"))
+    writer = IcebergFileWriter(target, ready_table(target, columns, rules))
+    rows = [{"a": -(2**31), "b": -(2**63)}]
+    files = writer.write([pa.RecordBatch.from_pylist(rows, columns)])
+    assert files[0].partition == (2**31 - 2, 2**63 - 2)
+    batch = BatchId("s", 0)
+    commit_batch(lake.uri("t"), batch=batch, files=files, columns=columns, rules=rules)
+    assert lake.rows("t") == rows
+
+
 @pytest.mark.law
 @given(rows=ROWS, options=st.lists(st.sampled_from(OPTIONS), min_size=1, max_size=3))
 @settings(max_examples=examples(150))
@@ -97,7 +116,7 @@ def test_each_row_is_in_the_partition_of_its_own_values(
             for index, field in enumerate(spec.fields):
                 source = schema.find_field(field.source_id)
                 value = field.transform.transform(source.field_type)(_as_iceberg(row[source.name]))
-                assert key.partition[index] == value
+                assert key.partition[index] == _overflowed(value)
             seen.append(row)
     assert Counter(map(str, seen)) == Counter(map(str, batch.to_pylist()))
 
@@ -179,6 +198,20 @@ def test_characters_of_every_plane_are_the_same_to_both_readers(
         scan = lake.table("t").scan(row_filter=EqualTo("k", row["k"]))
         assert scan.to_arrow().to_pylist() == [row]
         assert read_with_duckdb(lake.table("t"), "k = ?", [row["k"]]) == [row]
+
+
+@pytest.mark.parametrize("option", ["p", "bucket(4, p)", "truncate(2, p)"])
+def test_rows_without_the_column_of_a_partition_are_in_that_of_null(
+    lake: LocalCatalog, option: str
+) -> None:
+    columns = pa.schema([("id", pa.int64()), ("p", pa.string())])
+    target, rules = IcebergTarget.of(lake.uri("t")), TableRules(partition_by=option)
+    table = ready_table(target, columns, rules)
+    fewer = pa.schema([("id", pa.int64())])
+    files = IcebergFileWriter(target, table).write([pa.RecordBatch.from_pydict({"id": [1]}, fewer)])
+    assert [file.partition for file in files] == [(None,)]
+    commit_batch(lake.uri("t"), batch=BatchId("s", 0), files=files, columns=fewer, rules=rules)
+    assert lake.rows("t") == [{"id": 1, "p": None}]
 
 
 def test_many_partitions_keep_few_files_open(
