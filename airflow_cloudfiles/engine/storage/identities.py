@@ -104,7 +104,7 @@ class Served:
             os.rmdir(self._folder)  # noqa: PTH106 - a text
             self._folder = tempfile.mkdtemp(prefix="cloudfiles-", dir="/tmp")
         self.path = f"{self._folder}/{_SOCKET}"
-        self._server = _Server(self.path, identity)
+        self._server = _IdentityServer(self.path, identity)
         threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class Served:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-class _Server(socketserver.ThreadingUnixStreamServer):
+class _IdentityServer(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
 
     def __init__(self, path: str, identity: str) -> None:
@@ -123,7 +123,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 
 class _Answer(socketserver.StreamRequestHandler):
-    server: _Server
+    server: _IdentityServer
 
     def handle(self) -> None:
         """Answer one question."""
