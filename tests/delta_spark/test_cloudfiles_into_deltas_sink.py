@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +11,10 @@ import pytest
 
 from tests.delta_spark.test_delta_reads_what_we_write import same
 from tests.support import delta_ingest
-from tests.support.delta_spark import DeltaError, DeltaSpark, environment
+from tests.support.delta_spark import DeltaError, DeltaSpark
 from tests.support.delta_tables import read
 
 pytestmark = pytest.mark.spark
-
-KILLS = 15
 
 
 @dataclass
@@ -133,44 +125,3 @@ def test_each_format_reads_and_writes_in_one_query(pipeline: Pipeline, sink: str
     for _ in range(2):
         pipeline.delta.call(delta_ingest.copy, source=str(pipeline.target), **arguments)
         same(read(copied), pipeline.delta.table(pipeline.target))
-
-
-@pytest.mark.timeout(3600)
-def test_a_driver_killed_at_random_moments_loses_and_doubles_nothing(pipeline: Pipeline) -> None:
-    seed = random.randrange(2**32)
-    rng = random.Random(seed)
-    landed = 0
-    for _ in range(KILLS):
-        for _ in range(rng.randrange(1, 4)):
-            pipeline.land(f"{landed:03}", {"id": f"{landed}a"}, {"id": f"{landed}b"})
-            landed += 1
-        _kill(pipeline, rng.uniform(0, 8))
-    before = len(read(pipeline.target))
-    assert before > 0, f"seed {seed}: no run came as far as its first batch"
-    pipeline.ingest()
-    expected = sorted(f"{number}{each}" for number in range(landed) for each in "ab")
-    assert pipeline.ids() == expected, f"seed {seed}"
-
-
-def _kill(pipeline: Pipeline, seconds: float) -> None:
-    """Run a driver and kill it with all its processes, seconds after its query started."""
-    command = [sys.executable, "-m", delta_ingest.__name__, *pipeline.places.values()]
-    with (
-        (pipeline.root / "log").open("ab") as log,
-        subprocess.Popen(
-            [*command, str(pipeline.target)],
-            cwd=pipeline.root,
-            env=environment(),
-            start_new_session=True,
-            stderr=log,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "started\n", (pipeline.root / "log").read_text()
-            time.sleep(seconds)
-            assert process.poll() is None, (pipeline.root / "log").read_text()[-3000:]
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)

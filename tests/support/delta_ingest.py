@@ -1,35 +1,27 @@
-"""What a session with Delta's jars ingests by `cloudFiles`, as users write it.
-
-As a process it ingests until it is killed.
-"""
+"""What a session with Delta's jars ingests by `cloudFiles`, as users write it."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import airflow_cloudfiles
-from tests.support.delta_spark import start_session
 
 
-def _stream(spark: Any, landing: str, state: str, **options: str) -> Any:
+def _stream(spark: Any, landing: str, state: str) -> Any:
     airflow_cloudfiles.register(spark)
     return (
         spark.readStream.format("cloudFiles")
         .option("cloudFiles.format", "json")
         .option("cloudFiles.schemaLocation", state)
-        .options(**options)
         .load(landing)
         .writeStream.option("mergeSchema", "true")
         .option("checkpointLocation", state)
     )
 
 
-def ingest(
-    spark: Any, landing: str, state: str, target: str, sink: str = "delta", **options: str
-) -> None:
+def ingest(spark: Any, landing: str, state: str, target: str, sink: str = "delta") -> None:
     """Ingest what is there into the table in a folder."""
-    stream = _stream(spark, landing, state, **options).format(sink)
+    stream = _stream(spark, landing, state).format(sink)
     stream.trigger(availableNow=True).start(target).awaitTermination()
 
 
@@ -59,16 +51,3 @@ def copy(spark: Any, source: str, state: str, target: str, sink: str) -> None:
     stream = spark.readStream.format("delta" if sink == "deltalake" else "deltalake").load(source)
     stream = stream.writeStream.format(sink).option("checkpointLocation", state)
     stream.trigger(availableNow=True).start(target).awaitTermination()
-
-
-if __name__ == "__main__":
-    _landing, _state, _target = sys.argv[1:]
-    _session = start_session()
-    _query = (
-        _stream(_session, _landing, _state, **{"cloudFiles.maxFilesPerTrigger": "1"})
-        .format("delta")
-        .trigger(processingTime="0 seconds")
-        .start(_target)
-    )
-    print("started", flush=True)  # noqa: T201 - what the test waits for
-    _query.awaitTermination()
