@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_cloudfiles import cli
-from airflow_cloudfiles.commands.running.job import _Lines
+from airflow_cloudfiles.commands.running.job import _LogLines
 from airflow_cloudfiles.commands.tables.ingest import _how
 from airflow_cloudfiles.engine.job.launch import LocalPython, LocalSpark, SparkConnect
 
@@ -98,7 +98,7 @@ def test_without_spark_no_java_is_needed(
 def test_what_every_spark_prints_at_its_start_is_only_for_debugging(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    lines = _Lines()
+    lines = _LogLines()
     with caplog.at_level("DEBUG", logger="airflow_cloudfiles"):
         lines.add(
             "Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties"
