@@ -134,9 +134,9 @@ def _leave_to_hook(connection: CloudConnection, extra: Extras) -> dict[str, Any]
     config = extra.within("config_kwargs")
     found = config.fields()
     further = {name: found.pop(name) for name in _CONFIG_FOR_CLIENTS if name in found}
-    extra.put("config_kwargs", found)
     if further.get("signature_version") not in {None, "unsigned"}:
-        extra.put("config_kwargs", {**found, "signature_version": further.pop("signature_version")})
+        found["signature_version"] = further.pop("signature_version")
+    extra.replace("config_kwargs", found)
     return further
 
 

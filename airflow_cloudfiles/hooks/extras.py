@@ -137,7 +137,7 @@ class Extras:
         for name in names:
             self._fields.pop(name, None)
 
-    def put(self, name: str, value: Mapping[str, Any]) -> None:
+    def replace(self, name: str, value: Mapping[str, Any]) -> None:
         """Put a field back, or another in its place."""
         if value:
             self._fields[name] = value

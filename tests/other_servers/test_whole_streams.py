@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from airflow_cloudfiles.engine.locks.lease import Lease
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.emulators.other_servers import STORES
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.support.emulators.aws import Aws
@@ -74,19 +74,12 @@ def test_a_lock_is_held_while_it_is_renewed_and_taken_over_when_it_is_not(server
     store = open_store(f"{server.bucket()}/state", server.access)
     mine, other = (Lease(store, "lock", {}, lease_seconds=1) for _ in range(2))
     assert mine.try_acquire()
-    assert not _acquires(other, 3)
+    with pytest.raises(AssertionError):  # it is renewed
+        until(other.try_acquire, seconds=3, every=0.2)
     mine.release()
     assert Lease(store, "lock", {}, lease_seconds=3600).try_acquire()  # renewed in half an hour
-    assert _acquires(other, 10)
+    until(other.try_acquire, seconds=10, every=0.2)
     other.release()
-
-
-def _acquires(lease: Lease, seconds: float) -> bool:
-    """Whether a lock is got in some time."""
-    end = time.monotonic() + seconds
-    while not (is_mine := lease.try_acquire()) and time.monotonic() < end:
-        time.sleep(0.2)
-    return is_mine
 
 
 def test_a_server_without_conditional_writes_is_refused(

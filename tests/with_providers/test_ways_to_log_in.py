@@ -368,7 +368,7 @@ def test_tokens_of_google_are_renewed_here_and_in_a_child(
     for _ in range(2):
         found.before_request(Request(), "GET", "https://storage.googleapis.com/", {})
         tokens.append(found.token)
-        time.sleep(8)
+        time.sleep(8)  # past the seven seconds that a client takes the token for
     with _child(access) as ask:
         tokens.append(ask("google"))
     assert len(set(tokens)) == 3

@@ -70,23 +70,17 @@ class DeltaTargetTable(TargetTable):
         seen = None if table is None else newest_known(table, self.uri, stream)
         return seen is not None and seen >= batch
 
-    def find(self, batch: BatchId, *, since: int) -> FoundBatch | None:
+    def find(self, stream: str, batch: int, *, since: int) -> FoundBatch | None:
         """Find a batch by its note (`TargetTable.find`)."""
         table = open_to_write(self.uri)
-        seen = None
-        if table is not None:
-            seen = newest_known(table, self.uri, batch.app_id, since=since)
-        if table is None or seen is None or seen < batch.number:
+        seen = None if table is None else newest_known(table, self.uri, stream, since=since)
+        if table is None or seen is None or seen < batch:
             return None
         from airflow_cloudfiles.engine.delta.batch_history import (  # noqa: PLC0415 - of killed runs
             find_again,
         )
 
-        noted = find_again(table, DeltaLocation.of(self.uri), batch, since=since)
-        if noted is None or noted.plan != batch.plan or not noted.counts:
-            return None
-        table_id = str(table.metadata().id)
-        return FoundBatch(noted.version, table_id, noted.schema_version, noted.counts)
+        return find_again(table, DeltaLocation.of(self.uri), BatchId(stream, batch), since=since)
 
     def newest_of_origin(self, origin: str, *, besides: str | None) -> int | None:
         """Give the newest batch of an origin (`TargetTable.newest_of_origin`)."""

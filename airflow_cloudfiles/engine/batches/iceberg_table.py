@@ -57,9 +57,9 @@ class IcebergTargetTable(TargetTable):
             return False
         return True
 
-    def find(self, batch: BatchId, *, since: int) -> FoundBatch | None:  # noqa: ARG002 - snapshots are all there
+    def find(self, stream: str, batch: int, *, since: int) -> FoundBatch | None:  # noqa: ARG002 - snapshots are all there
         """Find a batch by its note (`TargetTable.find`)."""
-        found: FoundBatch | None = self._commit.find_batch(self.uri, batch)
+        found: FoundBatch | None = self._commit.find_batch(self.uri, stream, batch)
         return found
 
     def newest_of_origin(self, origin: str, *, besides: str | None) -> int | None:

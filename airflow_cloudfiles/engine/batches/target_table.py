@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches import sink_state
 from airflow_cloudfiles.engine.state import metadata
-from airflow_cloudfiles.engine.state.batch import BatchId, Expected, FoundBatch
+from airflow_cloudfiles.engine.state.batch import Expected, FoundBatch
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 
@@ -96,7 +96,8 @@ class TargetTable(ABC):
             return None
         before = SinkLog(state).newest()
         since = 0 if before is None else max(0, before.version)
-        return self.find(BatchId(stream, batch, plan), since=since)
+        found = self.find(stream, batch, since=since)
+        return None if found is None or found.plan != plan or not found.counts else found
 
     @abstractmethod
     def writer(self, options: SinkOptions, **stream: Any) -> TableWriter:
@@ -140,15 +141,16 @@ class TargetTable(ABC):
         """Tell whether the table has committed a micro-batch of a stream, by its number."""
 
     @abstractmethod
-    def find(self, batch: BatchId, *, since: int) -> FoundBatch | None:
-        """Find a batch of a plan; its commit is on the disk when this returns.
+    def find(self, stream: str, batch: int, *, since: int) -> FoundBatch | None:
+        """Find a batch of a stream, of whatever plan; its commit is on the disk afterwards.
 
         Args:
-            batch: The batch.
+            stream: The stream.
+            batch: Number of the batch.
             since: A version older than its commit: what is before it need not be read.
 
         Returns:
-            `None` where the table lacks it, or has another of this number, or does not show it.
+            `None` where the table lacks it, or does not show it.
         """
 
     @abstractmethod

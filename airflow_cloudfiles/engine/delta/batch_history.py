@@ -16,18 +16,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from airflow_cloudfiles.engine.delta.durability import LOG, make_durable
-from airflow_cloudfiles.engine.delta.lineage import (
-    batch_note,
-)
+from airflow_cloudfiles.engine.delta.lineage import batch_note
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.errors import DataFileLostError
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.batch import BatchId, FoundBatch
 from airflow_cloudfiles.engine.storage.local_disk import sync_file
 
 if TYPE_CHECKING:
@@ -42,26 +39,9 @@ COUNTS: Final[Mapping[str, str]] = {
 """What a merge counts, and how `deltalake` calls it."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotedBatch:
-    """A batch, as its commit noted it.
-
-    Attributes:
-        version: The version of the table that has it.
-        plan: Id of its plan; `None` where there is none.
-        schema_version: Version of the schema that it was read with; `None` where that is unknown.
-        counts: What its tasks have counted, and the merge.
-    """
-
-    version: int
-    plan: str | None = None
-    schema_version: int | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
-
-
 def find_again(
     table: DeltaTable, location: DeltaLocation, batch: BatchId, *, since: int = 0
-) -> NotedBatch | None:
+) -> FoundBatch | None:
     """Find the commit of a batch in a table's history, and put it on the disk.
 
     Args:
@@ -88,8 +68,9 @@ def find_again(
     if entry is None:
         return None
     note = batch_note(entry, location.target, batch.app_id)
-    return NotedBatch(
+    return FoundBatch(
         int(entry["version"]),
+        str(table.metadata().id),
         note.get("plan"),
         note.get("schema_version"),
         {**(note.get("counts") or {}), **_merged(entry)},

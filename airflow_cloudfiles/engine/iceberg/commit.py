@@ -143,11 +143,11 @@ def check_expected(target: str, stream: str, expected: Expected) -> None:
     check_has(IcebergTarget.of(target).load(), target, stream, expected)
 
 
-def find_batch(target: str, batch: BatchId) -> FoundBatch | None:
-    """Find a batch of a plan in a table.
+def find_batch(target: str, stream: str, number: int) -> FoundBatch | None:
+    """Find a batch in a table.
 
     Returns:
-        `None` where the table lacks it, has another plan's, or its snapshot has expired.
+        `None` where the table lacks it, or its snapshot has expired.
 
     Raises:
         TargetUnreachableError: Its catalog failed.
@@ -155,11 +155,11 @@ def find_batch(target: str, batch: BatchId) -> FoundBatch | None:
     table = IcebergTarget.of(target).load()
     if table is None:
         return None
-    noted = lineage(table.metadata, batch.app_id).batches.get(batch.number)
-    if noted is None or noted.plan != batch.plan or not noted.counts:
+    noted = lineage(table.metadata, stream).batches.get(number)
+    if noted is None:
         return None
     table_id = str(table.metadata.table_uuid)
-    return FoundBatch(noted.sequence, table_id, noted.schema_version, noted.counts)
+    return FoundBatch(noted.sequence, table_id, noted.plan, noted.schema_version, noted.counts)
 
 
 def knows_batch(target: str, stream: str, number: int) -> bool:

@@ -65,12 +65,14 @@ class FoundBatch:
     Attributes:
         version: As of `Committed`.
         table_id: Of the table.
+        plan: Id of its plan; empty or `None` where there is none.
         schema_version: Version of the schema that it was read with; `None` where that is unknown.
         counts: As in the note of a batch (`progress.BatchDone`).
     """
 
     version: int
     table_id: str
+    plan: str | None
     schema_version: int | None
     counts: Mapping[str, int]
 

@@ -11,7 +11,6 @@ spread over several.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import re
@@ -34,6 +33,7 @@ from airflow_cloudfiles.engine.discovery.services.base import (
 )
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
 from airflow_cloudfiles.engine.storage.access import GcpAccess, of_kind
+from airflow_cloudfiles.engine.storage.gcp.client import google_credentials
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
@@ -51,7 +51,6 @@ _MAX_DELIVERIES = 100
 """Before a message is a dead letter, as many as Pub/Sub allows: a sensor receives messages, too."""
 _LABEL = 63
 _MAX_LABELS = 16
-_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _USER_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _USER_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
@@ -204,7 +203,7 @@ class GcpServices:
         endpoint = self._access.storage_endpoint
         client = Client(
             project=self._scope.project_id or self._access.project,
-            credentials=self._credentials(),
+            credentials=google_credentials(self._access),
             client_options={"api_endpoint": endpoint} if endpoint else None,
         )
         client._http.max_redirects = 0  # noqa: SLF001 - as in the store
@@ -228,33 +227,10 @@ class GcpServices:
         """Arguments of a client: an emulator is reached without encryption."""
         emulator = self._access.pubsub_endpoint or os.environ.get("PUBSUB_EMULATOR_HOST")
         if not emulator:
-            return {"credentials": self._credentials()}
+            return {"credentials": google_credentials(self._access)}
         import grpc  # noqa: PLC0415 - lazy import
 
         return {"transport": transport(channel=grpc.insecure_channel(emulator))}
-
-    def _credentials(self) -> Any:
-        """Return the credentials of the access; `None` for the environment's own."""
-        import google.auth  # noqa: PLC0415 - lazy import
-        from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415 - lazy import
-
-        access = self._access
-        auth: Any = google.auth
-        if access.anonymous:
-            anonymous: Any = AnonymousCredentials
-            return anonymous()
-        if access.identity is not None:
-            from airflow_cloudfiles.engine.storage.gcp.client import (  # noqa: PLC0415 - lazy import
-                google_credentials,
-            )
-
-            return google_credentials(access)
-        if access.keyfile_json:
-            info = json.loads(access.keyfile_json)
-            return auth.load_credentials_from_dict(info, scopes=[_SCOPE])[0]
-        if access.keyfile_path:
-            return auth.load_credentials_from_file(access.keyfile_path, scopes=[_SCOPE])[0]
-        return None
 
 
 class PubSubTopic(CloudResource):
