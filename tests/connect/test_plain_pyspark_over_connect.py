@@ -356,21 +356,53 @@ found = [caught(query.awaitTermination), is_direct(query)]
     assert len(rows(target)) == 120_002
 
 
-def test_each_row_is_there_once_where_the_process_that_commits_is_killed(tmp_path, run):
-    order, points = tmp_path / "order", ("before-read", "before-sink-commit", "after-sink-commit")
-    body = """
+_DIRECT = """
 query = write(reader().load(str(root / "in")))
 found = caught(query.awaitTermination) is None
 """
-    with ConnectServer(tmp_path / "server", environment={CRASH_AT: f"@{order}"}) as killed:
-        for number, point in enumerate(points):
-            drop(tmp_path / "in", f"{number}.json", [{"id": str(number)}] * 3)
-            order.write_text(point)
-            assert not run(killed, tmp_path, body)
-            assert not order.exists(), "nobody was killed"
-            assert run(killed, tmp_path, body)
-            kept = Counter(row["id"] for row in rows(tmp_path / "table"))
-            assert kept == {str(each): 3 for each in range(number + 1)}
+_LATE = """
+import os, sys, time
+
+if sys.orig_argv[-1].endswith(".foreach_batch_worker") and os.path.exists({order!r}):
+    os.remove({order!r})
+    time.sleep(12)  # Spark waits for ten
+"""
+
+
+@pytest.fixture(scope="module")
+def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ConnectServer, Path]]:
+    """A server and its folder: `order` names where its Python dies, `late` has it start late."""
+    folder = tmp_path_factory.mktemp("disturbed")
+    (folder / "path").mkdir()
+    (folder / "path" / "sitecustomize.py").write_text(_LATE.format(order=str(folder / "late")))
+    environment = {
+        CRASH_AT: f"@{folder / 'order'}",
+        "PYTHONPATH": os.pathsep.join([str(folder / "path"), os.environ.get("PYTHONPATH", "")]),
+    }
+    with ConnectServer(folder / "server", environment=environment) as server:
+        yield server, folder
+
+
+def test_each_row_is_there_once_where_the_process_that_commits_is_killed(disturbed, tmp_path, run):
+    killed, folder = disturbed
+    order, points = folder / "order", ("before-read", "before-sink-commit", "after-sink-commit")
+    for number, point in enumerate(points):
+        drop(tmp_path / "in", f"{number}.json", [{"id": str(number)}] * 3)
+        order.write_text(point)
+        assert not run(killed, tmp_path, _DIRECT)
+        assert not order.exists(), "nobody was killed"
+        assert run(killed, tmp_path, _DIRECT)
+        kept = Counter(row["id"] for row in rows(tmp_path / "table"))
+        assert kept == {str(each): 3 for each in range(number + 1)}
+
+
+def test_a_query_starts_again_where_the_servers_python_was_too_slow(disturbed, tmp_path, run):
+    server, folder = disturbed
+    drop(tmp_path / "in", "1.json", [{"id": "1"}])
+    (folder / "late").touch()
+    assert run(server, tmp_path, _DIRECT)
+    assert not (folder / "late").exists(), "nobody was late"
+    assert [row["id"] for row in rows(tmp_path / "table")] == ["1"]
 
 
 def test_rows_pass_where_the_server_lacks_what_its_functions_need(tmp_path, run):

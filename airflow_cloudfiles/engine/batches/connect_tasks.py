@@ -1,12 +1,9 @@
-"""Carry tasks on a Spark Connect server: one Spark job for each micro-batch.
-
-Its parts are the rows of a DataFrame, so that each travels once, to the one task that has it.
-
-Carry tasks as DataFrames: for functions over micro-batches, and for Spark Connect.
+"""Carry tasks as DataFrames: for functions over micro-batches, and on a Spark Connect server.
 
 A micro-batch is one Spark job. Spark tries a failing task again, and may run one twice at once:
 each attempt writes data files of its own, and only those of the attempt whose result has come back
-are committed.
+are committed. On a server, its parts are the rows of a DataFrame, so that each travels once, to
+the one task that has it.
 """
 
 from __future__ import annotations
@@ -18,9 +15,10 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 
 from airflow_cloudfiles import __version__
 from airflow_cloudfiles.engine.batches.client_version import CLIENT_VERSION, check_client
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
 
+_Query = TypeVar("_Query")
 WRITTEN = "written binary"
 """Schema of what tasks give back."""
 
@@ -127,6 +126,8 @@ def row_of(result: bytes) -> pa.RecordBatch:
 _TAG = "cloudfiles-micro-batch"
 _DESCRIPTION = "spark.job.description"
 _PARTITIONS = "spark.sql.leafNodeDefaultParallelism"
+_STARTS = 3
+_TOO_SLOW = "Python worker failed to connect back"
 _LOCAL = re.compile(r"local\[(\d+)")
 _WITH_LOCAL_RELATIONS = (4, 0)
 """The first Spark whose servers take the rows of a client of Spark 4."""
@@ -184,6 +185,28 @@ class ConnectTasks(FrameTasks):
             raise
         finally:
             session.removeTag(_TAG)
+
+
+def start_query(start: Callable[[], _Query]) -> _Query:
+    """Start a query on a server, again where the server's Python was too slow to start.
+
+    Spark gives the process of a query's function ten seconds to import everything, which a busy
+    machine exceeds. Nothing of the query has begun then.
+
+    Args:
+        start: Builds and starts the query.
+
+    Raises:
+        PySparkException: What Spark raised, the third time for that reason.
+    """
+    for starts_left in reversed(range(_STARTS)):
+        try:
+            return start()
+        except PySparkException as error:
+            if _TOO_SLOW not in str(error) or not starts_left:
+                raise
+            _log.info("The server's Python did not start within ten seconds; trying again")
+    raise AssertionError
 
 
 def parallelism_of(confs: Mapping[str, str]) -> str | None:

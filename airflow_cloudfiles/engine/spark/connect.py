@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 from airflow_cloudfiles import __version__
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.batches.client_version import CLIENT_VERSION, explained
-from airflow_cloudfiles.engine.batches.connect_tasks import parallelism_of
+from airflow_cloudfiles.engine.batches.connect_tasks import parallelism_of, start_query
 from airflow_cloudfiles.engine.batches.error_marks import marking
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.names import NameMatcher
@@ -81,8 +81,8 @@ def wrap_connect(sample_confs: tuple[tuple[str, str], ...]) -> None:
     batch = {_IS_BATCH: "true"}
     wrap(DataFrameReader, "load", functools.partial(_load, dict(sample_confs), batch))
     wrap(DataStreamWriter, "foreachBatch", _foreach_batch)
-    wrap(DataStreamWriter, "start", _translated)
-    wrap(DataStreamWriter, "toTable", _translated)
+    wrap(DataStreamWriter, "start", _start)
+    wrap(DataStreamWriter, "toTable", _start)
     wrap(WriteStreamOperation, "command", _complete)
     wrap(StreamingQuery, "awaitTermination", _translated)
     wrap(StreamingQuery, "processAllAvailable", _translated)
@@ -175,6 +175,11 @@ def _require_checkpoint(options: CloudFilesOptions) -> None:
 def _foreach_batch(original: Callable[..., Any], self: Any, func: Any) -> Any:
     """Wrap the function: it runs on the server, which passes on the text of its errors."""
     return original(self, marking(func))
+
+
+def _start(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    """`start` and `toTable`, again where the server's Python starts too slowly."""
+    return start_query(lambda: _translated(original, self, *args, **kwargs))
 
 
 def _translated(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:

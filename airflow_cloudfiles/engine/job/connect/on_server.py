@@ -9,7 +9,6 @@ query asks for the run, and stopping it ends the loop.
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import signal
 import threading
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 
 from airflow_cloudfiles.engine import errors
-from airflow_cloudfiles.engine.batches.connect_tasks import ConnectTasks
+from airflow_cloudfiles.engine.batches.connect_tasks import ConnectTasks, start_query
 from airflow_cloudfiles.engine.batches.error_marks import marking
 from airflow_cloudfiles.engine.batches.run import WrittenByTasks
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
@@ -45,9 +44,6 @@ OLDEST_SPARK = (4, 0)
 """The oldest Spark whose servers were seen to carry a run by themselves."""
 _LOOK_SECONDS = 1.0
 _END_SECONDS = 20.0
-_TRIES = 3
-_TOO_SLOW = "Timed out while waiting for the Python worker to connect back"
-_log = logging.getLogger(__name__)
 
 
 def run_on_server(
@@ -110,16 +106,12 @@ def _started(
     session.conf.unset("spark.sql.streaming.checkpointFileManagerClass")
     session.conf.set("spark.sql.streaming.forceDeleteTempCheckpointLocation", "true")
     loop = marking(partial(_loop, spec, last_entry, parallelism))
-    for tries_left in reversed(range(_TRIES)):
+
+    def start() -> StreamingQuery:
         no_rows = session.readStream.format("rate").load()
-        try:
-            return no_rows.writeStream.trigger(once=True).foreachBatch(loop).start()
-        except PySparkException as error:
-            # Spark gives a new Python process ten seconds to import everything.
-            if _TOO_SLOW not in str(error) or not tries_left:
-                raise
-            _log.info("The server's Python did not start in time; trying again")
-    raise AssertionError
+        return no_rows.writeStream.trigger(once=True).foreachBatch(loop).start()
+
+    return start_query(start)
 
 
 def _loop(
