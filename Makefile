@@ -18,7 +18,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators oldest-spark delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs golden lock size audit dist ci clean other-servers providers iceberg-spark
+.PHONY: help setup emulators oldest-spark delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs generate golden lock size audit dist ci clean other-servers providers iceberg-spark
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -53,6 +53,7 @@ help:
 	@echo '  make test          lint, types, imports and every test: what has to pass'
 	@echo
 	@echo 'Keep it'
+	@echo '  make generate      the parts of docs/ that are made from the code: options, errors, CLI, layers, decisions'
 	@echo '  make golden        the golden bytes of what the package writes today (tests/golden)'
 	@echo '  make lock          requirements/* from pyproject.toml (UPGRADE=1: the newest versions)'
 	@echo '  make pictures      the pictures of the UI in docs/how-to/pictures, of real runs, with a browser'
@@ -182,6 +183,9 @@ imports: setup
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)
 	@echo 'Open build/site/index.html'
+
+generate: setup
+	@for each in docs/generate_*.py; do $(BIN)/python $$each; done
 
 golden: setup
 	@$(BIN)/python -m tests.golden.write

@@ -13,14 +13,22 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles import __version__
 from airflow_cloudfiles.commands.running.outcome import Outcome, Tone, Toned, colored
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, with_code
 from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.options.values import check_ends
+from airflow_cloudfiles.engine.storage.access import to_environment
 
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.streams_file import NamedStream
+
+STREAMS_FILE = "CLOUDFILES_STREAMS"
+"""The environment variable that names a file of streams."""
 COMMANDS = {
     "clean": "source.clean",
     "cluster": "machine.cluster",
@@ -40,7 +48,9 @@ COMMANDS = {
     "runs": "state.newest_runs",
     "schema": "state.schema",
     "state": "state.show",
+    "status": "state.status",
     "table": "tables.table",
+    "verify": "state.verify",
 }
 """The module of each command below `commands`. It has `add_to(subparsers)`, which sets `run` as a
 default of its parsers."""
@@ -77,29 +87,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     texts = sys.argv[1:] if arguments is None else arguments
     command = next((each for each in texts if not each.startswith("-")), None)
     # One command needs one module; help and mistakes need all of them.
-    given = parser(command if command in _OF_ITSELF else None).parse_args(arguments)
-    level, handler = logger.level, _log_to_stderr(given)
-    try:
-        _check_locations(given)
-        outcome: Outcome = given.run(given)
-        _write(outcome, as_json=given.json)
-    except KeyboardInterrupt:
-        return _say("Interrupted. What is done is done; run the same again to go on.", INTERRUPTED)
-    except CloudFilesError as failure:
-        is_ours = not isinstance(failure, OptionError)
-        return _say(with_code(failure), NOT_DONE if is_ours else ASKED_WRONGLY)
-    except OSError as failure:
-        return _say(str(failure), NOT_DONE)
-    except Exception as failure:
-        logger.debug("Unexpected", exc_info=failure)
-        return _say(
-            f"Unexpected {type(failure).__name__}: {failure}. This is a mistake in the program; "
-            "run it with --verbose to see where.",
-            NOT_DONE,
-        )
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
+    found = parser(command if command in _OF_ITSELF else None)
+    if not texts:
+        found.print_help()
+        return 0
+    with ExitStack() as logged:
+        try:
+            _know_stream(found, texts)
+            given = found.parse_args(arguments)
+            logged.enter_context(_log_to_stderr(given))
+            _check_locations(given)
+            outcome: Outcome = given.run(given)
+            _write(outcome, as_json=given.json)
+        except KeyboardInterrupt:
+            what = "Interrupted. What is done is done; run the same again to go on."
+            return _say(what, INTERRUPTED)
+        except CloudFilesError as failure:
+            is_ours = not isinstance(failure, OptionError)
+            return _say(with_code(failure), NOT_DONE if is_ours else ASKED_WRONGLY)
+        except OSError as failure:
+            return _say(str(failure), NOT_DONE)
+        except Exception as failure:
+            logger.debug("Unexpected", exc_info=failure)
+            return _say(
+                f"Unexpected {type(failure).__name__}: {failure}. This is a mistake in the "
+                "program; run it with --verbose to see where.",
+                NOT_DONE,
+            )
     return outcome.code
 
 
@@ -131,8 +145,87 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     commands = found.add_subparsers(title="commands", required=True, metavar="command")
     for module in COMMANDS.values() if only is None else [COMMANDS[only]]:
         importlib.import_module(f"airflow_cloudfiles.commands.{module}").add_to(commands, shared)
-    found.set_defaults(program=found)
+    for each in parsers_of_streams(found):
+        _add_names(each)
+    found.set_defaults(program=found, all_streams=_all_streams)
     return found
+
+
+_OPENED = ("source", "checkpoint_location", "target", "events_location")
+"""Arguments that are locations which a command opens."""
+
+
+def parsers_of_streams(found: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yield the parsers of the commands and actions that open a location."""
+    for action in found._actions:  # noqa: SLF001 - argparse has no other way
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            for each in action.choices.values():
+                yield from parsers_of_streams(each)
+    if any(action.dest in _OPENED for action in found._actions):  # noqa: SLF001
+        yield found
+
+
+def _add_names(found: argparse.ArgumentParser) -> None:
+    """Add what names a stream, and a connection."""
+    stream = found.add_argument_group("a stream by its name, instead of its locations")
+    stream.add_argument(
+        "--stream",
+        metavar="NAME",
+        help="a stream of --streams-file; without one, a task of Airflow's: dag_id/task_id",
+    )
+    stream.add_argument(
+        "--streams-file",
+        metavar="YAML",
+        default=os.environ.get(STREAMS_FILE) or None,
+        help=f"the file of streams (default: the environment variable {STREAMS_FILE})",
+    )
+    stream.add_argument(
+        "--conn-id", metavar="ID", help="a connection of Airflow's that reaches the locations"
+    )
+
+
+def _know_stream(found: argparse.ArgumentParser, texts: Sequence[str]) -> None:
+    """Fill in what is known of the stream that the arguments name, and how its cloud is reached.
+
+    What is given beside it stays.
+    """
+    early = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    _add_names(early)
+    try:
+        given, _ = early.parse_known_args(texts)
+    except argparse.ArgumentError:
+        return  # the parser of the command says what is wrong
+    if not given.stream and not given.conn_id:
+        return
+    from airflow_cloudfiles import named_streams  # noqa: PLC0415 - few commands need it
+
+    access = named_streams.access_of(given.conn_id) if given.conn_id else None
+    if given.stream:
+        stream = named_streams.find(given.stream, given.streams_file)
+        access = access or stream.access
+        for each in parsers_of_streams(found):
+            _fill(each, stream)
+    if access is not None:
+        os.environ.update(to_environment(access))
+
+
+def _all_streams(path: str | None) -> Sequence[NamedStream]:
+    """Find the streams of a file, or of Airflow."""
+    from airflow_cloudfiles import named_streams  # noqa: PLC0415 - few commands need it
+
+    return named_streams.in_airflow() if path is None else named_streams.in_file(path)
+
+
+def _fill(found: argparse.ArgumentParser, stream: NamedStream) -> None:
+    """Make what is known of a stream the defaults of a command."""
+    known: dict[str, Any] = {**stream.arguments, "option": list(stream.options.items())}
+    filled = [action for action in found._actions if action.dest in known]  # noqa: SLF001
+    found.set_defaults(**{action.dest: known[action.dest] for action in filled})
+    for action in filled:
+        action.required = False
+    for group in found._mutually_exclusive_groups:  # noqa: SLF001
+        if any(action in filled for action in group._group_actions):  # noqa: SLF001
+            group.required = False
 
 
 class _Printable(logging.Formatter):
@@ -147,20 +240,29 @@ class _Printable(logging.Formatter):
         return colored(printable(super().format(record), but=_LAYOUT), tone, sys.stderr)
 
 
-def _log_to_stderr(given: argparse.Namespace) -> logging.Handler:
-    """Show what this package logs, and nothing of the libraries."""
+@contextmanager
+def _log_to_stderr(given: argparse.Namespace) -> Iterator[None]:
+    """Show what this package logs in this block, and nothing of the libraries."""
     level = logging.DEBUG if given.verbose else logging.WARNING if given.quiet else logging.INFO
     handler = logging.StreamHandler()
     handler.setFormatter(_Printable())
     handler.setLevel(level)
+    before = logger.level
     logger.addHandler(handler)
-    logger.setLevel(min(level, logger.level or level))
-    return handler
+    logger.setLevel(min(level, before or level))
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 def _write(outcome: Outcome, *, as_json: bool) -> None:
-    text = json.dumps(outcome.value, indent=1, ensure_ascii=True) if as_json else outcome.text
-    lines = [text.rstrip("\n")] if outcome.lines is None else outcome.lines
+    lines = outcome.lines
+    if as_json and (outcome.value is not None or lines is None):
+        lines = [json.dumps(outcome.value, indent=1, ensure_ascii=True)]
+    elif lines is None:
+        lines = [outcome.text.rstrip("\n")]
     try:
         for line in lines:
             text, tone = (line.text, line.tone) if isinstance(line, Toned) else (line, None)

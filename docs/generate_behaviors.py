@@ -1,6 +1,6 @@
 """Which behaviors hold? Writes `reference/behaviors.md` from the tests that cite their numbers.
 
-`python docs/generate_behaviors.py` after a change to `behaviors.toml` or to a citation in a test;
+`make generate` after a change to `behaviors.toml` or to a citation in a test;
 a test fails while the page is not what this script makes, and when one of the first 80 has neither
 a test nor a reason why it is not ours.
 

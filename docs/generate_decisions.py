@@ -1,6 +1,6 @@
 """Which decisions are there? Writes `decisions/index.md` from the records.
 
-`python docs/generate_decisions.py` after a new record or a new title; a test fails while the page
+`make generate` after a new record or a new title; a test fails while the page
 is not what this script makes. The outcome of a decision is written in the page, and kept.
 """  # noqa: INP001 - a script
 

@@ -1,6 +1,6 @@
 """Which errors are there? Writes the table and the tree of `reference/errors.md` from the classes.
 
-`python docs/generate_errors.py` after a change to `engine/errors.py`; a test fails while the page
+`make generate` after a change to `engine/errors.py`; a test fails while the page
 is not what this script makes. What to do about each is in `how-to/troubleshooting.md`, by hand.
 """  # noqa: INP001 - a script
 

@@ -1,6 +1,6 @@
 """Which package may import which? Draws `concepts/layers.svg` from the import contracts.
 
-`python docs/generate_layers.py` after a change to the contracts in pyproject.toml; a test fails
+`make generate` after a change to the contracts in pyproject.toml; a test fails
 while the picture is not what this script makes.
 """  # noqa: INP001 - a script
 

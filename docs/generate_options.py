@@ -1,6 +1,6 @@
 """Which options are there? Writes `reference/options.md` from the code that obeys them.
 
-`python docs/generate_options.py` after a change to `engine/options/`; a test fails while the page
+`make generate` after a change to `engine/options/`; a test fails while the page
 is not what this script makes. Keys, kinds and defaults are those of the declarations in the fields
 of the classes, the meanings are the docstrings under them, so they are written once.
 """  # noqa: INP001 - a script

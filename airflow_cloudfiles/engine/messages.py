@@ -1,17 +1,23 @@
-"""Write counts, long lists and untrusted text in messages.
+"""Write counts, long lists, untrusted text and progress in messages.
 
 A message is read by a person: the first few of many names, the beginning of a long value, and how
 many more there are. All of them are in the log of the task, or in the schema log. No character of
 it changes how the rest is shown.
+
+What takes long reports how much of how much is done: a line in the log every few seconds, for a log
+that is read later; on a terminal one line that is rewritten.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
+import sys
+import time
 from collections.abc import Collection, Mapping
 from itertools import islice
-from typing import Final
+from typing import Final, Self
 
 MOST_NAMES = 5
 MOST_CHARACTERS = 60
@@ -107,3 +113,81 @@ def _several(noun: str) -> str:
     if noun.endswith("y") and noun[-2:-1] not in _VOWELS:
         return f"{noun[:-1]}ies"
     return f"{noun}es" if noun.endswith(_HISSING) else f"{noun}s"
+
+
+LOG_SECONDS: Final = 5.0
+TERMINAL_SECONDS: Final = 0.5
+_log = logging.getLogger(__name__)
+
+
+class Progress:
+    """How many of some files are read; a context in which it is reported.
+
+    Args:
+        what: Begins each report: what is done with them.
+        files: How many there are.
+        size: Their size, in bytes.
+        began: When it began, on the monotonic clock; `None` for now.
+    """
+
+    def __init__(self, what: str, files: int, size: int, began: float | None = None) -> None:
+        self._what = what
+        self._all_files = files
+        self._all_bytes = size
+        self._files = self._bytes = 0
+        self._logged = self._shown = time.monotonic()
+        self._began = self._logged if began is None else began
+        self._terminal = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
+        self._width = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the terminal as it was."""
+        if self._terminal is not None and self._width:
+            self._terminal.write("\r" + " " * self._width + "\r")
+            self._terminal.flush()
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._began
+
+    def add(self, files: int, size: int) -> None:
+        """Count what was read, and report it when it is time to."""
+        self._files += files
+        self._bytes += size
+        now = time.monotonic()
+        if now - self._logged >= LOG_SECONDS:
+            self._logged = now
+            _log.info("%s", str(self))  # as it is now, whenever it is written
+        if self._terminal is not None and now - self._shown >= TERMINAL_SECONDS:
+            self._shown = now
+            line = str(self)
+            self._terminal.write("\r" + line.ljust(self._width))
+            self._terminal.flush()
+            self._width = len(line)
+
+    def __str__(self) -> str:
+        """Describe the progress, for people."""
+        speed = self._bytes / max(self.seconds, 1e-9)
+        left = f", about {_duration((self._all_bytes - self._bytes) / speed)} left" if speed else ""
+        return (
+            f"{self._what}: {self._files:,} of {counted(self._all_files, 'file')}, "
+            f"{size_text(self._bytes)} of {size_text(self._all_bytes)}, {size_text(speed)}/s{left}"
+        )
+
+
+def size_text(size: float) -> str:
+    """Write a number of bytes for people."""
+    if size < 10**6:
+        return f"{size / 10**3:.0f} kB"
+    return f"{size / 10**6:.0f} MB" if size < 10**9 else f"{size / 10**9:.1f} GB"
+
+
+def _duration(seconds: float) -> str:
+    whole = max(1, round(seconds))
+    if whole < 120:  # noqa: PLR2004 - two minutes
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 7200 else f"{whole / 3600:.1f} h"  # noqa: PLR2004

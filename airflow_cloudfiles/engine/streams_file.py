@@ -14,13 +14,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.table_stream import check_names, is_table
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage.access import Access
 
 REQUIRED: Final = ("source", "format", "checkpoint_location", "target")
 KEYS: Final = (
@@ -41,6 +44,23 @@ _SECTIONS: Final = ("defaults", "streams")
 _TEXTS: Final = (*REQUIRED, "schema_location", "conn_id", "tooltip")
 _TEMPLATE_MARKS: Final = ("{{", "{%")
 _MOST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class NamedStream:
+    """What is known of a stream.
+
+    Attributes:
+        name: Its name.
+        arguments: Its source, format and locations, by their names in a file of streams.
+        options: Its options.
+        access: How its cloud is reached, which holds secrets; `None` for the environment's own way.
+    """
+
+    name: str
+    arguments: Mapping[str, str]
+    options: Mapping[str, str] = field(default_factory=dict)
+    access: Access | None = None
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ request but its key is used, so a client cannot name a location.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from airflow.models.connection import Connection
 from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
-from sqlalchemy import and_, func, select
+from sqlalchemy import and_, func, select, true
 from sqlalchemy.orm import aliased
 
 from airflow_cloudfiles.hooks.arguments import StreamArguments
@@ -48,6 +48,7 @@ class TaskStream:
         state: The state of the task instance, in Airflow's words.
         operator: The name of its class.
         try_number: Its newest try.
+        options: The options of the stream, as Airflow keeps them: shortened where they are long.
     """
 
     key: TaskKey
@@ -56,6 +57,7 @@ class TaskStream:
     state: str
     operator: str
     try_number: int
+    options: object = None
 
 
 class ServerHook(CloudFilesHook):
@@ -85,11 +87,17 @@ def stream_of(key: TaskKey) -> TaskStream | None:
     return None if row is None else _task_stream(key, *row)
 
 
-def newest_of_each_task(readable: Collection[str]) -> list[TaskKey]:
+def main_of(tasks: Sequence[TaskStream]) -> TaskStream:
+    """Choose, of the tasks of one stream, the one that ingests, or at least knows the table."""
+    knowing = [each for each in tasks if each.stream.target] or tasks
+    return next((each for each in knowing if not each.operator.endswith("Sensor")), knowing[0])
+
+
+def newest_of_each_task(readable: Collection[str] | None) -> list[TaskKey]:
     """Find the newest task instance of each task of this package.
 
     Args:
-        readable: Ids of the DAGs that the user may read.
+        readable: Ids of the DAGs that the user may read; `None` for all.
 
     Returns:
         In the order of DAGs and tasks; of a mapped task those of its newest run, each of which may
@@ -101,7 +109,8 @@ def newest_of_each_task(readable: Collection[str]) -> list[TaskKey]:
             TaskInstance.task_id,
             func.max(TaskInstance.start_date).label("start"),
         )
-        .where(TaskInstance.operator.like(_OPERATORS), TaskInstance.dag_id.in_(readable))
+        .where(TaskInstance.operator.like(_OPERATORS))
+        .where(true() if readable is None else TaskInstance.dag_id.in_(readable))
         .where(TaskInstance.start_date.is_not(None))
         .group_by(TaskInstance.dag_id, TaskInstance.task_id)
         .subquery()
@@ -162,7 +171,8 @@ def _task_stream(
         target=_text(fields.get("target")),
     )
     located = stream.located(hook.absolute)
-    return TaskStream(key, located, hook.access, state or "none", operator, try_number)
+    options = fields.get("options")
+    return TaskStream(key, located, hook.access, state or "none", operator, try_number, options)
 
 
 def _text(value: object) -> str | None:

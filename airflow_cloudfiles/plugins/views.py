@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.schema.decisions import Proposal, SchemaProposals
 from airflow_cloudfiles.engine.schema.diff import in_words
 from airflow_cloudfiles.engine.schema.history import ColumnOrigin, SchemaEntry, SchemaHistory
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.plugins.tasks import TaskKey, TaskStream, stream_of
+from airflow_cloudfiles.plugins.tasks import TaskKey, TaskStream, main_of, stream_of
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.overview.rescued import RescuedFields
@@ -259,12 +259,13 @@ def listed_streams(keys: Sequence[TaskKey]) -> list[ListedStream]:
             tasks.setdefault(found.stream.checkpoint_location, []).append(found)
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="cloudfiles-pages")
     looks = {
-        location: pool.submit(_overview, _best(of_stream)) for location, of_stream in tasks.items()
+        location: pool.submit(_overview, main_of(of_stream))
+        for location, of_stream in tasks.items()
     }
     wait(looks.values(), LIST_SECONDS)
     pool.shutdown(wait=False, cancel_futures=True)
     return [
-        ListedStream(of_stream, _best(of_stream), _so_far(looks[location]))
+        ListedStream(of_stream, main_of(of_stream), _so_far(looks[location]))
         for location, of_stream in tasks.items()
     ]
 
@@ -277,11 +278,6 @@ def _so_far(look: Future[Read[StreamOverview]]) -> Read[StreamOverview]:
     if look.done() and not look.cancelled():
         return look.result()
     return Read(problem=f"Its state did not answer within {LIST_SECONDS:.0f} seconds.")
-
-
-def _best(tasks: Sequence[TaskStream]) -> TaskStream:
-    """Choose, of the tasks of one stream, the one that knows the table."""
-    return next((each for each in tasks if each.stream.target), tasks[0])
 
 
 def _changes(history: SchemaHistory, entry: SchemaEntry) -> list[str]:

@@ -15,7 +15,7 @@ ENGINE = ROOT / "airflow_cloudfiles/engine"
 def test_the_picture_shows_the_contracts() -> None:
     script = load_script("generate_layers")
     text = script.PICTURE.read_text(encoding="utf-8")
-    assert text == script.picture(), "run: python docs/generate_layers.py"
+    assert text == script.picture(), "run: make generate"
 
 
 def test_a_layer_too_wide_for_the_picture_is_refused() -> None:

@@ -20,7 +20,7 @@ def generator() -> ModuleType:
 @pytest.mark.slow
 def test_the_page_is_what_the_tests_say(generator: ModuleType) -> None:
     text = generator.PAGE.read_text(encoding="utf-8")
-    assert text == generator.page(), "run: python docs/generate_behaviors.py"
+    assert text == generator.page(), "run: make generate"
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from tests.docs.pages import load_script
 def test_the_index_has_every_record_and_its_outcome() -> None:
     script = load_script("generate_decisions")
     text = script.PAGE.read_text(encoding="utf-8")
-    assert text == script.page(), "run: python docs/generate_decisions.py"
+    assert text == script.page(), "run: make generate"
     assert script.MISSING not in text
 
 

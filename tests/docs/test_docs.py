@@ -170,9 +170,16 @@ def test_a_page_of_each_kind_was_found() -> None:
 def test_the_page_of_options_is_what_the_code_says() -> None:
     module = load_script("generate_options")
     text = module.PAGE.read_text(encoding="utf-8")
-    assert text == module.page(), "run: python docs/generate_options.py"
+    assert text == module.page(), "run: make generate"
     for name in documented(GROUPS).values():
         assert f"`{name}`" in text
+
+
+def test_the_page_of_the_command_line_has_every_command_and_argument() -> None:
+    script = load_script("generate_cli")
+    text = script.PAGE.read_text(encoding="utf-8")
+    assert text == script.page(), "run: make generate"
+    assert script.described() == set(script.commands()), "each has a table of its arguments"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -21,7 +21,7 @@ SECTIONS = {text[:5]: text for text in _PARTS}
 def test_the_reference_is_what_the_classes_say() -> None:
     script = load_script("generate_errors")
     text = script.PAGE.read_text(encoding="utf-8")
-    assert text == script.page(), "run: python docs/generate_errors.py"
+    assert text == script.page(), "run: make generate"
     rows = [cells for cells in table_rows(script.PAGE) if cells[0].startswith("[CF")]
     assert [cells[0][1:6] for cells in rows] == [kind.code for kind in KINDS]
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_options
+from airflow_cloudfiles.commands.running.outcome import (
+    Outcome,
+    add_checkpoint_location,
+    add_command,
+    add_options,
+)
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.messages import counted, printable
 from airflow_cloudfiles.engine.options.explained import Explained, explain
+from airflow_cloudfiles.engine.state.run_history import newest_ingest
+from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.streams_file import read_streams
 
 if TYPE_CHECKING:
@@ -18,7 +27,7 @@ if TYPE_CHECKING:
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
-    help_text = "say what the options of a stream amount to; nothing is read or written"
+    help_text = "say what the options of a stream amount to; no file is read, nothing written"
     found = add_command(commands, "explain", _explain, help=help_text, parents=[shared])
     found.add_argument("--source", metavar="URI", help="where the files land")
     found.add_argument("--format", metavar="NAME", help="cloudFiles.format")
@@ -27,6 +36,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
         metavar="YAML",
         help="check a file of streams (streams_from_file) instead, as a test of a repository",
     )
+    add_checkpoint_location(found, required=False, help_text="of a stream: what its newest run has")
     found.add_argument("--all", action="store_true", help="list the options not given, too")
     add_options(found, "an option of the stream")
 
@@ -34,10 +44,30 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
 def _explain(given: argparse.Namespace) -> Outcome:
     if given.file:
         return _checked(given)
-    if not given.source or not given.format:
-        raise OptionError("Give --source and --format of a stream, or --file of many.")
-    found = explain(given.source, {"cloudFiles.format": given.format, **dict(given.option)})
+    known: Mapping[str, Any] = {}
+    source, name = given.source, given.format
+    if given.checkpoint_location and not (source and name):
+        known = _newest(given.checkpoint_location)
+        source, name = source or known["source"], name or known["format"]
+    if not source or not name:
+        raise OptionError(
+            "Give --source and --format of a stream, the --checkpoint-location of one that has "
+            "run, or --file of many."
+        )
+    options = {**known.get("options", {}), "cloudFiles.format": name, **dict(given.option)}
+    found = explain(source, options)
     return Outcome(asdict(found), "\n".join(_lines(found, has_all=given.all)))
+
+
+def _newest(checkpoint_location: str) -> Mapping[str, Any]:
+    """Read the specification of the newest ingestion of a stream."""
+    found = newest_ingest(open_store(checkpoint_location))
+    if found is None:
+        raise OptionError(
+            f"No run of {printable_path(checkpoint_location)} is known. Give --source, --format "
+            "and the options."
+        )
+    return found[1]
 
 
 def _checked(given: argparse.Namespace) -> Outcome:

@@ -28,9 +28,9 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command, with one of its own for each kind of cluster."""
     text = "write the spark-submit line of an ingestion on a cluster, and the files that it names"
     kinds = add_group(commands, "cluster", text, title="kinds", metavar="kind")
-    _add_kubernetes(_add(kinds, shared, "kubernetes", Kubernetes, "pods of one image"))
-    _add_yarn(_add(kinds, shared, "yarn", Yarn, "containers of YARN"))
-    found = _add(kinds, shared, "standalone", Standalone, "workers of Spark's own")
+    _add_kubernetes(_add(kinds, shared, "kubernetes", Kubernetes, "for pods of one image"))
+    _add_yarn(_add(kinds, shared, "yarn", Yarn, "for containers of YARN"))
+    found = _add(kinds, shared, "standalone", Standalone, "for workers of Spark's own cluster")
     found.add_argument("--master", required=True, metavar="URL", help="spark://host:7077")
     found.add_argument(
         "--python", required=True, metavar="PATH", help="Python of the workers, with this package"

@@ -225,6 +225,7 @@ def _checkpoint(store: ObjectStore, source: str | None) -> Iterator[Finding]:
         text = f"{printable_path(store.uri)} is new: the first run takes it for its source"
         yield Finding("stream", "ok", text)
         return
+    yield _is_whole(store)
     text = f"of the source {printable_path(owner.source)}, format {owner.format}"
     if source is None or locate(source, store).name == owner.source:
         yield Finding("stream", "ok", text)
@@ -235,6 +236,18 @@ def _checkpoint(store: ObjectStore, source: str | None) -> Iterator[Finding]:
         return
     advice = "Give every source a checkpoint location of its own."
     yield Finding("stream", "problem", f"{text}, not of {printable_path(source)}. {advice}")
+
+
+def _is_whole(store: ObjectStore) -> Finding:
+    """Read all of a state."""
+    from airflow_cloudfiles.engine.overview.verify import verify_state  # noqa: PLC0415
+
+    damages = verify_state(store.uri).damages
+    if not damages:
+        return Finding("state", "ok", "it is whole")
+    first = damages[0]
+    text = f"{counted(len(damages), 'damage')}. {first.name}: {first.problem}"
+    return Finding("state", "problem", f"{text} All of them: cloudfiles verify")
 
 
 def _target(store: ObjectStore) -> Iterator[Finding]:

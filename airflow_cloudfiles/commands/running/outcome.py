@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 from airflow_cloudfiles.engine.messages import printable
@@ -23,10 +27,10 @@ class Outcome:
     """What a command did.
 
     Attributes:
-        value: What `--json` writes.
+        value: What `--json` writes; `None` where the lines are JSON then.
         text: What is written else.
         code: The exit code of the program.
-        lines: What is written instead, line by line as it is read; its command sees to `--json`.
+        lines: What is written instead of the text, as it is read.
     """
 
     value: object
@@ -43,17 +47,44 @@ def as_text(value: Mapping[str, Any]) -> str:
 def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
     """Write rows as lines, with the cells of a column under each other.
 
+    On a terminal that is too narrow, the last cell of a row has lines of its own below it.
+
     Args:
-        rows: Of as many cells each.
+        rows: Of as many cells each; the last is the one that may be long.
         right: Places of the columns that are numbers, and end at the same place.
+
+    Returns:
+        A text for each row, which may have several lines.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    most = _width() or sum(widths) + 2 * len(widths)
+    is_below = sum(widths) + 2 * len(widths) > most
     lines = []
     for row in rows:
         cells = enumerate(zip(row, widths, strict=True))
-        padded = (cell.rjust(w) if at in right else cell.ljust(w) for at, (cell, w) in cells)
-        lines.append("  ".join(padded).rstrip())
+        padded = [cell.rjust(w) if at in right else cell.ljust(w) for at, (cell, w) in cells]
+        if not is_below:
+            lines.append("  ".join(padded).rstrip())
+            continue
+        line = "  ".join(padded[:-1]).rstrip()
+        below = textwrap.wrap(row[-1], most, initial_indent="    ", subsequent_indent="    ")
+        lines.append("\n".join([line, *below]))
     return lines
+
+
+def _width() -> int | None:
+    """Find how wide the terminal is; `None` where the output is none, so that a row is a line."""
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
+        return None
+    return shutil.get_terminal_size().columns
+
+
+def short_time(text: str) -> str:
+    """Write a time of a state for people, in UTC."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return printable(text)
 
 
 def pair(text: str) -> tuple[str, str]:
@@ -90,11 +121,14 @@ def add_options(parser: argparse.ArgumentParser, help_text: str) -> None:
     add_pairs(parser, "--option", help_text)
 
 
-def add_checkpoint_location(parser: argparse.ArgumentParser) -> None:
-    """Add `--checkpoint-location`, which must be given."""
-    parser.add_argument(
-        "--checkpoint-location", required=True, metavar="URI", help="the state of the stream"
-    )
+def add_checkpoint_location(
+    parser: argparse.ArgumentParser,
+    *,
+    required: bool = True,
+    help_text: str = "the state of the stream",
+) -> None:
+    """Add `--checkpoint-location`."""
+    parser.add_argument("--checkpoint-location", required=required, metavar="URI", help=help_text)
 
 
 def add_schema_location(parser: argparse.ArgumentParser) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _COUNTED = ("received", "files", "poison", "deleted", "outside", "redelivered")
 
+_SHOWN = "show what an event log is of, and how far it is"
+
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command and its verbs."""
@@ -48,7 +50,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the pause between two rounds (5)",
     )
-    add_command(verbs, "show", _show, help="show what the log is of, and how far", parents=parents)
+    add_command(verbs, "show", _show, help=_SHOWN, parents=parents)
 
 
 def _seconds(text: str) -> float:

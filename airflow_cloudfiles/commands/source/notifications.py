@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
 
 _DAY_SECONDS = 86400.0
+_SET_UP = "make what a source needs for notifications, as far as it is missing"
+_LISTED = "show what was set up for notifications, and what is missing of it"
 _KINDS: dict[str, type[Access]] = {"aws": AwsAccess, "azure": AzureAccess, "gcp": GcpAccess}
 
 
@@ -38,10 +40,16 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     verbs = add_group(commands, "notifications", help_text, title="what to do", metavar="verb")
     parents = [_place_arguments(), shared]
 
-    made = add_command(verbs, "set-up", _set_up, help="make what is missing", parents=parents)
+    made = add_command(verbs, "set-up", _set_up, help=_SET_UP, parents=parents)
     _one_set_up(made)
     made.add_argument(
-        "--tag", type=pair, action="append", default=[], metavar="KEY=VALUE", help="may be repeated"
+        "--tag",
+        type=pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="Auto Loader's cloudFiles.resourceTag.KEY, but for vendor, path, name, via, topic, "
+        "checkpointLocation and streamId; may be repeated",
     )
     made.add_argument("--via", choices=VIAS, help="AWS: how events get to the queue (sqs)")
     made.add_argument(
@@ -50,7 +58,8 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--dead-letter-topic",
         metavar="TOPIC",
-        help="Google Cloud: full name of a topic for messages nobody could handle",
+        help="Google Cloud: projects/PROJECT/topics/TOPIC for messages nobody could handle; the "
+        "service account of Pub/Sub publishes there, and subscribes to the subscription",
     )
 
     _one_log(made, "make the event log there, which many streams read, and whose queue this is")
@@ -62,13 +71,19 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="how long the log keeps events (7)",
     )
 
-    listed = add_command(verbs, "list", _list, help="show what was set up", parents=parents)
+    listed = add_command(verbs, "list", _list, help=_LISTED, parents=parents)
     what = listed.add_mutually_exclusive_group(required=True)
     what.add_argument("--source", metavar="URI", help="for this source and what is below it")
     _one_log(what, "for an event log: what it is of, and its one queue")
     what.add_argument("--cloud", choices=("aws", "gcp"), help="for all sources of a cloud")
 
-    removed = add_command(verbs, "tear-down", _tear_down, help="remove it", parents=parents)
+    removed = add_command(
+        verbs,
+        "tear-down",
+        _tear_down,
+        help="remove what was set up for notifications",
+        parents=parents,
+    )
     _one_set_up(removed)
     _one_log(removed, "the event log of the queue: its streams end with an error from then on")
 
@@ -79,7 +94,11 @@ def _one_log(parser: argparse._ActionsContainer, help_text: str) -> None:
 
 def _one_set_up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", required=True, metavar="URI", help="as the stream has it")
-    parser.add_argument("--name", required=True, help="a name for this stream, such as orders-prod")
+    parser.add_argument(
+        "--name",
+        required=True,
+        help="orders-prod: two to forty lower-case letters, digits and single hyphens",
+    )
     parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands
 
 _ACTIONS = {
-    "replay": "have files ingested again by the next run, whose rows replace their former ones",
+    "replay": "have files ingested again by the next run, whose rows replace their former ones; "
+    "batches that a table has lost: cloudfiles replay",
     "skip": "never ingest files that were not ingested yet",
     "quarantine": "put files aside that make runs fail, until they are released",
     "release": "have files ingested that were skipped or quarantined",

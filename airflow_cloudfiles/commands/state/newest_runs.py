@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.commands.running.outcome import add_checkpoint_location
 from airflow_cloudfiles.commands.state import runs
 
 if TYPE_CHECKING:
@@ -14,5 +15,5 @@ if TYPE_CHECKING:
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
     where = argparse.ArgumentParser(add_help=False)
-    where.add_argument("--checkpoint-location", metavar="URI", required=True)
+    add_checkpoint_location(where)
     runs.add_to(commands, [shared, where])

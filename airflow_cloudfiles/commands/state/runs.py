@@ -6,10 +6,15 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, Toned, add_command, columns
+from airflow_cloudfiles.commands.running.outcome import (
+    Outcome,
+    Toned,
+    add_command,
+    columns,
+    short_time,
+)
 from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.overview.runs import Runs, RunSummary, newest_runs
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
@@ -64,19 +69,12 @@ def _table(shown: Sequence[RunSummary], found: Runs) -> Iterator[str | Toned]:
 def _cells(run: RunSummary) -> tuple[str, ...]:
     numbers = (run.files, run.rows, run.rescued_rows, run.schema_version, run.target_version)
     return (
-        _time(run.started),
+        short_time(run.started),
         printable(f"{run.kind} {run.outcome}"),
         *("-" if each is None else f"{each:,}" for each in numbers),
         "-" if run.seconds is None else f"{run.seconds:,.1f}",
         printable(run.run_id),
     )
-
-
-def _time(text: str) -> str:
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except ValueError:
-        return printable(text)
 
 
 def _number(text: str) -> int:

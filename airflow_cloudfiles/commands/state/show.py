@@ -18,20 +18,23 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.running.outcome import (
     Outcome,
+    add_checkpoint_location,
     add_command,
     add_schema_location,
     as_text,
 )
 from airflow_cloudfiles.commands.state import files, runs
 from airflow_cloudfiles.engine.discovery.listing import state as listing_state
-from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError
 from airflow_cloudfiles.engine.files import START, Offset, printable_path
 from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes
 from airflow_cloudfiles.engine.intake.upkeep import compact
 from airflow_cloudfiles.engine.ledger import snapshots
 from airflow_cloudfiles.engine.locks import run_lock
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.declared import options_of
 from airflow_cloudfiles.engine.options.discovery import UpkeepOptions
+from airflow_cloudfiles.engine.overview.verify import verify_state
 from airflow_cloudfiles.engine.processes import is_alive
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
@@ -52,6 +55,9 @@ def add_transfer(actions: Commands, parents: list[argparse.ArgumentParser]) -> N
     text = "write the whole state into one archive, with digests"
     found = add_command(actions, "export", _export, help=text, parents=parents)
     found.add_argument("--to", metavar="FILE", required=True, help="a file or an object to create")
+    found.add_argument(
+        "--damaged", action="store_true", help="also a state that verify finds damaged, as it is"
+    )
     text = "make a state of an archive, in a location that has nothing"
     found = add_command(actions, "import", _import, help=text, parents=parents)
     found.add_argument(
@@ -88,11 +94,32 @@ def _add_relocate(actions: Commands, parents: list[argparse.ArgumentParser]) -> 
 
 
 def _export(given: argparse.Namespace) -> Outcome:
+    if not given.damaged:
+        _require_whole(
+            given.checkpoint_location,
+            "Mend it, or export it as it is with --damaged. Nothing is written.",
+        )
     return _outcome(export_state(given.checkpoint_location, given.to))
 
 
 def _import(given: argparse.Namespace) -> Outcome:
-    return _outcome(import_state(given.archive, given.checkpoint_location))
+    outcome = _outcome(import_state(given.archive, given.checkpoint_location))
+    _require_whole(given.checkpoint_location, "It is as it was when it was exported.")
+    return outcome
+
+
+def _require_whole(checkpoint_location: str, what_to_do: str) -> None:
+    """Refuse a damaged state.
+
+    Raises:
+        CorruptedStateError: It is one.
+    """
+    damages = verify_state(checkpoint_location).damages
+    if damages:
+        raise CorruptedStateError(
+            f"{printable_path(checkpoint_location)} has {counted(len(damages), 'damage')}, such as "
+            f"{damages[0].name}: {damages[0].problem} `cloudfiles verify` lists them. {what_to_do}"
+        )
 
 
 def _move(given: argparse.Namespace) -> Outcome:
@@ -147,9 +174,9 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     help_text = "show what a checkpoint location holds, compact or move it"
     found = add_command(commands, "state", _state, help=help_text, parents=[shared])
     # Not required here: it may stand behind the action, too.
-    found.add_argument("--checkpoint-location", metavar="URI")
+    add_checkpoint_location(found, required=False)
     where = argparse.ArgumentParser(add_help=False)
-    where.add_argument("--checkpoint-location", metavar="URI", required=True)
+    add_checkpoint_location(where)
     actions = found.add_subparsers(title="actions", metavar="action")
     add_command(actions, "show", _state, help="sum it up (the default)", parents=[shared, where])
     for add in (files.add_to, runs.add_to, add_compact, add_transfer):

@@ -33,7 +33,10 @@ _log = logging.getLogger(__name__)
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
-    help_text = "ingest batches again that a table has lost, or accept their loss"
+    help_text = (
+        "ingest batches again that a table has lost, or accept their loss; single files: "
+        "cloudfiles file replay"
+    )
     found = add_command(commands, "replay", _replay, help=help_text, parents=[shared])
     add_checkpoint_location(found)
     found.add_argument("--target", required=True, metavar="URI", help="the Delta table")

@@ -7,6 +7,7 @@ its own.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset
 from airflow_cloudfiles.engine.intake.opening import Opened, opened_at_once
-from airflow_cloudfiles.engine.messages import counted
+from airflow_cloudfiles.engine.messages import Progress, counted
 from airflow_cloudfiles.engine.reading.fetch import packed
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
 from airflow_cloudfiles.engine.state.sink_log import position_of_a_job
@@ -70,6 +71,9 @@ class FileBatches:
         self._intake: Intake | None = None
         self._lock: RunLock | None = None
         self._resolved: ResolvedSchema | None = None
+        self._progress: Progress | None = None
+        self._began = time.monotonic()
+        self._planned = 0, 0
 
     def open(self) -> None:
         """Open the state under the run lock.
@@ -102,8 +106,9 @@ class FileBatches:
         context = definition.batch_context(options, resolved, intake, start, end)
         splits = split_up(intake.source, files, context, self._parallelism)
         number = self._number + 1
+        self._planned = len(files), sum(file.size for file in files)
         how_many = counted(len(files), "file"), counted(len(splits), "split")
-        _log.info("Micro-batch %s, from %s to %s: %s, %s", number, start, end, *how_many)
+        _log.info("Batch %s: %s, %s", number, *how_many)
         return Planned(number, splits, end)
 
     def task(self, writer: TableWriter) -> Task:
@@ -118,13 +123,10 @@ class FileBatches:
         """Go on behind a micro-batch."""
         crash_point("after-spark-commit")
         self._number, self._start = planned.number, planned.end
-
-    def say(self) -> None:
-        """Log what is left of what the run ingests."""
-        assert self._intake is not None  # noqa: S101 - `open` sets it
-        left = self._intake.outstanding(up_to=self._up_to)
-        how_many = counted(left.files, "file"), counted(left.bytes, "byte")
-        _log.info("Still to ingest: %s, %s", *how_many)
+        if self._progress is None and planned.end < self._up_to:
+            self._progress = self._begun()
+        if self._progress is not None:
+            self._progress.add(*self._planned)
 
     def close(self) -> None:
         """Free the state."""
@@ -134,6 +136,16 @@ class FileBatches:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release_aside()
+
+    def _begun(self) -> Progress:
+        """Count what the run ingests, behind its first batch, for reports of progress."""
+        # Most runs have one batch.
+        from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes  # noqa: PLC0415
+
+        assert self._intake is not None  # noqa: S101 - `open` sets it
+        files, size = files_and_bytes(self._intake.files, self._start, self._up_to)
+        done, done_bytes = self._planned
+        return Progress("Ingesting", done + files, done_bytes + size, self._began)
 
     def _begin(self, intake: Intake) -> None:
         """Begin behind what is committed, also since the run has looked without the run lock."""

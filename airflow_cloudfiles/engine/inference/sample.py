@@ -5,25 +5,20 @@ showed nothing new, each further file is read as far as its first block. So ever
 and what a first run samples from gigabytes is not read twice. What only the rest of a file has is
 found when its rows are read, as any later change is: a field makes the next schema version, and a
 value that does not fit its column is rescued.
-
-A line in the log every few seconds, for a log that is read later; on a terminal one line
-that is rewritten. What takes no time is not reported.
 """
 
 from __future__ import annotations
 
 import logging
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.base import OpenedFile
 from airflow_cloudfiles.engine.formats.registry import open_inference
-from airflow_cloudfiles.engine.messages import counted
+from airflow_cloudfiles.engine.messages import Progress, size_text
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, fetched_ahead, first_range
 from airflow_cloudfiles.engine.reading.opened import TEXT_BYTES
@@ -33,77 +28,6 @@ from airflow_cloudfiles.engine.storage import ObjectStore
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-
-LOG_SECONDS = 5.0
-TERMINAL_SECONDS = 0.5
-
-
-class SampleProgress:
-    """The progress of reading a sample; a context in which it is reported.
-
-    Args:
-        sample: The files.
-    """
-
-    def __init__(self, sample: Sequence[FileEntry]) -> None:
-        self._all_files = len(sample)
-        self._all_bytes = sum(file.size for file in sample)
-        self._files = self._bytes = 0
-        self._began = self._logged = self._shown = time.monotonic()
-        self._terminal = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
-        self._width = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Leave the terminal as it was."""
-        if self._terminal is not None and self._width:
-            self._terminal.write("\r" + " " * self._width + "\r")
-            self._terminal.flush()
-
-    @property
-    def seconds(self) -> float:
-        """Since it began."""
-        return time.monotonic() - self._began
-
-    def add(self, files: int, size: int) -> None:
-        """Count what was read, and report it when it is time to."""
-        self._files += files
-        self._bytes += size
-        now = time.monotonic()
-        if now - self._logged >= LOG_SECONDS:
-            self._logged = now
-            _log.info("%s", str(self))  # as it is now, whenever it is written
-        if self._terminal is not None and now - self._shown >= TERMINAL_SECONDS:
-            self._shown = now
-            line = str(self)
-            self._terminal.write("\r" + line.ljust(self._width))
-            self._terminal.flush()
-            self._width = len(line)
-
-    def __str__(self) -> str:
-        """Describe the progress, for people."""
-        speed = self._bytes / max(self.seconds, 1e-9)
-        left = f", about {_duration((self._all_bytes - self._bytes) / speed)} left" if speed else ""
-        return (
-            f"Inferring the schema: {self._files:,} of {counted(self._all_files, 'file')}, "
-            f"{_size(self._bytes)} of {_size(self._all_bytes)}, {_size(speed)}/s{left}"
-        )
-
-
-def _size(size: float) -> str:
-    if size < 10**6:
-        return f"{size / 10**3:.0f} kB"
-    return f"{size / 10**6:.0f} MB" if size < 10**9 else f"{size / 10**9:.1f} GB"
-
-
-def _duration(seconds: float) -> str:
-    whole = max(1, round(seconds))
-    if whole < 120:  # noqa: PLR2004 - two minutes
-        return f"{whole} s"
-    return f"{whole // 60} min" if whole < 7200 else f"{whole / 3600:.1f} h"  # noqa: PLR2004
 
 
 QUIET_BYTES = 128 * 2**20
@@ -179,8 +103,9 @@ def learn_sample(sample: Sample, counts: FetchCounts) -> StructType:
     """
     learner = _Learner(sample)
     parts = [FileRange(file) for file in sample.files]
+    size = sum(file.size for file in sample.files)
     with (
-        SampleProgress(sample.files) as progress,
+        Progress("Inferring the schema", len(sample.files), size) as progress,
         closing(fetched_ahead(sample.store, parts, learner.first_range)) as coming,
     ):
         for part, first in coming:
@@ -199,6 +124,6 @@ def learn_sample(sample: Sample, counts: FetchCounts) -> StructType:
             progress.add(1, part.size)
     if learner.has_enough:
         _log.info(
-            "%s in a row showed nothing new: not all of the sample was read", _size(QUIET_BYTES)
+            "%s in a row showed nothing new: not all of the sample was read", size_text(QUIET_BYTES)
         )
     return learner.inference.result()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.batches import expectations
 from airflow_cloudfiles.engine.batches.file_source import FileBatches
 from airflow_cloudfiles.engine.batches.run import (
-    PROGRESS_SECONDS,
     BatchSource,
     Planned,
     WrittenByTasks,
@@ -204,14 +203,12 @@ def files_of(
     )
 
 
-def carry_out(  # noqa: PLR0913 - the parts of a run
+def carry_out(
     spec: JobSpec,
     spark: SparkStart,
     source: BatchSource,
     durations: dict[str, float],
     rows: Rows,
-    *,
-    say: Callable[[], None] | None = None,
 ) -> None:
     """Ingest what a run has before it, with its function if it has one.
 
@@ -221,7 +218,6 @@ def carry_out(  # noqa: PLR0913 - the parts of a run
         source: What the micro-batches are made of.
         durations: Gets how long it has waited for Spark, and how long the rest took, in seconds.
         rows: What there is to say of its rows.
-        say: As for `carry`.
 
     Raises:
         CloudFilesError: As of `carry`.
@@ -231,13 +227,13 @@ def carry_out(  # noqa: PLR0913 - the parts of a run
         if spec.transform is None:
             with spark.executor() as executor:
                 writer = partial(new_writer, spec, **rows.stream)
-                carry(source, WrittenByTasks(executor, source, writer), say)
+                carry(source, WrittenByTasks(executor, source, writer))
         else:
             from airflow_cloudfiles.engine.job.transform.batches import (  # noqa: PLC0415 - needs Spark
                 TransformedBatches,
             )
 
-            carry(source, TransformedBatches(spec, spark.session, source, rows), say)
+            carry(source, TransformedBatches(spec, spark.session, source, rows))
     finally:
         durations["spark_start_seconds"] = spark.waited_seconds
         waited = spark.waited_seconds - waited  # a cluster is asked before what it can do at once
@@ -245,34 +241,26 @@ def carry_out(  # noqa: PLR0913 - the parts of a run
         spark.stop_session()
 
 
-def carry(
-    source: BatchSource, write: Callable[[Planned], None], say: Callable[[], None] | None = None
-) -> None:
+def carry(source: BatchSource, write: Callable[[Planned], None]) -> None:
     """Ingest what a run has before it; a termination signal ends that.
 
     Args:
         source: What the micro-batches are made of.
         write: Writes and commits one.
-        say: Called between micro-batches, every few seconds, to say how far the run is.
 
     Raises:
         RunFailedError: A signal has stopped it.
         CloudFilesError: What it failed with. What was committed stays.
     """
     stopped: list[int] = []
-    said = time.monotonic()
 
     def stop(number: int, _frame: object) -> None:
         stopped.append(number)
         raise stopped_by(number)
 
     def check() -> None:
-        nonlocal said
         if stopped:  # where the error of the signal was caught on its way
             raise stopped_by(stopped[0])
-        if say is not None and time.monotonic() - said > PROGRESS_SECONDS:
-            said = time.monotonic()
-            say()
 
     signal.signal(signal.SIGTERM, stop)
     run_batches(source, write, check=check)

@@ -290,7 +290,7 @@ def _query(  # noqa: PLR0913, PLR0917 - the parts of a run
 ) -> None:
     """Carry the micro-batches of the run to their end."""
     source = files_of(spec, found.last_entry, spark.parallelism(), opened)
-    carry_out(spec, spark, source, durations, rows, say=source.say)
+    carry_out(spec, spark, source, durations, rows)
 
 
 def _end(report: dict[str, Any], leaving: Leaving, found: _Found, *, is_complete: bool) -> None:

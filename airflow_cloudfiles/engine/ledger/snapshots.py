@@ -378,13 +378,45 @@ def _fetch_file(
     """
     key = _key(snapshot.folder, item)
     content = state.get(key)
-    digest = blake2b(content, digest_size=_HASH_BYTES).hexdigest() if item.data else ""
-    if (len(content), zlib.crc32(content), digest) != (item.size, item.crc32, item.data):
+    if not _is_whole(item, content):
         if item.data:
             state.delete(key)
         msg = f"{item.name} does not match its checksum"
         raise ValueError(msg)
     path_below(directory, item.name).write_bytes(content)
+
+
+def _is_whole(item: SnapshotFile, content: bytes) -> bool:
+    digest = blake2b(content, digest_size=_HASH_BYTES).hexdigest() if item.data else ""
+    return (len(content), zlib.crc32(content), digest) == (item.size, item.crc32, item.data)
+
+
+def damages(state: ObjectStore) -> Iterator[tuple[str, str]]:
+    """Read all snapshots that are complete, and yield the objects that are not as written.
+
+    Yields:
+        The key of each, and what is wrong with it.
+    """
+    checked: set[str] = set()
+    for folder, objects in _folders(state).items():
+        if COMPLETE not in objects:
+            continue
+        try:
+            snapshot = _decode(folder, state.get(f"{folder}/{COMPLETE}"))
+        except _FAILURES as failure:
+            yield f"{folder}/{COMPLETE}", str(failure)
+            continue
+        for item in snapshot.objects:
+            key = _key(folder, item)
+            if key in checked:
+                continue
+            checked.add(key)
+            try:
+                problem = "" if _is_whole(item, state.get(key)) else "does not match its checksum"
+            except _FAILURES as failure:
+                problem = str(failure)
+            if problem:
+                yield key, problem
 
 
 def _encode(snapshot: IndexSnapshot) -> bytes:

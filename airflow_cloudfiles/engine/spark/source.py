@@ -237,7 +237,7 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         context = definition.batch_context(options, self._resolved, intake, first, last)
         splits = split_up(intake.source, files, context, options.parallelism)
         how_many = counted(len(files), "file"), counted(len(splits), "split")
-        _log.info("Micro-batch %s to %s: %s, %s", start, end, *how_many)
+        _log.info("Micro-batch: %s, %s", *how_many)
         return list(map(InputPartition, splits))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

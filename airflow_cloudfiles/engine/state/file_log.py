@@ -213,6 +213,16 @@ class FileLog:
         """
         return self._read(number)[1]
 
+    def count(self, number: int) -> int:
+        """Read all of an entry, and count its files; keeps nothing, so several threads may.
+
+        Raises:
+            CorruptedStateError: It is missing or damaged.
+            IncompatibleStateError: A newer version of this package wrote it.
+        """
+        entry = self._log.read(number)
+        return len(self._files(entry, self._summary(number, entry.header)))
+
     def summary(self, number: int) -> EntrySummary:
         """Read an entry's header, without its files."""
         found = self._summaries.get(number)

@@ -76,10 +76,14 @@ def test_help_says_where_credentials_come_from(capsys):
     assert all(command in text for command in ("notifications", "discover", "state"))
 
 
+def test_alone_it_prints_its_help(capsys):
+    assert cli.main([]) == 0
+    assert "notifications" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["unknown"],
         ["notifications"],
         ["notifications", "set-up", "--source", "s3://bucket"],

@@ -177,6 +177,18 @@ def test_a_damaged_table_is_uploaded_anew(memory):
     assert reopened(memory, 4) == 0
 
 
+def test_what_is_damaged_is_named(memory):
+    grow(memory, 2)
+    snap(memory)
+    (table,) = tables(memory)
+    assert list(snapshots.damages(memory)) == []
+    memory.put(table, memory.get(table)[:-1] + b"?")
+    assert list(snapshots.damages(memory)) == [(table, "does not match its checksum")]
+    (folder,) = folders(memory)
+    memory.put(f"{folder}/complete.json", b"{}")
+    assert [key for key, _ in snapshots.damages(memory)] == [f"{folder}/complete.json"]
+
+
 def test_a_large_index_is_not_copied_for_few_files(memory, monkeypatch):
     monkeypatch.setattr(snapshots, "WORTH_FILES", FILES_EACH)
     monkeypatch.setattr(snapshots, "WORTH_SHARE", 2)

@@ -132,7 +132,7 @@ def _loop(
     write = WrittenByTasks(tasks, source, partial(new_writer, spec, written="files"))
     try:
         with opened_once():
-            carry(source, write, source.say)
+            carry(source, write)
     finally:
         over.set()
 

@@ -143,7 +143,7 @@ class DeltaTableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._publish()
         crash_point("after-spark-offset")
         files = stream.files(stream.read_offset(start), stream.read_offset(end))
-        _log.info("Micro-batch %s to %s: %s", start, end, counted(len(files), "file"))
+        _log.info("Micro-batch: %s", counted(len(files), "file"))
         return [InputPartition(part) for part in shared_out(stream.columns, files)] if files else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

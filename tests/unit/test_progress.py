@@ -1,4 +1,4 @@
-"""Whoever waits for an inference is told how far it is."""
+"""Whoever waits for an inference or an ingestion is told how far it is."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.inference import sample as inference_progress
-from airflow_cloudfiles.engine.inference.sample import SampleProgress
+from airflow_cloudfiles.engine import messages
+from airflow_cloudfiles.engine.messages import Progress
 
-SAMPLE = [FileEntry(f"{number}.json", 30_000_000, 0) for number in range(100)]
+SAMPLE = (100, 3_000_000_000)
+"""Files and bytes."""
 
 
 class Terminal(io.StringIO):
@@ -35,14 +35,14 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(inference_progress, "time", found)
+    monkeypatch.setattr(messages, "time", found)
     return found
 
 
 def test_the_log_gets_a_line_every_few_seconds(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO), SampleProgress(SAMPLE) as progress:
+    with caplog.at_level(logging.INFO), Progress("Inferring the schema", *SAMPLE) as progress:
         for _ in range(40):
             clock.now += 0.25
             progress.add(1, 30_000_000)
@@ -56,7 +56,7 @@ def test_what_takes_no_time_reports_nothing(
     clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with caplog.at_level(logging.INFO), SampleProgress(SAMPLE) as progress:
+    with caplog.at_level(logging.INFO), Progress("Inferring the schema", *SAMPLE) as progress:
         clock.now += 0.1
         progress.add(100, 3_000_000_000)
     assert not caplog.records
@@ -68,7 +68,7 @@ def test_a_terminal_has_one_line_that_is_gone_in_the_end(
 ) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with SampleProgress(SAMPLE) as progress:
+    with Progress("Inferring the schema", *SAMPLE) as progress:
         for _ in range(2):
             clock.now += 400
             progress.add(1, 30_000_000)
@@ -82,7 +82,7 @@ def test_a_terminal_has_one_line_that_is_gone_in_the_end(
 
 
 def test_minutes_are_reported_as_minutes(clock: Clock) -> None:
-    progress = SampleProgress(SAMPLE)
+    progress = Progress("Inferring the schema", *SAMPLE)
     clock.now += 60
     progress.add(10, 300_000_000)
     assert str(progress).endswith("5 MB/s, about 9 min left")
