@@ -10,8 +10,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +30,7 @@ from demo.airflow_home import COMPONENTS, TRIGGERER, AirflowHome
 from tests.support.airflow_approvals import answer, asked
 from tests.support.airflow_backfills import backfilled, create_backfill
 from tests.support.airflow_pages import LINEAGE, get, lineage_of, links_lead_to_the_stream, pages_of
+from tests.support.airflow_shell import shell_knows_the_stream
 from tests.support.airflow_tasks import (
     SUPERVISOR,
     meets_a_new_column,
@@ -202,6 +201,7 @@ def test_a_schema_change_fails_the_task_once_and_heals_without_anybody(
     noted = (root / "heals" / "changes").read_text()
     assert noted == f"1: b string added in {{'{file}': ['b']}}\n"  # not again at the retry
     links_lead_to_the_stream(airflow, "heals", run_id)
+    shell_knows_the_stream(airflow.env, "heals")
 
     report = airflow.api.xcom("heals", run_id, "ingest")
     assert (report["files"], report["rows"], report["schema_version"]) == (1, 1, 1)
@@ -232,27 +232,6 @@ def test_a_schema_change_fails_the_task_once_and_heals_without_anybody(
     assert get(airflow, "/cloudfiles/streams", {})[0] == 401
     status, text = get(airflow, "/cloudfiles/streams", airflow.api_of("ann").headers())
     assert (status, str(root / "heals" / "landing") in text) == (200, True)
-
-
-def test_a_shell_knows_the_streams_that_airflow_has_run(
-    airflow: AirflowHome, root: Path, healed: list[tuple[str, str, list[str]]]
-) -> None:
-    def shown(*arguments: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "airflow_cloudfiles.cli", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, env=airflow.env, check=False)
-        return done.returncode, done.stdout + done.stderr
-
-    code, text = shown("status", "--stream", "heals/ingest")
-    assert code == 0, text
-    assert "heals/ingest  ok " in text
-    code, text = shown("runs", "--stream", "heals/ingest")
-    assert (code, text.count("ingest failed"), text.count("ingest succeeded")) == (0, 1, 2), text
-    code, text = shown("explain", "--stream", "heals/ingest")
-    assert (code, "cloudFiles.format" in text) == (0, True), text
-    code, text = shown("status", "--all")
-    assert "heals/ingest" in text
-    code, text = shown("state", "--stream", "heals/ingst")
-    assert (code, "The DAG has heals/arrived, heals/ingest" in text) == (2, True), text
 
 
 @NEEDS_PARKING
