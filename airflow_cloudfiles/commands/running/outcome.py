@@ -11,9 +11,11 @@ import os
 import shutil
 import sys
 import textwrap
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 from airflow_cloudfiles.engine.messages import printable
@@ -44,35 +46,47 @@ def as_text(value: Mapping[str, Any]) -> str:
     return "\n".join(_lines(value, ""))
 
 
-def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
+def columns(
+    rows: Sequence[Sequence[str]], *, right: Collection[int] = (), has_heads: bool = True
+) -> list[str]:
     """Write rows as lines, with the cells of a column under each other.
 
-    On a terminal that is too narrow, the last cell of a row has lines of its own below it.
+    On a terminal that is too narrow, the last cells of a row are below it, each with its head.
 
     Args:
-        rows: Of as many cells each; the last is the one that may be long.
+        rows: Of as many cells each.
         right: Places of the columns that are numbers, and end at the same place.
+        has_heads: Whether the first row has the names of the columns.
 
     Returns:
         A text for each row, which may have several lines.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    most = _width() or sum(widths) + 2 * len(widths)
-    is_below = sum(widths) + 2 * len(widths) > most
+    most = terminal_width()
+    ends = [end + 2 * place for place, end in enumerate(accumulate(widths))]
+    fitting = len(ends) if most is None else max(1, bisect_right(ends, most))
+    heads = rows[0] if has_heads else [""] * len(widths)
     lines = []
-    for row in rows:
-        cells = enumerate(zip(row, widths, strict=True))
-        padded = [cell.rjust(w) if at in right else cell.ljust(w) for at, (cell, w) in cells]
-        if not is_below:
-            lines.append("  ".join(padded).rstrip())
-            continue
-        line = "  ".join(padded[:-1]).rstrip()
-        below = textwrap.wrap(row[-1], most, initial_indent="    ", subsequent_indent="    ")
-        lines.append("\n".join([line, *below]))
+    for number, row in enumerate(rows):
+        cells = enumerate(zip(row[:fitting], widths, strict=False))
+        padded = (cell.rjust(w) if at in right else cell.ljust(w) for at, (cell, w) in cells)
+        line = "  ".join(padded).rstrip()
+        if most is not None and not (has_heads and number == 0):
+            below = (f"{head} {cell}".strip() for head, cell in zip(heads, row, strict=True))
+            text = ", ".join(islice(below, fitting, None))
+            line = "\n".join([line, *_wrapped(text, most)])
+        lines.append(line)
     return lines
 
 
-def _width() -> int | None:
+def _wrapped(text: str, most: int) -> list[str]:
+    indent = "    "
+    return textwrap.wrap(
+        text, most, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
+
+
+def terminal_width() -> int | None:
     """Find how wide the terminal is; `None` where the output is none, so that a row is a line."""
     if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
         return None

@@ -8,7 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, Toned, add_command
+from airflow_cloudfiles.commands.running.outcome import (
+    Outcome,
+    Toned,
+    add_command,
+    terminal_width,
+)
 from airflow_cloudfiles.engine.intake.file_state_columns import rows
 from airflow_cloudfiles.engine.intake.file_states import (
     STATUSES,
@@ -107,11 +112,18 @@ def _table(found: Iterator[Mapping[str, Any]], shown: Shown) -> Iterator[str | T
 
 
 def _line(cells: Mapping[str, str], shown: Shown) -> str:
-    written = (
+    """Write a row; what has no usual width is below, where a terminal is too narrow for it."""
+    short = [
         cells[name].rjust(width) if name in _NUMBERS else cells[name].ljust(width)
         for name, width in shown
-    )
-    return "  ".join(written).rstrip()
+        if width
+    ]
+    long = [cells[name] for name, width in shown if not width]
+    line = "  ".join([*short, *long]).rstrip()
+    most = terminal_width()
+    if most is None or len(line) <= most:
+        return line
+    return "  ".join(short).rstrip() + "\n    " + "  ".join(long)
 
 
 def _cell(value: object) -> str:

@@ -90,7 +90,7 @@ def _diff(given: argparse.Namespace) -> Outcome:
         [signs[each.kind], each.path, " -> ".join(filter(None, (each.before, each.after)))]
         for each in changes
     ]
-    text = "\n".join(columns(rows)) or "no difference"
+    text = "\n".join(columns(rows, has_heads=False)) or "no difference"
     return Outcome([asdict(each) for each in changes], text)
 
 

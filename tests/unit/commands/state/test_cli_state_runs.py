@@ -77,3 +77,29 @@ def test_what_cannot_be_meant_is_refused(written, tmp_path, capsys):
     assert "'0' is not a number of runs" in capsys.readouterr().err
     assert cli.main(["state", "runs", "--checkpoint-location", str(tmp_path / "other")]) == 1
     assert "There is no state in" in capsys.readouterr().err
+
+
+def test_a_terminal_of_80_columns_is_wide_enough(written, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    run_id = "ingest-manual__2026-11-23T08:04:00.123456+00:00-" + "0" * 28
+    _report(written, 4, run_id=run_id)
+    assert runs(written) == 0
+    head, first, *below = capsys.readouterr().out.splitlines()
+    assert head.split() == ["started", "outcome", "files", "rows", "rescued", "schema", "table"]
+    assert first.split() == [
+        "2026-11-23",
+        "08:04:00",
+        "ingest",
+        "succeeded",
+        "0",
+        "0",
+        "0",
+        "-",
+        "-",
+    ]
+    assert below[:2] == ["    seconds 4.2, run", f"    {run_id}"]
+    assert len(below[1]) == 80
+    assert cli.main(["state", "files", "--checkpoint-location", written.uri]) == 0
+    head, *lines, _ = capsys.readouterr().out.splitlines()
+    assert head.split()[:2] == ["status", "discovery_time"]
+    assert max(map(len, lines)) <= 80
