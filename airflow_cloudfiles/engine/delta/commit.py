@@ -50,6 +50,7 @@ from airflow_cloudfiles.engine.delta.write.log_commit import (
     refreshed,
     retried,
 )
+from airflow_cloudfiles.engine.delta.write.rewrite import names_of
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     CorruptedStateError,
@@ -187,8 +188,6 @@ def _committed_before(
     location = DeltaLocation.of(target)
     with location.translate_errors("may lose a commit"):
         make_durable(location)  # the process that committed it may have been killed before it did
-    from airflow_cloudfiles.engine.delta.rewrite import names_of  # noqa: PLC0415 - of few commits
-
     kept = names_of(table)
     is_new = any(file.name in kept for file in files)
     if is_new:

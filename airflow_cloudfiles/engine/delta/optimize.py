@@ -23,18 +23,14 @@ import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.delta import data_files, rewrite
+from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import FileSettings, grouped
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_existing
-from airflow_cloudfiles.engine.delta.read.table_state import TableState
-from airflow_cloudfiles.engine.delta.rewrite import TableFile, TableSnapshot
+from airflow_cloudfiles.engine.delta.read.actions import NOT_REWRITTEN
 from airflow_cloudfiles.engine.delta.write.log_commit import refreshed, write_unescaped
-from airflow_cloudfiles.engine.delta.write.partitioned import (
-    PartitionedSnapshot,
-    replace_partitioned,
-)
-from airflow_cloudfiles.engine.delta.write.rows import in_partition
+from airflow_cloudfiles.engine.delta.write.rewrite import TableFile, TableFiles
+from airflow_cloudfiles.engine.delta.write.rows import write_again
 from airflow_cloudfiles.engine.errors import CloudFilesError, SinkError
 from airflow_cloudfiles.engine.messages import counted, few, plural
 
@@ -47,18 +43,6 @@ OPTIMIZE_NOTE: Final = "cloudfilesOptimize"
 """Key of what was done in the commit's own metadata."""
 COMPACTED: Final = ("compacted_files", "compacted_into_files")
 """What an automatic compaction counts."""
-_UNSUPPORTED: Final = frozenset(
-    {
-        "clustering",
-        "deletionVectors",
-        "icebergCompatV1",
-        "icebergCompatV2",
-        "rowTracking",
-        "typeWidening",
-        "typeWidening-preview",
-    }
-)
-"""Features whose tables the library does not rewrite, or loses what they promise."""
 _FULL: Final = 0.75
 """A file of this share of the target size is left as it is."""
 _log = logging.getLogger(__name__)
@@ -121,7 +105,7 @@ def optimize(
     if not dry_run:
         with suppress(CommitFailedError):  # another writer's: the next call does it
             write_unescaped(table, DeltaLocation.of(target))
-    snapshot = _snapshot(table, target)
+    snapshot = _files(table, target)
     # A group is written to one file, even where it is a little larger than its parts.
     settings = FileSettings.of(table.metadata().configuration, 2 * size)
     for files in _partitions(snapshot):
@@ -178,7 +162,7 @@ def _refuse(table: DeltaTable, target: str) -> None:
         *(table.protocol().reader_features or ()),
         *(table.protocol().writer_features or ()),
     }
-    found = sorted(features & _UNSUPPORTED)
+    found = sorted(features & NOT_REWRITTEN)
     if found:
         raise SinkError(
             f"{target} cannot be optimized in this version, because it has {few(found)}. Optimize "
@@ -186,10 +170,8 @@ def _refuse(table: DeltaTable, target: str) -> None:
         )
 
 
-def _snapshot(table: DeltaTable, target: str) -> TableSnapshot:
-    state = TableState.of(table, target)
-    is_plain = state.mode == "none" and not state.partition_columns
-    return (TableSnapshot if is_plain else PartitionedSnapshot)(table, DeltaLocation.of(target))
+def _files(table: DeltaTable, target: str) -> TableFiles:
+    return TableFiles(table, DeltaLocation.of(target), "optimized", takes_all=True)
 
 
 def _small_files(table: DeltaTable, target: str, size: int) -> int:
@@ -198,11 +180,11 @@ def _small_files(table: DeltaTable, target: str, size: int) -> int:
         sizes = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
         return sum(each < size * _FULL for each in sizes)
     _refuse(table, target)
-    partitions = _partitions(_snapshot(table, target))
+    partitions = _partitions(_files(table, target))
     return sum(len(group) for files in partitions for group in _small_groups(files, size))
 
 
-def _partitions(snapshot: TableSnapshot) -> list[list[TableFile]]:
+def _partitions(snapshot: TableFiles) -> list[list[TableFile]]:
     """Group the files by partition; those of a table without partitions are together."""
     found: dict[tuple[tuple[str, str | None], ...], list[TableFile]] = {}
     for file in snapshot.files.values():
@@ -216,7 +198,7 @@ def _small_groups(files: Sequence[TableFile], size: int) -> Iterator[list[TableF
 
 
 def _rewrite(
-    snapshot: TableSnapshot,
+    snapshot: TableFiles,
     group: Sequence[TableFile],
     settings: FileSettings,
     report: OptimizeReport,
@@ -227,14 +209,11 @@ def _rewrite(
         _count(report, len(group), before, max(1, before // report.target_bytes), before)
         return
     rows = (batch for file in group for batch in snapshot.batches(file))
-    new = snapshot.write(rows, in_partition(settings, group[0].partition_values))
+    new = write_again(snapshot, rows, settings, group[0].partition_values)
     crash_point("before-optimize-commit")
     note = {OPTIMIZE_NOTE: {"removed": len(group), "added": len(new)}}
     try:
-        if isinstance(snapshot, PartitionedSnapshot):
-            replace_partitioned(snapshot, group, new, note)
-        else:
-            rewrite.replace(snapshot, group, new, note, data_change=False)
+        snapshot.replace(group, new, note, operation="OPTIMIZE", data_change=False)
     except CommitFailedError as error:
         target = snapshot.location.target
         _log.info("In %s, %s stay as before: %s", target, counted(len(group), "file"), error)

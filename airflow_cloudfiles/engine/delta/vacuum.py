@@ -25,12 +25,10 @@ from typing import Any, Final
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.read.actions import (
-    VACUUM_FEATURES,
     Action,
     DeletionVector,
     Metadata,
-    Protocol,
-    refuse_unknown,
+    require_vacuumable,
 )
 from airflow_cloudfiles.engine.delta.read.deletion_vectors import DamagedVectorError, vector_file
 from airflow_cloudfiles.engine.delta.read.log import STAGED, list_log_after, relative_key
@@ -126,7 +124,7 @@ def vacuum(
         TargetUnreachableError: The storage failed, or refused us; what is removed is removed.
     """
     snapshot = log.snapshot()
-    _refuse_features(snapshot.protocol, log.target)
+    require_vacuumable(snapshot.protocol, log.target)
     kept = _retention(snapshot.metadata, retention, log.target, may_be_short=allow_short_retention)
     report = VacuumReport(snapshot.version, kept, dry_run)
     with log.location.translate_store_errors("cannot be vacuumed"):
@@ -241,7 +239,7 @@ class _Named:
             actions = self._log.actions(listing.commits[version])
             for each in actions:
                 if each.protocol is not None:
-                    _refuse_features(each.protocol, self._log.target)
+                    require_vacuumable(each.protocol, self._log.target)
             self._add_all(actions)
             self.version = version
 
@@ -272,12 +270,6 @@ class _Named:
             path = relative_key(self._log.store, path)
         if path is not None:
             self.keys.add(path)
-
-
-def _refuse_features(protocol: Protocol, target: str) -> None:
-    """Refuse a table with features that may name files in ways not known here."""
-    unknown = frozenset(protocol.writer_features or ()) - VACUUM_FEATURES
-    refuse_unknown(unknown, target, "vacuumed", "Vacuum it with the program that writes it.")
 
 
 def _retention(

@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.delta.durability import make_durable
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_existing
-from airflow_cloudfiles.engine.delta.rewrite import TableFile, TableSnapshot, names_of, replace
+from airflow_cloudfiles.engine.delta.write.rewrite import TableFile, TableFiles, names_of
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.promotion.batches import Promoter, PromotionCounts, path_text
@@ -104,7 +104,8 @@ class Backfill:
     def run(self) -> None:
         """Go over the table until nothing is left to do."""
         for _ in range(MOST_PASSES):
-            snapshot = TableSnapshot(open_existing(self._target), DeltaLocation.of(self._target))
+            location = DeltaLocation.of(self._target)
+            snapshot = TableFiles(open_existing(self._target), location, "promoted")
             left = [file for name, file in snapshot.files.items() if name not in self._done]
             self._promoted.target_version = snapshot.table.version()
             if not left:
@@ -130,7 +131,7 @@ class Backfill:
             for each in self._promoter.fields
         }
 
-    def _pass(self, snapshot: TableSnapshot, files: Sequence[TableFile]) -> None:
+    def _pass(self, snapshot: TableFiles, files: Sequence[TableFile]) -> None:
         group: list[_Replacement] = []
         size = 0
         for number, file in enumerate(files):
@@ -146,9 +147,9 @@ class Backfill:
         if group:
             self._commit(snapshot, group)
 
-    def _rewritten(self, snapshot: TableSnapshot, file: TableFile) -> _Replacement | None:
+    def _rewritten(self, snapshot: TableFiles, file: TableFile) -> _Replacement | None:
         """Rewrite a file with what can be promoted; return `None` when nothing can."""
-        if file.has_only_nulls(self._promoter.rescued_column):
+        if snapshot.has_only_nulls(file, self._promoter.rescued_column):
             self._done.add(file.name)
             return None
         found = PromotionCounts()
@@ -163,13 +164,12 @@ class Backfill:
         added = DataFileWriter(self._target, snapshot.schema).write(rows)
         return _Replacement(file, added, found)
 
-    def _commit(self, snapshot: TableSnapshot, group: Sequence[_Replacement]) -> None:
+    def _commit(self, snapshot: TableFiles, group: Sequence[_Replacement]) -> None:
         """Put a group in the place of its files, or leave it for the next pass."""
         fields = {each.name: path_text(each.column) for each in self._promoter.fields}
         crash_point("before-promotion-commit")
         try:
-            replace(
-                snapshot,
+            snapshot.replace(
                 [each.file for each in group],
                 [file for each in group for file in each.added],
                 {
@@ -178,6 +178,7 @@ class Backfill:
                         "rows": sum(each.found.rows for each in group),
                     }
                 },
+                operation="WRITE",
             )
         except CommitFailedError as error:
             there = names_of(open_existing(self._target))

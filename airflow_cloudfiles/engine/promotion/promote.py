@@ -35,8 +35,8 @@ from airflow_cloudfiles.engine.delta.commit import add_columns
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_existing, open_to_write
 from airflow_cloudfiles.engine.delta.read.columns import schema_of
-from airflow_cloudfiles.engine.delta.rewrite import TableSnapshot
 from airflow_cloudfiles.engine.delta.write.evolve import widening_rule
+from airflow_cloudfiles.engine.delta.write.rewrite import TableFiles
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
     OptionError,
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def tried(snapshot: TableSnapshot, promoter: Promoter, schema: StructType) -> PromotionCounts:
+def tried(snapshot: TableFiles, promoter: Promoter, schema: StructType) -> PromotionCounts:
     """Convert all rescued values of a table, and write nothing.
 
     Args:
@@ -90,7 +90,7 @@ def tried(snapshot: TableSnapshot, promoter: Promoter, schema: StructType) -> Pr
     """
     found = PromotionCounts()
     for file in snapshot.files.values():
-        if not file.has_only_nulls(promoter.rescued_column):
+        if not snapshot.has_only_nulls(file, promoter.rescued_column):
             for batch in snapshot.batches(file, promoter.columns, schema):
                 found.add(promoter.apply(batch)[1])
     return found
@@ -156,7 +156,7 @@ def promote(promotion: Promotion) -> Promoted:
             f"The schema is pinned at version {latest.version}, so no column is added to it. To "
             "let it evolve again: cloudfiles schema unpin."
         )
-    snapshot = TableSnapshot(table, DeltaLocation.of(promotion.target))
+    snapshot = TableFiles(table, DeltaLocation.of(promotion.target), "promoted")
     stream.check_rescued(snapshot)
     known = StructType([]) if latest is None else latest.data_schema
     fields = _resolved(asked, snapshot, known, stream)
@@ -241,7 +241,7 @@ class _Stream:
                     "of your records."
                 )
 
-    def check_rescued(self, snapshot: TableSnapshot) -> None:
+    def check_rescued(self, snapshot: TableFiles) -> None:
         """Refuse a table without rescued data."""
         if self.rescued_column not in snapshot.schema.names:
             raise SinkError(
@@ -252,7 +252,7 @@ class _Stream:
 
 
 def _resolved(
-    asked: Sequence[RequestedField], snapshot: TableSnapshot, known: StructType, stream: _Stream
+    asked: Sequence[RequestedField], snapshot: TableFiles, known: StructType, stream: _Stream
 ) -> list[PromotedField]:
     """Resolve the fields to their columns and types; infer the types that are not given."""
     columns: dict[str, tuple[str, ...]] = {}
@@ -286,10 +286,10 @@ def _resolved(
     return fields
 
 
-def _rescued_batches(snapshot: TableSnapshot, column: str) -> Iterator[pa.RecordBatch]:
+def _rescued_batches(snapshot: TableFiles, column: str) -> Iterator[pa.RecordBatch]:
     """Yield the rescued data of a table, where it has any."""
     for file in snapshot.files.values():
-        if not file.has_only_nulls(column):
+        if not snapshot.has_only_nulls(file, column):
             yield from snapshot.batches(file, [column])
 
 

@@ -19,10 +19,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.delta import commit as delta_commit
-from airflow_cloudfiles.engine.delta import rewrite
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
-from airflow_cloudfiles.engine.delta.write import evolve
 from airflow_cloudfiles.engine.delta.write.evolve import WideningRule, widening_rule
+from airflow_cloudfiles.engine.delta.write.rewrite import TableFiles
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.sink import TableOptions
@@ -92,9 +91,8 @@ def test_a_wider_column_widens_the_table_and_every_row_keeps_its_value(
     _commit(target, 1, _kind(narrow), {"a": old, "s": "older"})
     before = DeltaTable(str(target)).version()
     assert _commit(target, 2, _kind(wide), {"a": new, "s": "new"}).is_new
-    # One commit to widen, one of the batch, and one more for timestamps that need a table feature.
-    more = 2 + (wide == pa.timestamp("us"))
-    assert DeltaTable(str(target)).version() == before + more
+    # One commit to widen, also where timestamps need a table feature, and one of the batch.
+    assert DeltaTable(str(target)).version() == before + 2
     table = DeltaTable(str(target)).to_pyarrow_dataset().to_table()
     assert table.schema.field("a").type == wide
     kept = LOCAL if isinstance(old, date) else old
@@ -187,7 +185,7 @@ def test_a_writer_that_comes_between_makes_the_rewriting_start_anew(
     target = tmp_path / "t"
     _commit(target, 0, _kind(pa.int32()), {"a": 1, "s": "first"})
     stale = DeltaTable(str(target))
-    real = rewrite.replace_all
+    real = TableFiles.replace_all
     came: list[int] = []
 
     def late(*arguments: Any) -> None:
@@ -197,7 +195,7 @@ def test_a_writer_that_comes_between_makes_the_rewriting_start_anew(
             write_deltalake(str(target), between, mode="append")
         real(*arguments)
 
-    monkeypatch.setattr("airflow_cloudfiles.engine.delta.write.evolve.replace_all", late)
+    monkeypatch.setattr(TableFiles, "replace_all", late)
     _commit(target, 1, _kind(pa.int64()), {"a": 2**40, "s": "last"})
     assert [row["s"] for row in sorted(_rows(target), key=lambda row: row["a"])] == [
         "first",
@@ -211,24 +209,6 @@ def test_a_writer_that_comes_between_makes_the_rewriting_start_anew(
     assert len(removed) == 2, "the two narrow files wait for vacuum, the lost rewriting is gone"
     with pytest.raises(Exception, match="Metadata changed"):  # a narrow batch cannot slip in
         stale.create_write_transaction([], "append", stale.schema())
-
-
-def test_rows_that_come_before_the_feature_for_local_times_are_rewritten_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Giving the table the feature is a commit of its own, on top of another writer's."""
-    target = tmp_path / "t"
-    _commit(target, 0, _kind(pa.date32()), {"a": date(2024, 1, 31), "s": "first"})
-    real = evolve._with_local_times
-
-    def late(*arguments: Any) -> Any:
-        between = pa.table({"a": [date(2024, 2, 1)], "s": ["between"]})
-        write_deltalake(str(target), between, mode="append")
-        return real(*arguments)
-
-    monkeypatch.setattr(evolve, "_with_local_times", late)
-    _commit(target, 1, _kind(pa.timestamp("us")), {"a": LOCAL, "s": "last"})
-    assert [row["s"] for row in _rows(target)] == ["first", "last", "between"]
 
 
 @pytest.mark.slow

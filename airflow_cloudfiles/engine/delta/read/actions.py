@@ -11,16 +11,15 @@ table needs those few only, so the rows of files stay columns until somebody ask
 References:
     https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions
 
-One list for batch and stream of the features that readers must know, one of those that writers
-must, and one for a vacuum. A table with another one is refused by name: it would be read wrongly,
-or its rules would be broken silently.
+One list has the features of tables, and what each means for reading, appending, rewriting and a
+vacuum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -351,48 +350,88 @@ def _vectors(rows: pa.StructArray) -> list[DeletionVector | None]:
 
 FEATURES_SINCE: Final = 3
 """The reader version from which on a table names its features one by one."""
-READER_FEATURES: Final[dict[str, str]] = {
-    "columnMapping": "columns are found by name or by id, so that they can be renamed and dropped",
-    "deletionVectors": "rows that are deleted without rewriting their file are left out",
-    "timestampNtz": "timestamps without a time zone",
-    "typeWidening": "values of files with a narrower type are cast",
-    "typeWidening-preview": "as `typeWidening`",
-    "v2Checkpoint": "checkpoints with sidecar files",
-    "vacuumProtocolCheck": "no effect on reading",
-    "variantType": "columns of the type VARIANT",
-    "variantType-preview": "as `variantType`",
-    "variantShredding": "VARIANTs whose fields are stored as columns",
-    "variantShredding-preview": "as `variantShredding`",
+
+
+class Feature(NamedTuple):
+    """What is done with a table that has a feature.
+
+    Attributes:
+        reading: What it means for a reader; `None`: such a table is not read.
+        appending: What it means for adding rows; `None`: none are added.
+        is_rewritten: Whether data files are replaced: not where `deltalake` (1.6) neither reads nor
+            writes rows, or where what the feature promises would be lost.
+        is_library: Whether `deltalake` (1.6) appends to it, where it matters.
+        is_vacuumed: Whether a vacuum knows all files that it may name.
+    """
+
+    reading: str | None = None
+    appending: str | None = None
+    is_rewritten: bool = True
+    is_library: bool = True
+    is_vacuumed: bool = True
+
+
+_AS_PREVIEW: Final = {
+    "typeWidening": Feature(
+        "values of files with a narrower type are cast",
+        "files have the newest types",
+        is_rewritten=False,
+        is_library=False,
+    ),
+    "variantType": Feature("columns of the type VARIANT", "columns of the type VARIANT"),
+    "variantShredding": Feature("VARIANTs whose fields are stored as columns", is_rewritten=False),
 }
+_NO_EFFECT: Final = "no effect on appending"
+FEATURES: Final[dict[str, Feature]] = {
+    "allowColumnDefaults": Feature(
+        appending="refused where a column has a default", is_library=False
+    ),
+    "appendOnly": Feature(appending=_NO_EFFECT),
+    "catalogManaged": Feature(is_vacuumed=False),
+    "catalogOwned-preview": Feature(is_vacuumed=False),
+    "changeDataFeed": Feature(appending="files that are added need no change files"),
+    "checkConstraints": Feature(appending="refused where the table has a constraint"),
+    "checkpointProtection": Feature(),
+    "clustering": Feature(is_rewritten=False),
+    "columnMapping": Feature(
+        "columns are found by name or by id, so that they can be renamed and dropped",
+        "files have physical names and field ids",
+    ),
+    "deletionVectors": Feature(
+        "rows that are deleted without rewriting their file are left out",
+        _NO_EFFECT,
+        is_rewritten=False,
+    ),
+    "domainMetadata": Feature(appending=_NO_EFFECT, is_library=False),
+    "generatedColumns": Feature(appending="refused where a column is generated"),
+    "icebergCompatV1": Feature(is_rewritten=False),
+    "icebergCompatV2": Feature(is_rewritten=False),
+    "identityColumns": Feature(appending="refused where a column is one", is_library=False),
+    "inCommitTimestamp": Feature(),
+    "invariants": Feature(appending="refused where a column has an invariant"),
+    "materializePartitionColumns": Feature(),
+    "rowTracking": Feature(is_rewritten=False),
+    "timestampNtz": Feature("timestamps without a time zone", "timestamps without a time zone"),
+    "v2Checkpoint": Feature("checkpoints with sidecar files", "checkpoints with sidecar files"),
+    "vacuumProtocolCheck": Feature("no effect on reading", _NO_EFFECT, is_library=False),
+    **_AS_PREVIEW,
+    **{
+        f"{name}-preview": each._replace(
+            reading=f"as `{name}`", appending=each.appending and f"as `{name}`"
+        )
+        for name, each in _AS_PREVIEW.items()
+    },
+}
+"""Every feature that is known, of readers and of writers. A table with another one is refused by
+name: it would be read wrongly, or its rules would be broken silently."""
+READER_FEATURES: Final = {name: each.reading for name, each in FEATURES.items() if each.reading}
 """The reader features that are supported, and what each means for a reader."""
-APPEND_FEATURES: Final[dict[str, str]] = {
-    "allowColumnDefaults": "refused where a column has a default",
-    "appendOnly": "no effect on appending",
-    "invariants": "refused where a column has an invariant",
-    "checkConstraints": "refused where the table has a constraint",
-    "changeDataFeed": "files that are added need no change files",
-    "columnMapping": "files have physical names and field ids",
-    "deletionVectors": "no effect on appending",
-    "domainMetadata": "no effect on appending",
-    "generatedColumns": "refused where a column is generated",
-    "identityColumns": "refused where a column is one",
-    "timestampNtz": "timestamps without a time zone",
-    "typeWidening": "files have the newest types",
-    "typeWidening-preview": "as `typeWidening`",
-    "vacuumProtocolCheck": "no effect on appending",
-    "v2Checkpoint": "checkpoints with sidecar files",
-    "variantType": "columns of the type VARIANT",
-    "variantType-preview": "as `variantType`",
-}
+APPEND_FEATURES: Final = {name: each.appending for name, each in FEATURES.items() if each.appending}
 """The writer features with which rows can be added, and what each means for that."""
-SHREDDED: Final = frozenset({"variantShredding", "variantShredding-preview"})
-VACUUM_FEATURES: Final = SHREDDED.union(
-    APPEND_FEATURES,
-    ("checkpointProtection", "clustering", "icebergCompatV1", "icebergCompatV2"),
-    ("inCommitTimestamp", "materializePartitionColumns", "rowTracking"),
-)
-"""Features that name files only where a vacuum reads them; another may name more."""
-_BY_CATALOG: Final = frozenset(("catalogManaged", "catalogOwned-preview"))
+NOT_REWRITTEN: Final = frozenset(name for name, each in FEATURES.items() if not each.is_rewritten)
+BEYOND_DELTALAKE: Final = frozenset(name for name, each in FEATURES.items() if not each.is_library)
+_VACUUMED: Final = frozenset(name for name, each in FEATURES.items() if each.is_vacuumed)
+_BY_CATALOG: Final = FEATURES.keys() - _VACUUMED
 
 
 def features_of(protocol: Protocol) -> frozenset[str]:
@@ -427,21 +466,21 @@ def require_readable(protocol: Protocol, target: str) -> None:
         else "Read it with Delta's own jars, or have the feature removed where the table is "
         "written (ALTER TABLE ... DROP FEATURE)."
     )
-    refuse_unknown(unknown, target, "read", instead)
+    _refuse(unknown, target, "read", instead)
 
 
-def refuse_unknown(features: frozenset[str], target: str, what: str, instead: str) -> None:
-    """Refuse a table because of features, if there are any.
-
-    Args:
-        features: Those that are not supported.
-        target: The table.
-        what: What cannot be done with it.
-        instead: What to do, as a sentence.
+def require_vacuumable(protocol: Protocol, target: str) -> None:
+    """Refuse a table with features that may name files in ways not known here.
 
     Raises:
-        UnsupportedTableError: There are some.
+        UnsupportedTableError: It has some.
     """
+    unknown = frozenset(protocol.writer_features or ()) - _VACUUMED
+    _refuse(unknown, target, "vacuumed", "Vacuum it with the program that writes it.")
+
+
+def _refuse(features: frozenset[str], target: str, what: str, instead: str) -> None:
+    """Refuse a table because of features, if there are any."""
     if features:
         raise UnsupportedTableError(
             f"The Delta table {target} cannot be {what}: it has the table "

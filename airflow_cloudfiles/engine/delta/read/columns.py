@@ -30,7 +30,7 @@ from typing import Final, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, Field, Schema
+from deltalake import DeltaTable, Schema
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
@@ -45,11 +45,6 @@ from airflow_cloudfiles.engine.types import VARIANT, to_arrow, with_inside, with
 def schema_of(table: DeltaTable) -> StructType:
     """Read the columns of a table, which Delta stores as Spark's schema JSON."""
     return StructType.fromJson(json.loads(table.schema().to_json()))
-
-
-def delta_fields(fields: list[StructField]) -> list[Field]:
-    """Convert columns to the fields that `deltalake` takes."""
-    return [Field.from_json(json.dumps(each.jsonValue())) for each in fields]
 
 
 def delta_schema(columns: StructType) -> Schema:

@@ -21,9 +21,10 @@ from pyspark.sql.types import DataType, StructType, TimestampNTZType
 
 from airflow_cloudfiles.engine.delta.read.actions import (
     APPEND_FEATURES,
+    BEYOND_DELTALAKE,
     FEATURES_SINCE,
+    NOT_REWRITTEN,
     READER_FEATURES,
-    SHREDDED,
     Metadata,
     Protocol,
     features_of,
@@ -179,6 +180,11 @@ class TableState:
         """Whether its rows must not change."""
         return self.configuration.get("delta.appendOnly", "").lower() == "true"
 
+    def actions_after(self, before: TableState) -> list[dict[str, Any]]:
+        """Build the actions of the log that make this state of another one."""
+        protocol = [] if self.protocol == before.protocol else [self.protocol_action()]
+        return [*protocol, self.metadata_action()]
+
     def metadata_action(self) -> dict[str, Any]:
         """Build the action of the log that holds the whole state but the protocol."""
         metadata = self.metadata
@@ -280,12 +286,6 @@ def _without_marks(value: Any) -> Any:
     return [_without_marks(each) for each in value] if isinstance(value, list) else value
 
 
-_NOT_REWRITTEN: Final = ("typeWidening", "typeWidening-preview", "rowTracking", *sorted(SHREDDED))
-"""Those with which `deltalake` (1.6) neither reads nor writes rows, or loses what they promise."""
-_BEYOND_DELTALAKE: Final = frozenset(
-    ("allowColumnDefaults", "domainMetadata", "identityColumns", "vacuumProtocolCheck")
-).union(("typeWidening", "typeWidening-preview"))
-"""Those that `deltalake` (1.6) does not append to, though an append asks nothing of it."""
 _NEWEST_WRITER: Final = 7
 _IDENTITY_VERSION: Final = 6
 """The legacy writer version that brings identity columns."""
@@ -325,17 +325,25 @@ def require_rewritable(state: TableState, *, takes_all: bool) -> None:
         takes_all: Whether neither partitions nor column mapping are a reason.
 
     Raises:
-        SinkError: The table is one.
+        SinkError: The table is one, or must keep its rows, or may have deleted ones in its files.
     """
+    if state.is_append_only:
+        raise SinkError(
+            f"{state.target} has delta.appendOnly=true: its rows must not change. Set it to false, "
+            "or choose another target."
+        )
+    if "deletionVectors" in (state.protocol.reader_features or ()):
+        raise SinkError(
+            f"{state.target} has deletion vectors, which are not read here. Remove them with "
+            "REORG TABLE ... APPLY (PURGE) and ALTER TABLE ... DROP FEATURE deletionVectors."
+        )
     rules = []
     if not takes_all:
         rules = [f"it is partitioned by {name}" for name in state.partition_columns]
     rules += _constraints(state)
     if not takes_all and (mode := state.configuration.get(MODE, "none")) != "none":
         rules.append(f"it has {MODE}={mode}")
-    rules += [
-        f"it has the table feature {name}" for name in _NOT_REWRITTEN if name in state.features
-    ]
+    rules += [f"it has the table feature {name}" for name in sorted(state.features & NOT_REWRITTEN)]
     columns = state.columns
     rules += [f"column {each.name} is NOT NULL" for each in columns.fields if not each.nullable]
     _refuse(state, [*rules, *_computed(columns, ())])
@@ -358,7 +366,7 @@ def _refuse(state: TableState, rules: list[str]) -> None:
 def is_beyond_deltalake(state: TableState) -> bool:
     """Tell whether `deltalake` (1.6) refuses to append to the table."""
     legacy = state.protocol.writer_features is None and state.protocol.min_writer_version
-    return bool(state.features & _BEYOND_DELTALAKE) or legacy == _IDENTITY_VERSION
+    return bool(state.features & BEYOND_DELTALAKE) or legacy == _IDENTITY_VERSION
 
 
 def require_library(state: TableState, what: str) -> None:

@@ -5,8 +5,7 @@ is harmless. Types become wider in the metadata where the table has `delta.enabl
 otherwise by rewriting the table (`widening`). What is left, columns and types
 of the same storage, changes the metadata only.
 
-`deltalake` adds columns to plain tables. Where it would refuse (column mapping, type widening), or
-has no word for it (a type of the same storage), the version is written here (`log_commit`).
+The version is written here (`log_commit`): `deltalake` adds columns to plain tables only.
 
 A table remembers that a type has become wider.
 
@@ -32,14 +31,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from deltalake import TableFeatures
 from deltalake.exceptions import CommitFailedError
-from pyspark.sql.types import DataType, StructField, StructType, TimestampNTZType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
-from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge_schema import (
     MergedSchema,
@@ -50,21 +47,18 @@ from airflow_cloudfiles.engine.delta.merge_schema import (
 from airflow_cloudfiles.engine.delta.opening import load_table
 from airflow_cloudfiles.engine.delta.read.columns import (
     check_columns,
-    delta_fields,
-    delta_schema,
     rows_columns,
 )
 from airflow_cloudfiles.engine.delta.read.table_state import (
     WIDENS,
     TableState,
     features_of_types,
-    is_beyond_deltalake,
     require_appendable,
     with_features,
 )
-from airflow_cloudfiles.engine.delta.rewrite import TableSnapshot, names_of, replace_all
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout, evolved_state, layout_of
 from airflow_cloudfiles.engine.delta.write.log_commit import write_version
+from airflow_cloudfiles.engine.delta.write.rewrite import TableFiles, names_of
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.messages import counted, few
 from airflow_cloudfiles.engine.names import dotted
@@ -112,7 +106,7 @@ def widen_table(
         SinkError: The table has rules or features with which it cannot be rewritten here.
         TargetUnreachableError: Its storage failed; the commit may be there or not.
     """
-    snapshot = TableSnapshot(table, location)
+    snapshot = TableFiles(table, location, "given wider types")
     size = sum(file.size for file in snapshot.files.values())
     changes = [
         (dotted(each.path), each.have.simpleString(), each.want.simpleString())
@@ -133,12 +127,11 @@ def widen_table(
         counted(len(snapshot.files), "file"),
         counted(size, "byte"),
     )
-    snapshot = _with_local_times(snapshot, plan)
     added = _rewritten(snapshot, plan)
     crash_point("before-sink-widening")
     note = {WIDENING_NOTE: {path: f"{old} -> {new}" for path, old, new in changes}}
     try:
-        replace_all(snapshot, delta_schema(plan.schema), added, note)
+        snapshot.replace_all(_evolved(snapshot.state, plan.schema), added, note)
     except CommitFailedError:
         with location.translate_errors("cannot be read after a commit"):
             table.update_incremental()
@@ -150,30 +143,7 @@ def widen_table(
     _log.warning("%s has the wider types; %s", location.target, counted(len(added), "new file"))
 
 
-def _with_local_times(snapshot: TableSnapshot, plan: MergedSchema) -> TableSnapshot:
-    """Give the table the feature that timestamps without a zone need; twice is harmless.
-
-    Giving it is a commit of its own, so other writers' files may be there besides by then.
-    """
-    table = snapshot.table
-    has_it = "timestampNtz" in (table.protocol().writer_features or [])
-    if has_it or all(each.want != TimestampNTZType() for each in plan.widened):
-        return snapshot
-    what = "cannot be given the feature timestampNtz"
-    with durable_commit(snapshot.location, what, table) as hooks:
-        table.alter.add_feature(
-            TableFeatures.TimestampWithoutTimezone,
-            allow_protocol_versions_increase=True,
-            post_commithook_properties=hooks,
-        )
-        table.update_incremental()
-    newer = TableSnapshot(table, snapshot.location)
-    if newer.columns != snapshot.columns:
-        raise CommitFailedError("another writer has changed the columns")
-    return newer
-
-
-def _rewritten(snapshot: TableSnapshot, plan: MergedSchema) -> list[DataFile]:
+def _rewritten(snapshot: TableFiles, plan: MergedSchema) -> list[DataFile]:
     """Write all rows of a table to new files, with the wider types."""
     schema = to_arrow(plan.schema)
 
@@ -274,10 +244,8 @@ def evolve(
         return table
     if merged.widened and evolution.widening is not None and not state.widens_in_metadata:
         widen_table(table, location, without_added(merged), evolution.widening)
-    elif merged.widened or merged.retyped or state.mode != "none" or is_beyond_deltalake(state):
-        _change_metadata(table, location, state, merged)
     else:
-        _add_columns(table, location, merged)
+        _change_metadata(table, location, state, merged)
     crash_point("after-sink-columns")
     return evolve(load_table(location), location, rows, evolution)
 
@@ -296,14 +264,6 @@ def _pruned(kind: DataType, added: set[tuple[str, ...]], at: tuple[str, ...]) ->
     return found
 
 
-def _add_columns(table: DeltaTable, location: DeltaLocation, merged: MergedSchema) -> None:
-    names = {each[0] for each in merged.added}
-    fields = [each for each in merged.schema.fields if each.name in names]
-    _log.info("Adding columns to %s: %s", location.target, _named(merged))
-    with durable_commit(location, "cannot be given columns", table) as hooks:
-        table.alter.add_columns(delta_fields(fields), post_commithook_properties=hooks)
-
-
 def _change_metadata(
     table: DeltaTable, location: DeltaLocation, state: TableState, merged: MergedSchema
 ) -> None:
@@ -312,11 +272,17 @@ def _change_metadata(
     columns = merged.schema
     for change in (*merged.widened, *merged.retyped) if state.widens_in_metadata else ():
         columns, _ = _noted(columns, change.path, change)
-    changed = evolved_state(state, columns)
+    changed = _evolved(state, columns)
+    is_more = not (merged.widened or merged.retyped)
+    operation = "ADD COLUMNS" if is_more else "CHANGE COLUMNS"
+    write_metadata(table, location, state, changed, operation=operation)
+
+
+def _evolved(state: TableState, columns: StructType) -> TableState:
+    """Return the table with other columns, and with the features that their types need."""
     needed = features_of_types(columns) - features_of_types(state.columns)
-    if needed:
-        changed = with_features(changed, *sorted(needed))
-    write_metadata(table, location, state, changed, operation="CHANGE COLUMNS")
+    changed = evolved_state(state, columns)
+    return with_features(changed, *sorted(needed)) if needed else changed
 
 
 def write_metadata(  # noqa: PLR0913 - both states, and what the history says
@@ -336,14 +302,11 @@ def write_metadata(  # noqa: PLR0913 - both states, and what the history says
     Raises:
         CommitFailedError: Another writer was first.
     """
-    actions = [changed.metadata_action()]
-    if changed.protocol != state.protocol:
-        actions.insert(0, changed.protocol_action())
     crash_point("before-sink-metadata")
     write_version(
         location,
         state.version + 1,
-        actions,
+        changed.actions_after(state),
         operation=operation,
         parameters=parameters,
         table=table,

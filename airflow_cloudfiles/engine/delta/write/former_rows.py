@@ -17,7 +17,6 @@ Killed before the commit, nothing has happened; files of no version go with the 
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,15 +32,11 @@ from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, FileSettings
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.log import decoded
-from airflow_cloudfiles.engine.delta.read.table_state import TableState, require_library
-from airflow_cloudfiles.engine.delta.rewrite import BATCH_ROWS, TableFile
+from airflow_cloudfiles.engine.delta.read.table_state import TableState
 from airflow_cloudfiles.engine.delta.write.layout import physical_path
-from airflow_cloudfiles.engine.delta.write.log_commit import add_actions, commit_version
-from airflow_cloudfiles.engine.delta.write.partitioned import (
-    PartitionedSnapshot,
-    remove_action,
-)
-from airflow_cloudfiles.engine.delta.write.rows import in_partition
+from airflow_cloudfiles.engine.delta.write.log_commit import commit_version
+from airflow_cloudfiles.engine.delta.write.rewrite import TableFile, TableFiles, replacement
+from airflow_cloudfiles.engine.delta.write.rows import write_again
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.opening import root_of
@@ -58,6 +53,7 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.storage import ObjectStore
 
+_BATCH_ROWS: Final = 64 * 1024
 REPLACED: Final = "replaced_rows"
 """What a commit counts."""
 _log = logging.getLogger(__name__)
@@ -185,16 +181,11 @@ def replace_former(  # noqa: PLR0913 - as `append_files`
     crash_point("after-kept-rows")
     data_files.require(location, kept)
     crash_point("before-sink-commit")
-    now_ms = time.time_ns() // 10**6
-    actions = [
-        *(remove_action(each, now_ms, data_change=True) for each in removed),
-        *add_actions([*kept, *files]),
-    ]
     try:
         commit_version(
             table,
             location,
-            actions,
+            replacement(removed, [*kept, *files]),
             transactions=transactions,
             operation="WRITE",
             parameters={"mode": "Overwrite", "predicate": _predicate(former)},
@@ -227,7 +218,7 @@ def _with_new_rows(
         for file in files:
             with data_files.opened(location, file.name) as parquet:
                 if column[0] in parquet.schema_arrow.names:
-                    for batch in parquet.iter_batches(BATCH_ROWS, columns=[column[0]]):
+                    for batch in parquet.iter_batches(_BATCH_ROWS, columns=[column[0]]):
                         there.update(pc.unique(_at(batch, column)).to_pylist())
         if missing := sorted(each.files - there):
             _log.warning(
@@ -246,7 +237,7 @@ def _without(
         The old files, the new ones, and how many rows are not in these.
     """
     removed: dict[str, TableFile] = {}
-    snapshot: PartitionedSnapshot | None = None
+    snapshot: TableFiles | None = None
     for each in former:
         snapshot = _snapshot(table, target, each)
         for file in _suspects(snapshot, each):
@@ -258,13 +249,13 @@ def _without(
     for file in removed.values() if snapshot is not None else ():
         assert snapshot is not None  # noqa: S101 - there are files
         settings = FileSettings.of(table.metadata().configuration)
-        there = in_partition(settings, file.partition_values)
-        kept += snapshot.write(_other_rows(snapshot, file, former, counted), there)
+        rows = _other_rows(snapshot, file, former, counted)
+        kept += write_again(snapshot, rows, settings, file.partition_values)
     return list(removed.values()), kept, counted[REPLACED]
 
 
 def _other_rows(
-    snapshot: PartitionedSnapshot,
+    snapshot: TableFiles,
     file: TableFile,
     former: Sequence[FormerRows],
     counted: Counter[str],
@@ -278,17 +269,16 @@ def _other_rows(
             yield kept
 
 
-def _snapshot(table: DeltaTable, target: str, former: FormerRows) -> PartitionedSnapshot:
+def _snapshot(table: DeltaTable, target: str, former: FormerRows) -> TableFiles:
     """Open a version of a table, whose rows are found by a column.
 
     Raises:
         SinkError: Its rows are not changed here, or it has no such column.
     """
-    state = TableState.of(table, target)
-    require_library(state, "changed by a replay of files")
-    snapshot = PartitionedSnapshot(table, DeltaLocation.of(target))
+    what = "changed by a replay of files"
+    snapshot = TableFiles(table, DeltaLocation.of(target), what, takes_all=True)
     is_in_files = former.column[0] in snapshot.schema.names
-    if not is_in_files or not is_path_column(state.columns, former.column):
+    if not is_in_files or not is_path_column(snapshot.columns, former.column):
         raise SinkError(
             f"{target} has no text column {dotted(former.column)} in its data files, by which the "
             "former rows of files that are replayed are found. Put the column back; or leave these "
@@ -298,7 +288,7 @@ def _snapshot(table: DeltaTable, target: str, former: FormerRows) -> Partitioned
     return snapshot
 
 
-def _suspects(snapshot: PartitionedSnapshot, former: FormerRows) -> list[TableFile]:
+def _suspects(snapshot: TableFiles, former: FormerRows) -> list[TableFile]:
     """Find the data files that may have rows of the former files, by their bounds."""
     bounds = {} if snapshot.state.mode != "none" else _bounds(snapshot.table, former.column)
     return [
@@ -324,9 +314,7 @@ def _bounds(table: DeltaTable, column: Sequence[str]) -> dict[str, tuple[str, st
     }
 
 
-def _values(
-    snapshot: PartitionedSnapshot, file: TableFile, former: FormerRows
-) -> Iterable[pa.Array]:
+def _values(snapshot: TableFiles, file: TableFile, former: FormerRows) -> Iterable[pa.Array]:
     for batch in snapshot.batches(file, [former.column[0]]):
         yield _at(batch, former.column)
 

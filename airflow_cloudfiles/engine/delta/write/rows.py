@@ -40,6 +40,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter, FileSettings
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.read.columns import rows_columns
 from airflow_cloudfiles.engine.delta.read.log import STAGED
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
 from airflow_cloudfiles.engine.delta.write.evolve import Evolution, layout_for
@@ -47,9 +48,11 @@ from airflow_cloudfiles.engine.delta.write.layout import (
     ColumnLayout,
     FileLayout,
     holds_void,
+    layout_of,
     physical_path,
     plain_layout,
 )
+from airflow_cloudfiles.engine.delta.write.rewrite import TableFiles
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
 from airflow_cloudfiles.engine.formats.columnar.types import with_inner
 from airflow_cloudfiles.engine.messages import counted, cut, plural
@@ -281,6 +284,30 @@ def in_partition(
     """Return the settings for the files of one partition."""
     folder = folder_name([name for name, _ in values], [value for _, value in values])
     return replace(settings, folder=folder, partition_values=values)
+
+
+def write_again(
+    table: TableFiles,
+    rows: Iterable[pa.RecordBatch],
+    settings: FileSettings,
+    partition: tuple[tuple[str, str | None], ...],
+) -> list[DataFile]:
+    """Write rows of a table to data files that no reader sees yet; see `write_rows`.
+
+    Args:
+        table: The table.
+        rows: All of one partition, without the columns of that.
+        settings: What the files are to be like.
+        partition: The partition.
+    """
+    layout = layout_of(table.state, table.columns, table.schema, rows_columns(table.schema))
+    physical = partial(physical_path, table.columns, table.state.mode)
+    settings = replace(
+        in_partition(settings, partition), indexed=settings.indexed.renamed(physical)
+    )
+    return write_rows(
+        table.location.target, table.schema, rows, replace(layout, partitions=()), settings
+    )
 
 
 def _plain(value: Any) -> str:
