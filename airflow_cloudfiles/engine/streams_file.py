@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.table_stream import check_names, is_table
+from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
 
 if TYPE_CHECKING:
@@ -251,11 +250,7 @@ class _StreamsFileReader:
 def _wrong(stream: Mapping[str, Any], options: Mapping[str, Any]) -> OptionError | None:
     """Say what is wrong with options; `None` if nothing is."""
     try:
-        if is_table(str(stream["format"])):
-            check_names(options)
-        else:
-            given = {"cloudFiles.format": stream["format"], **options}
-            CloudFilesOptions.parse(given, path=str(stream["source"]))
+        source_of(str(stream["format"])).check(options, str(stream["source"]))
     except OptionError as error:
         return error
     return None

@@ -19,7 +19,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.messages import counted, printable
-from airflow_cloudfiles.engine.options.table_stream import is_table
+from airflow_cloudfiles.engine.source import source_of
 
 try:  # tasks that wait for an answer by themselves exist from Airflow 3.3
     from airflow.sdk.exceptions import TaskAwaitingInput
@@ -92,11 +92,10 @@ def check_approval(
         raise OptionError("approval_default has no effect without approval_timeout. Give both.")
     if not require:
         return
-    if is_table(format_name):
-        raise OptionError(
-            "require_approval is for streams of files. Of a Delta table, each change of a column "
-            "but a new one has to be allowed anyway: allowSourceColumnRename and its neighbors."
-        )
+    source_of(format_name).require_files(
+        "require_approval is for streams of files. Of a Delta table, each change of a column "
+        "but a new one has to be allowed anyway: allowSourceColumnRename and its neighbors."
+    )
     if parks and TaskAwaitingInput is None:
         raise OptionError(
             "require_approval=True needs Airflow 3.3, whose tasks can wait for an answer. With "

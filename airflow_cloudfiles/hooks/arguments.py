@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from airflow_cloudfiles.engine.errors import OptionError, StateConflictError
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.declared import values_of
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.metadata_columns import NAME as METADATA_COLUMNS
 from airflow_cloudfiles.engine.options.metadata_columns import metadata_option
-from airflow_cloudfiles.engine.options.sink import OF_SINK, TaskSinkOptions
-from airflow_cloudfiles.engine.options.table_stream import check_names, is_table
 from airflow_cloudfiles.engine.options.values import CREDENTIALS
-from airflow_cloudfiles.engine.schema.ddl_grammar import check_hints
+from airflow_cloudfiles.engine.source import (
+    ARGUMENTS,
+    FileSource,
+    option_text,
+    source_of,
+)
 from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.versions import FIELD, require_version
 
@@ -31,17 +33,10 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.hooks.keywords import Location
 
 _TEMPLATE_MARKS = ("{{", "{%", "{#")
-_OPTION_OF_ARGUMENT = {
-    "path": "source",
-    "cloudfiles.format": "format",
-    "checkpointlocation": "checkpoint_location",
-    "cloudfiles.schemalocation": "schema_location",
-}
 BATCH_VERSION = 1
 """Of the reference to a batch that a sensor leaves in XCom."""
 _LOCATION = "badrecordspath"
 """The option that is a location, and no argument of a task."""
-_OF_SINK = frozenset(name.lower() for name in OF_SINK)
 _CREDENTIALS = {each.name.lower(): each for each in CREDENTIALS}
 
 
@@ -106,8 +101,8 @@ class StreamArguments:
         """
         strings = {}
         for name, value in self.options.items():
-            text = _as_option(value)
-            argument = _OPTION_OF_ARGUMENT.get(name.lower())
+            text = option_text(value)
+            argument = ARGUMENTS.get(name.lower())
             if argument is None:
                 strings[name] = text
             elif text != getattr(self, argument):
@@ -123,10 +118,7 @@ class StreamArguments:
         Raises:
             OptionError: Of the kind `CloudFilesOptions.parse` raises.
         """
-        if is_table(self.format):
-            check_names(self.engine_options())
-        else:
-            self._parsed()
+        source_of(self.format).check(self.engine_options(), self.source)
         return self
 
     def discovery(self) -> DiscoveryOptions:
@@ -143,7 +135,7 @@ class StreamArguments:
         return [location for location in named if location]
 
     def _parsed(self) -> CloudFilesOptions:
-        return _parse({"cloudFiles.format": self.format, **self.engine_options()}, self.source)
+        return FileSource(self.format).parsed(self.engine_options(), self.source)
 
 
 def as_text(location: Location) -> str:
@@ -186,21 +178,13 @@ def check_at_parse(
         if credential := _CREDENTIALS.get(str(name).lower()):
             credential.refuse("")
     plain = {name: value for name, value in options.items() if _is_plain(value)}
-    if is_table(format) and not reads_tables:
-        raise OptionError(
+    kind = source_of(format)
+    if not reads_tables:
+        kind.require_files(
             f"format={format}: only CloudFilesSensor and CloudFilesIngestOperator take a Delta "
             "table as their source."
         )
-    if is_table(format):
-        check_names(
-            {name: plain[name] for name in plain if name.lower() not in _OPTION_OF_ARGUMENT}
-        )
-        return
-    plain |= {name: "row" for name in options if name not in plain and name.lower() == "rowtag"}
-    parsed = _parse({"cloudFiles.format": format, **plain}, str(source))
-    values_of(TaskSinkOptions, {name.lower(): _as_option(plain[name]) for name in plain})
-    if parsed.schema_hints:
-        check_hints(parsed.schema_hints)
+    kind.check_at_parse(plain, options.keys() - plain.keys(), str(source))
 
 
 def _check_location(name: str, given: object) -> None:
@@ -273,17 +257,6 @@ def check_batch(batch: object, checkpoint_location: str) -> dict[str, object] | 
     return dict(batch)
 
 
-def _parse(given: Mapping[str, object], source: str) -> CloudFilesOptions:
-    """Validate options; those of the sink are looked at there."""
-    options = {name: value for name, value in given.items() if name.lower() not in _OF_SINK}
-    return CloudFilesOptions.parse(options, path=source)
-
-
-def _as_option(value: object) -> str:
-    """Write a value as Spark does."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _is_plain(value: object) -> bool:
     """Tell whether a value is known when the DAG is parsed."""
     if isinstance(value, str):
@@ -350,11 +323,10 @@ def metadata_options(
     """
     if not columns:
         return {}
-    if is_table(format):
-        raise OptionError(
-            f"metadata_columns say what file a row came from, and format={format} reads a table, "
-            "whose rows do not tell. Leave it out; or give it to the task that ingests the files."
-        )
+    source_of(format).require_files(
+        f"metadata_columns say what file a row came from, and format={format} reads a table, "
+        "whose rows do not tell. Leave it out; or give it to the task that ingests the files."
+    )
     given = options if isinstance(options, Mapping) else {}
     if any(str(name).lower() == METADATA_COLUMNS.lower() for name in given):
         raise OptionError(

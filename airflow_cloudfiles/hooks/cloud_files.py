@@ -21,8 +21,8 @@ from airflow_cloudfiles.engine.intake.results import Arrivals, Backlog
 from airflow_cloudfiles.engine.intake.stream_logs import oldest
 from airflow_cloudfiles.engine.job.connect.left_query import read_run
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalPython, Run, SparkSubmit, launch
-from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.options.values import check_ends
+from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.engine.state.run_history import read_report
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.versions import FIELD
@@ -125,7 +125,7 @@ class CloudFilesHook(BaseHook):
             may still be written, in words. Nothing of these of a Delta table.
         """
         located = self.locate(stream)
-        if is_table(located.format):
+        if not source_of(located.format).records_arrivals:
             return self._new_versions(located), {}
         with closing(self._intake(located)) as intake:
             found = intake.discover()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_cloudfiles.engine.options.table_stream import is_table
+from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.hooks.arguments import check_batch
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.observability.openlineage import operator_lineage
@@ -128,8 +128,7 @@ class CloudFilesSparkJobOperator(JobTask):
         hook = CloudFilesHook(self.conn_id)
         with task_errors():
             stream = self._located = hook.locate(self.stream_arguments())
-            # A run from a table ingests all versions, whatever a sensor has seen.
-            given = None if is_table(stream.format) else batch
+            given = source_of(stream.format).batch(batch)
             checked = check_batch(given, stream.checkpoint_location)
             spec = stream.job(kind, run_id=run_id_of(context), batch=checked, **more)
             earlier = [

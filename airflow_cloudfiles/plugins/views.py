@@ -18,7 +18,6 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.intake.file_states import STATUSES, FileQuery
-from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.overview.runs import (
     Runs,
     RunSummary,
@@ -30,6 +29,7 @@ from airflow_cloudfiles.engine.overview.runs import (
 from airflow_cloudfiles.engine.schema.decisions import Proposal, SchemaProposals
 from airflow_cloudfiles.engine.schema.diff import in_words
 from airflow_cloudfiles.engine.schema.history import ColumnOrigin, SchemaEntry, SchemaHistory
+from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.plugins.tasks import TaskKey, TaskStream, main_of, stream_of
 
@@ -177,10 +177,9 @@ def read(look: Callable[[], _T]) -> Read[_T]:
 def stream_view(task: TaskStream) -> StreamView:
     """Read what the first page shows."""
     state = open_store(task.stream.checkpoint_location, task.access)
-    if is_table(task.stream.format):
-        problem = "The source is a Delta table: its log says what it has, not this state."
-        overview: Read[StreamOverview] = Read(problem=problem)
-    else:
+    problem = "The source is a Delta table: its log says what it has, not this state."
+    overview: Read[StreamOverview] = Read(problem=problem)
+    if source_of(task.stream.format).records_arrivals:
         overview = read(lambda: stream_overview(state))
     runs = read(lambda: newest_runs(state))
     return StreamView(overview, runs, plots_of(runs.value.newest) if runs.value else ())

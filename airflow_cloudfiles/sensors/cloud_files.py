@@ -17,7 +17,7 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.options.table_stream import is_table
+from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.observability.metrics import age_of, emit_gauges
 from airflow_cloudfiles.hooks.observability.silence import SilenceWatch
@@ -119,7 +119,7 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
 
     def execute(self, context: Context) -> Any:
         """Wait in the way that was asked for, and return the reference to the batch."""
-        if not self.deferrable or is_table(self.format):
+        if not (self.deferrable and source_of(self.format).records_arrivals):
             return super().execute(context)
         return self._batch_or_defer(context, time.time() + self.timeout)
 

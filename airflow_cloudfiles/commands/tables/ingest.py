@@ -21,33 +21,13 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.launch import LocalPython, LocalSpark, SparkConnect
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.transform.function import BatchFunction
-from airflow_cloudfiles.engine.options.table_stream import is_table
+from airflow_cloudfiles.engine.source import source_of
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands
 
 REMOTE = "SPARK_REMOTE"
 """Environment variable of Spark itself: the address of a Spark Connect server."""
-_SHOWN = (
-    "files",
-    "rows",
-    "rescued_rows",
-    "inserted_rows",
-    "updated_rows",
-    "deleted_rows",
-    "batches",
-    "schema_version",
-    "target_version",
-    "warnings",
-)
-_SHOWN_OF_TABLE = (
-    "rows",
-    "batches",
-    "versions",
-    "source_version",
-    "target_version",
-    "warnings",
-)
 
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -125,7 +105,7 @@ def _transform(reference: str | None) -> dict[str, object] | None:
 def _ingest(given: argparse.Namespace) -> Outcome:
     spec = ingestion(given, f"ingest-{uuid.uuid4().hex}")
     spec = replace(spec, transform=_transform(given.transform))
-    return run_job(spec, _SHOWN_OF_TABLE if is_table(given.format) else _SHOWN, _how(given))
+    return run_job(spec, source_of(given.format).shown, _how(given))
 
 
 def _how(given: argparse.Namespace) -> LocalPython | LocalSpark | SparkConnect:

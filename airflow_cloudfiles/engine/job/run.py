@@ -26,8 +26,8 @@ from airflow_cloudfiles.engine.job.spec import BESIDE, REPORT, JobSpec
 from airflow_cloudfiles.engine.locks.run_lock import end_releases
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import UpkeepOptions
-from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.reading.split_reader import names_of_the_dead
+from airflow_cloudfiles.engine.source import is_table
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store

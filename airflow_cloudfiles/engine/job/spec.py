@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.options.sink import OF_SINK, TaskSinkOptions
-from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.options.values import check_ends
+from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.engine.spark import preload
 from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PREFIX, SPEC_VERSION
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
@@ -122,8 +122,8 @@ class JobSpec:
             refuse_iceberg(self.target)
         if self.transform is not None:
             self._check_transform()
-        if is_table(self.format) and self.kind != "ingest":
-            raise OptionError(
+        if self.kind != "ingest":
+            source_of(self.format).require_files(
                 f"A source of format {self.format} can be ingested only: to {self.kind} is for "
                 "streams of files."
             )

@@ -126,18 +126,11 @@ class TableStreamOptions(OptionGroup):
             )
 
 
-FORMATS: Final = frozenset({"delta", "deltalake"})
-"""The formats of a task whose source is a Delta table."""
 _OF_SINK: Final = frozenset(each.lower() for each in OF_SINK)
 _NAMES: Final = {
     name.lower(): name for each in options_of(TableStreamOptions).values() for name in each.names
 }
 _CREDENTIALS: Final = {each.name.lower(): each for each in CREDENTIALS}
-
-
-def is_table(format: str) -> bool:  # noqa: A002 - Spark's word
-    """Tell whether the source of a task is a Delta table."""
-    return format.lower() in FORMATS
 
 
 def check_names(options: Mapping[str, object]) -> dict[str, str]:

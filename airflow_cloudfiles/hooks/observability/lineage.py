@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from airflow_cloudfiles.engine.discovery.globs import split_pattern
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.options.table_stream import is_table
 from airflow_cloudfiles.engine.schema.ddl_grammar import names_and_types
+from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.storage.uri import iceberg_name, is_iceberg, local_path
 from airflow_cloudfiles.hooks.arguments import StreamArguments
@@ -70,15 +70,11 @@ def ingested(stream: StreamArguments, report: Mapping[str, Any] | None) -> Linea
     """
     known = report or {}
     columns = _columns(known)
-    is_delta = is_table(stream.format)
     source = _named(
         stream.source,
-        is_source=not is_delta,
-        layer=_DELTA if is_delta else None,
-        version=_version(known, "last_version") if is_delta else None,
-        rows=_count(known, "rows") if is_delta else None,
         files=_count(known, "files"),
         bytes=_count(known, "bytes"),
+        **source_of(stream.format).dataset(known),
     )
     target = _named(
         stream.target or "",

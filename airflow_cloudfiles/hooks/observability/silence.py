@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.intake.silence import last_arrival, note_notified, was_notified
-from airflow_cloudfiles.engine.options.table_stream import is_table
+from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.hooks.observability.callbacks import call_each, callbacks_of
 from airflow_cloudfiles.hooks.observability.metrics import emit_gauges
@@ -61,11 +61,10 @@ class SilenceWatch:
                 "expected_every must be a timedelta of more than no time, "
                 f"got {expected_every!r:.80}."
             )
-        if is_table(format):
-            raise OptionError(
-                "expected_every is for streams of files, and the source is a Delta table, of which "
-                "no arrivals are recorded. Remove it."
-            )
+        source_of(format).require_files(
+            "expected_every is for streams of files, and the source is a Delta table, of which "
+            "no arrivals are recorded. Remove it."
+        )
 
     def look(
         self,
