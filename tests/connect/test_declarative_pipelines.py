@@ -19,13 +19,14 @@ from tests.support.landing import drop, rows
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PAGE = ROOT / "docs" / "how-to" / "declarative-pipelines.md"
+DIMENSIONS = ROOT / "docs" / "how-to" / "slowly-changing-dimensions.md"
 COUNT = """
 import json, sys
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.remote(sys.argv[1]).create()
-found = [[list(row) for row in spark.table(name).collect()] for name in ("bronze", "by_kind")]
-print(json.dumps([sorted(each, key=str) for each in found]))
+found = [[list(row) for row in spark.table(name).collect()] for name in sys.argv[2:]]
+print(json.dumps([sorted(each, key=str) for each in found], default=str))
 """
 
 
@@ -45,12 +46,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Path:
     """The project that the page has, below a folder of the test's."""
-    project = tmp_path / "project"
+    return _project(PAGE, tmp_path)
+
+
+def _project(page: Path, folder: Path, definitions: int = 0) -> Path:
+    project = folder / "project"
     project.mkdir()
-    found = {block.language: block.code for block in reversed(list(blocks(PAGE)))}
-    for language, name in (("yaml", "spark-pipeline.yml"), ("py", "definitions.py")):
-        text = found[language].replace("/data/orders", str(tmp_path))
-        (project / name).write_text(text, encoding="utf-8")
+    [spec] = [block.code for block in blocks(page) if block.language == "yaml"]
+    code = [block.code for block in blocks(page) if block.language == "py"][definitions]
+    for name, text in (("spark-pipeline.yml", spec), ("definitions.py", code)):
+        here = re.sub(r"/data/\w+", str(folder), text)
+        (project / name).write_text(here, encoding="utf-8")
     return project
 
 
@@ -70,11 +76,14 @@ def _completed(ended: subprocess.CompletedProcess[str]) -> bool:
     return "Run is COMPLETED" in ended.stdout
 
 
-def _tables(server: ConnectServer, project: Path) -> list[list[list[object]]]:
+def _tables(server: ConnectServer, project: Path, *names: str) -> list[list[list[object]]]:
     program = project / "count.py"
     program.write_text(COUNT)
     ended = subprocess.run(
-        [sys.executable, program, server.remote], capture_output=True, text=True, check=False
+        [sys.executable, program, server.remote, *names],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     found: list[list[list[object]]] = json.loads(ended.stdout.splitlines()[-1])
@@ -99,7 +108,7 @@ def test_a_pipeline_fills_its_tables_and_the_sink_once_also_with_a_new_column(
     assert re.search(r"UNKNOWN_FIELD_EXCEPTION|StaleSchemaError", ended.stdout + ended.stderr)
     ended = _run(server, pipeline)
     assert _completed(ended), ended.stdout + ended.stderr[-3000:]
-    bronze, by_kind = _tables(server, pipeline)
+    bronze, by_kind = _tables(server, pipeline, "bronze", "by_kind")
     assert [row[0] for row in bronze] == ["1", "2", "3", "4", "5"]
     assert dict(map(tuple, by_kind)) == {"a": 2, "b": 2, None: 1}  # type: ignore[arg-type]
     assert sorted(row["id"] for row in rows(tmp_path / "table")) == ["1", "2", "4", "5"]
@@ -114,3 +123,46 @@ def test_a_source_without_its_state_is_refused_when_the_flow_is_defined(
     ended = _run(server, pipeline)
     assert ended.returncode
     assert "needs .option('checkpointLocation', ...) on readStream" in ended.stderr
+
+
+def _change(number: int, day: int, city: str | None, op: str = "U") -> dict[str, object]:
+    at = f"2026-01-0{day}T00:00:00Z"
+    return {"id": number, "name": f"n{number}", "city": city, "op": op, "at": at}
+
+
+def test_changes_become_both_types_of_slowly_changing_dimensions(
+    server: ConnectServer, tmp_path: Path
+) -> None:
+    project = _project(DIMENSIONS, tmp_path)
+    landing = tmp_path / "landing"
+    drop(landing, "1.json", [_change(1, 1, "Oslo"), _change(2, 1, "Rome"), _change(1, 5, "Bonn")])
+    ended = _run(server, project)
+    assert _completed(ended), ended.stdout + ended.stderr[-3000:]
+    late = _change(1, 3, "Lima")
+    drop(landing, "2.json", [late, _change(2, 4, None, "D"), _change(3, 2, "Wien")])
+    ended = _run(server, project)
+    assert _completed(ended), ended.stdout + ended.stderr[-3000:]
+    now = {row["id"]: row["city"] for row in rows(tmp_path / "table")}
+    assert now == {1: "Bonn", 3: "Wien"}
+    [history] = _tables(server, project, "customers_history")
+    days = [
+        (number, city, *(each and str(each)[:10] for each in times))
+        for number, _, city, *times in history
+    ]
+    assert days == [
+        (1, "Bonn", "2026-01-05", None),
+        (1, "Lima", "2026-01-03", "2026-01-05"),
+        (1, "Oslo", "2026-01-01", "2026-01-03"),
+        (2, "Rome", "2026-01-01", "2026-01-04"),
+        (3, "Wien", "2026-01-02", None),
+    ]
+
+
+def test_a_flow_of_auto_cdc_needs_a_target_that_sparks_own_formats_are_not(
+    server: ConnectServer, tmp_path: Path
+) -> None:
+    project = _project(DIMENSIONS, tmp_path, definitions=1)
+    drop(tmp_path / "landing", "1.json", [_change(1, 1, "Oslo")])
+    ended = _run(server, project)
+    assert not _completed(ended)
+    assert "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE" in ended.stdout + ended.stderr
