@@ -22,9 +22,9 @@ _NUMBERS = itertools.count(1)
 
 @pytest.fixture(scope="session", autouse=True)
 def _providers() -> None:
-    for name in ("amazon", "microsoft", "google"):
+    for name in ("amazon", "common.messaging", "microsoft", "google"):
         if find_spec(f"airflow.providers.{name}") is None:
-            pytest.skip("Airflow's providers of the clouds are not here: run `make providers`")
+            pytest.skip("Airflow's providers of the clouds are not here, or not all: run `make providers`")
 
 
 @pytest.fixture(autouse=True)
