@@ -25,7 +25,7 @@ import json, sys
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.remote(sys.argv[1]).create()
-found = [[list(row) for row in spark.table(name).collect()] for name in sys.argv[2:]]
+found = [[list(row) for row in spark.sql(each).collect()] for each in sys.argv[2:]]
 print(json.dumps([sorted(each, key=str) for each in found], default=str))
 """
 
@@ -76,11 +76,11 @@ def _completed(ended: subprocess.CompletedProcess[str]) -> bool:
     return "Run is COMPLETED" in ended.stdout
 
 
-def _tables(server: ConnectServer, project: Path, *names: str) -> list[list[list[object]]]:
+def _tables(server: ConnectServer, project: Path, *statements: str) -> list[list[list[object]]]:
     program = project / "count.py"
     program.write_text(COUNT)
     ended = subprocess.run(
-        [sys.executable, program, server.remote, *names],
+        [sys.executable, program, server.remote, *statements],
         capture_output=True,
         text=True,
         check=False,
@@ -108,7 +108,7 @@ def test_a_pipeline_fills_its_tables_and_the_sink_once_also_with_a_new_column(
     assert re.search(r"UNKNOWN_FIELD_EXCEPTION|StaleSchemaError", ended.stdout + ended.stderr)
     ended = _run(server, pipeline)
     assert _completed(ended), ended.stdout + ended.stderr[-3000:]
-    bronze, by_kind = _tables(server, pipeline, "bronze", "by_kind")
+    bronze, by_kind = _tables(server, pipeline, "TABLE bronze", "TABLE by_kind")
     assert [row[0] for row in bronze] == ["1", "2", "3", "4", "5"]
     assert dict(map(tuple, by_kind)) == {"a": 2, "b": 2, None: 1}  # type: ignore[arg-type]
     assert sorted(row["id"] for row in rows(tmp_path / "table")) == ["1", "2", "4", "5"]
@@ -144,7 +144,8 @@ def test_changes_become_both_types_of_slowly_changing_dimensions(
     assert _completed(ended), ended.stdout + ended.stderr[-3000:]
     now = {row["id"]: row["city"] for row in rows(tmp_path / "table")}
     assert now == {1: "Bonn", 3: "Wien"}
-    [history] = _tables(server, project, "customers_history")
+    [view] = [block.code for block in blocks(DIMENSIONS) if block.language == "sql"]
+    _, history = _tables(server, project, view, "TABLE customers_history")
     days = [
         (number, city, *(each and str(each)[:10] for each in times))
         for number, _, city, *times in history

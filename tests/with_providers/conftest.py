@@ -24,7 +24,7 @@ _NUMBERS = itertools.count(1)
 def _providers() -> None:
     for name in ("amazon", "common.messaging", "microsoft", "google"):
         if find_spec(f"airflow.providers.{name}") is None:
-            pytest.skip("Airflow's providers of the clouds are not here, or not all: run `make providers`")
+            pytest.skip("Not all of Airflow's providers are here: run `make providers`")
 
 
 @pytest.fixture(autouse=True)
