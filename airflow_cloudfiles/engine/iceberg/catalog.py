@@ -247,10 +247,10 @@ def _catalog(name: str, _process: int) -> Catalog:
 
 def _is_outage(failure: Exception) -> bool:
     """Tell whether a failure may pass; by name where a catalog's client need not be installed."""
-    if isinstance(failure, OSError):
-        return is_transient(failure)
     names = {f"{kind.__module__}.{kind.__name__}" for kind in type(failure).__mro__}
-    return bool(names & _OUTAGES)
+    if names & _OUTAGES:
+        return not names & _LASTING
+    return isinstance(failure, OSError) and is_transient(failure)
 
 
 _OUTAGES = {
@@ -258,9 +258,11 @@ _OUTAGES = {
     "sqlalchemy.exc.TimeoutError",
     "requests.exceptions.ConnectionError",
     "requests.exceptions.Timeout",
+    "requests.exceptions.ChunkedEncodingError",
     "botocore.exceptions.HTTPClientError",
     "botocore.exceptions.ConnectionError",
 }
+_LASTING = {"requests.exceptions.SSLError", "botocore.exceptions.SSLError"}
 
 
 def _reason(failure: Exception) -> str:

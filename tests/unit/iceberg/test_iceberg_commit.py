@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import requests
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
@@ -179,7 +180,16 @@ def test_a_stale_commit_does_not_append_to_a_newer_table(
     assert values(lake) == [0, 1]
 
 
-@pytest.mark.parametrize("error", [CommitStateUnknownException("?"), ConnectionError("cut off")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        CommitStateUnknownException("?"),
+        ConnectionError("cut off"),
+        requests.ConnectionError("cut off"),
+        requests.ReadTimeout("cut off"),
+        requests.exceptions.ChunkedEncodingError("cut off"),
+    ],
+)
 def test_a_commit_whose_answer_is_lost_is_found_by_the_next_try(
     lake: LocalCatalog, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -198,6 +208,20 @@ def test_a_commit_whose_answer_is_lost_is_found_by_the_next_try(
     assert not commit(lake, 0).is_new
     assert values(lake) == [0]
     assert len(lake.files()) == 1
+
+
+def test_a_certificate_that_is_refused_is_no_outage(
+    lake: LocalCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = write(lake, 0)
+
+    def refused(*_: Any) -> Any:
+        raise requests.exceptions.SSLError("certificate verify failed")
+
+    monkeypatch.setattr(SqlCatalog, "load_table", refused)
+    with pytest.raises(SinkError, match="certificate verify failed") as caught:
+        commit(lake, 0, files)
+    assert not caught.value.is_retryable
 
 
 @pytest.mark.slow
