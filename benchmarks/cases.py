@@ -293,6 +293,13 @@ def tables(bench: Bench) -> Iterator[Record]:
     yield from cases(bench)
 
 
+def deltas_sink(bench: Bench) -> Iterator[Record]:
+    """Delta's own sink beside ours."""
+    from benchmarks.deltas_sink import cases  # noqa: PLC0415 - needs an extra
+
+    yield from cases(bench)
+
+
 GROUPS: dict[str, Callable[[Bench], Iterator[Record]]] = {
     "small": small,
     "big": big,
@@ -303,6 +310,7 @@ GROUPS: dict[str, Callable[[Bench], Iterator[Record]]] = {
     "floor": floor,
     "latency": latency,
     "tables": tables,
+    "deltas-sink": deltas_sink,
     "more-rows": more_rows,
     "more-files": more_files,
 }

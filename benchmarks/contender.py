@@ -120,7 +120,8 @@ def _of_cloud_files(task: dict[str, Any], change: Callable[[Any], Any]) -> dict[
     started, spark = _plain_session(task)
     register(spark)
     reader = spark.readStream.format("cloudFiles").options(**spec_of(task).source_options())
-    writer = change(reader.load(task["source"])).writeStream.format("deltalake")
+    writer = change(reader.load(task["source"])).writeStream
+    writer = writer.format(task.get("sink", "deltalake"))
     return {**started, **_run(writer, task, spark)}
 
 
@@ -154,7 +155,7 @@ def _own_stream(spark: SparkSession, task: dict[str, Any]) -> Any:
     reader = spark.readStream.schema(TYPES if task["types"] == "typed" else STRINGS)
     reader = reader.option("maxFilesPerTrigger", task["files_a_trigger"])
     reader = reader.option("recursiveFileLookup", "true")
-    writer = reader.json(task["source"]).writeStream.format("parquet")
+    writer = reader.json(task["source"]).writeStream.format(task.get("sink", "parquet"))
     return writer.partitionBy(task["partition_by"]) if "partition_by" in task else writer
 
 
@@ -196,6 +197,8 @@ def _plain_session(task: dict[str, Any]) -> tuple[dict[str, Any], SparkSession]:
         session = SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).create()
         return {"spark_start_seconds": time.monotonic() - clock}, session
     builder = SparkSession.builder.master(task["master"]).config("spark.ui.enabled", "false")
+    for key, value in task.get("session_conf", {}).items():
+        builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("FATAL")
     return {"spark_start_seconds": time.monotonic() - clock}, spark

@@ -22,6 +22,7 @@ LATENCY_FILES = 2000
 """Sizes that the aims are for; a result of other sizes is not compared with them."""
 _OURS, _QUERY, _ROWS = "ingest", "query", "rows"
 _SPARK, _SPARK_INFERS = "spark", "spark-infers"
+_SPARK_DELTA, _QUERY_DELTA = "spark-delta", "query-delta"
 _LOCAL, _CONNECT = "local", "connect"
 _MEASURES = {
     "wall": ("wall s", 1),
@@ -105,6 +106,10 @@ def _tables(about: Mapping[str, Any], results: Sequence[Record]) -> Iterator[str
     yield _beside_spark(about, results, _ROWS, "The same where its rows pass the JVM")
     title = "The ingest run beside Spark's own stream that infers its schema first, too"
     yield _beside_spark(about, results, _OURS, title, beside=_SPARK_INFERS)
+    title = "The ingest run beside Spark's own stream into Delta's own sink"
+    yield _beside_spark(about, results, _OURS, title, beside=_SPARK_DELTA)
+    title = "The ingest run beside `cloudFiles` into Delta's own sink"
+    yield _beside_spark(about, results, _OURS, title, beside=_QUERY_DELTA)
     yield _schema_change(about, results)
     yield _parts(results)
     yield _cpu_by_kind(results)

@@ -24,13 +24,17 @@ HOME = Path(sys.prefix) / "delta-spark"
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 """Delta for the PySpark of `requirements/delta-spark.lock`."""
 
+SESSION = {
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+}
+"""What makes a session Delta's."""
 _CONF = {
+    **SESSION,
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
     "spark.ui.enabled": "false",
