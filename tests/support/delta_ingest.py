@@ -1,18 +1,25 @@
-"""What a session with Delta's jars ingests by `cloudFiles`, as users write it."""
+"""What a session with Delta's jars ingests by `cloudFiles`, as users write it.
+
+As a process it ingests file after file, until it is killed.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import airflow_cloudfiles
+from airflow_cloudfiles.engine.crashpoints import be_the_driver
+from tests.support.delta_spark import start_session
 
 
-def _stream(spark: Any, landing: str, state: str) -> Any:
+def _stream(spark: Any, landing: str, state: str, **options: str) -> Any:
     airflow_cloudfiles.register(spark)
     return (
         spark.readStream.format("cloudFiles")
         .option("cloudFiles.format", "json")
         .option("cloudFiles.schemaLocation", state)
+        .options(**options)
         .load(landing)
         .writeStream.option("mergeSchema", "true")
         .option("checkpointLocation", state)
@@ -51,3 +58,17 @@ def copy(spark: Any, source: str, state: str, target: str, sink: str) -> None:
     stream = spark.readStream.format("delta" if sink == "deltalake" else "deltalake").load(source)
     stream = stream.writeStream.format(sink).option("checkpointLocation", state)
     stream.trigger(availableNow=True).start(target).awaitTermination()
+
+
+def _until_killed(landing: str, state: str, target: str) -> None:
+    """Start Spark, wait for a line, then ingest a file in each batch."""
+    be_the_driver()
+    session = start_session()
+    stream = _stream(session, landing, state, **{"cloudFiles.maxFilesPerTrigger": "1"})
+    stream = stream.format("delta").trigger(availableNow=True)
+    sys.stdin.readline()
+    stream.start(target).awaitTermination()
+
+
+if __name__ == "__main__":
+    _until_killed(*sys.argv[1:])

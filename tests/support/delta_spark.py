@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_cloudfiles.engine.job.java import find_java
+from tests.support.shared_spark import FAST_START
 
 HOME = Path(sys.prefix) / "delta-spark"
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -32,6 +33,7 @@ SESSION = {
 _CONF = {
     **SESSION,
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": FAST_START,
     "spark.driver.host": "127.0.0.1",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",

@@ -1,0 +1,220 @@
+"""Delta's own stream with `schemaTrackingLocation` and ours go over the same changes alike.
+
+Both read a table of ours with column mapping, whose columns are added, renamed and dropped. Each
+start of one is a start of the other: both give the same rows, both fail with the same error of
+Delta's, and both logs have the same entries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_cloudfiles.engine.delta.optimize import optimize
+from airflow_cloudfiles.engine.delta.write.alter import (
+    add_column,
+    drop_column,
+    rename_column,
+    set_properties,
+)
+from airflow_cloudfiles.engine.errors import CloudFilesError
+from tests.support.delta_spark import DeltaError, DeltaSpark
+from tests.support.delta_tables import read
+from tests.support.delta_writes import Sink, snapshot_of
+from tests.support.laws import examples
+from tests.support.table_streams import Query
+
+pytestmark = [pytest.mark.spark, pytest.mark.law]
+
+EVOLVED = "DELTA_STREAMING_METADATA_EVOLUTION"
+BLOCKED = "DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING_POST_SCHEMA_EVOLUTION"
+TURNS = 8
+
+
+def follow(spark: Any, table: str, checkpoint: str, rows: str, options: dict[str, str]) -> None:
+    """Run Delta's stream until it has all or fails; its rows are in a file, a line each."""
+
+    def keep(batch: Any, _: int) -> None:
+        with Path(rows).open("a", encoding="utf-8") as file:
+            file.writelines(f"{each}\n" for each in batch.toJSON().collect())
+
+    frame = spark.readStream.format("delta").options(**options).load(table)
+    stream = frame.writeStream.option("checkpointLocation", checkpoint).foreachBatch(keep)
+    stream.trigger(availableNow=True).start().awaitTermination()
+
+
+class Both:
+    """A table, and two streams from it."""
+
+    def __init__(self, delta: DeltaSpark, folder: Path, mode: str = "name") -> None:
+        self.delta, self.folder, self.target = delta, folder, folder / "table"
+        self.sink = Sink(self.target, delta_columnMapping_mode=mode)
+        self.ours = Query(self.target, folder / "ours", track=True)
+        self.number = self.made = 0
+        self.append()
+
+    # The table
+
+    @property
+    def columns(self) -> list[str]:
+        return read(self.target).column_names if self.target.exists() else ["a", "b"]
+
+    def append(self) -> None:
+        self.number += 1
+        values = {name: [f"{name} {self.number}"] for name in self.columns}
+        self.sink.write(pa.table(values))
+
+    def append_a_new_column(self) -> None:
+        self.number += 1
+        values = {name: [f"{name} {self.number}"] for name in [*self.columns, self.a_new()]}
+        self.sink.write(pa.table(values))
+
+    def a_new(self) -> str:
+        self.made += 1
+        return f"c {self.made}"
+
+    def add(self) -> None:
+        add_column(str(self.target), f"`{self.a_new()}` STRING")
+
+    def rename(self) -> None:
+        rename_column(str(self.target), f"`{self.columns[-1]}`", self.a_new())
+
+    def drop(self) -> None:
+        if len(self.columns) > 1:
+            drop_column(str(self.target), f"`{self.columns[0]}`")
+
+    def swap(self) -> None:
+        if len(self.columns) > 1:
+            first, second = self.columns[:2]
+            rename_column(str(self.target), f"`{first}`", "kept")
+            rename_column(str(self.target), f"`{second}`", first)
+            rename_column(str(self.target), "kept", second)
+
+    def compact(self) -> None:
+        optimize(str(self.target))
+
+    def set_property(self) -> None:
+        set_properties(str(self.target), {"delta.checkpointInterval": str(100 + self.number)})
+
+    # The streams
+
+    def start(self, **options: str) -> str:
+        """Start both; the error that both fail with, or nothing."""
+        ours, theirs = self._ours(options), self._theirs(options)
+        assert ours == theirs
+        assert self._entries("ours") == self._entries("theirs")
+        return theirs[0]
+
+    def _ours(self, options: dict[str, str]) -> tuple[str, list[dict[str, Any]]]:
+        tracking = self.ours.options["schematrackinglocation"]
+        lower = {key.lower(): each for key, each in options.items()}
+        self.ours.options = {"schematrackinglocation": tracking, **lower}
+        before, error = len(self.ours.batches), ""
+        try:
+            self.ours.run()
+        except CloudFilesError as raised:
+            error = _code(raised.message)
+        rows = [row for batch in self.ours.batches[before:] for row in batch]
+        return error, _in_order({k: v for k, v in row.items() if v is not None} for row in rows)
+
+    def _theirs(self, options: dict[str, str]) -> tuple[str, list[dict[str, Any]]]:
+        checkpoint, rows, error = self.folder / "theirs", self.folder / "rows", ""
+        rows.write_text("")
+        places = {"table": str(self.target), "checkpoint": str(checkpoint), "rows": str(rows)}
+        tracking = {"schemaTrackingLocation": str(checkpoint / "schemas")}
+        try:
+            self.delta.call(follow, **places, options={**tracking, **options})
+        except DeltaError as raised:
+            error = _code(str(raised))
+        return error, _in_order(map(json.loads, rows.read_text().splitlines()))
+
+    def _entries(self, name: str) -> list[dict[str, Any]]:
+        """The entries of a schema log, without the place of its stream."""
+        found = []
+        for path in sorted(self.folder.glob(f"{name}/schemas/_schema_log_*/[0-9]*")):
+            entry = json.loads(path.read_text().partition("\n")[2])
+            for key in ("dataSchemaJson", "partitionSchemaJson", "protocolJson"):
+                entry[key] = json.loads(entry[key])
+            found.append({k: v for k, v in entry.items() if k != "sourceMetadataPath"})
+        return found
+
+
+def _in_order(rows: Any) -> list[dict[str, Any]]:
+    return sorted(rows, key=repr)
+
+
+def _code(message: str) -> str:
+    found = re.search(r"\[(DELTA_\w+)", message)
+    return found[1] if found else message
+
+
+@contextlib.contextmanager
+def _noted(note: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        error.add_note(note)
+        raise
+
+
+CHANGES: dict[str, Callable[[Both], None]] = {
+    "added": Both.add,
+    "added with rows": Both.append_a_new_column,
+    "renamed": Both.rename,
+    "dropped": Both.drop,
+    "swapped": Both.swap,
+    "property": Both.set_property,
+}
+KINDS = {
+    "renamed": {"allowSourceColumnRename"},
+    "dropped": {"allowSourceColumnDrop"},
+    "swapped": {"allowSourceColumnRename"},
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_stops_both_and_both_go_on(delta: DeltaSpark, tmp_path: Path, name: str) -> None:
+    both = Both(delta, tmp_path)
+    assert both.start() == ""
+    both.append()
+    CHANGES[name](both)
+    version = snapshot_of(both.target).version
+    both.append()
+    assert both.start() == EVOLVED
+    allowed = dict.fromkeys(KINDS.get(name, ()), str(version))
+    if allowed:
+        assert both.start() == BLOCKED
+        assert both.start(**dict.fromkeys(allowed, str(version - 1))) == BLOCKED
+    assert both.start(**allowed) == ""
+    both.append()
+    assert both.start(**allowed) == ""
+    assert both.start() == (BLOCKED if allowed else "")
+
+
+@pytest.mark.timeout(3600)
+def test_random_changes_stop_both_alike(delta: DeltaSpark, tmp_path: Path) -> None:
+    for number in range(examples(12)):
+        seed = random.randrange(2**32)
+        rng = random.Random(seed)
+        both = Both(delta, tmp_path / str(number), rng.choice(["name", "id"]))
+        turns = [*CHANGES.values(), Both.append, Both.append, Both.compact, Both.start, Both.start]
+        allowed = {"allowSourceColumnRename": "always", "allowSourceColumnDrop": "always"}
+        done, error = ["start"], both.start()
+        for turn in rng.choices(turns, k=TURNS):
+            done.append(turn.__name__)
+            with _noted(f"seed {seed}: {done}"):
+                turn(both)
+        for _ in range(2 * TURNS):
+            with _noted(f"seed {seed}: {done}"):
+                error = both.start(**allowed)
+            if error == "":
+                break
+        assert error == "", f"seed {seed}: it has never ended after {done}"
