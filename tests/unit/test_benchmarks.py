@@ -98,6 +98,7 @@ def test_ratios_are_those_of_medians() -> None:
         "files": 1,
         "archive": False,
     }
+    walls = {"ingest": (1, 2, 90), "spark": (20, 5, 30), "spark-delta": (4, 8, 6)}
     results = [
         {
             "case": "nothing",
@@ -115,11 +116,12 @@ def test_ratios_are_those_of_medians() -> None:
                 "ended": "1970-01-01T00:00:01.6+00:00",
             },
         }
-        for engine, all_seconds in (("ingest", (1, 2, 90)), ("spark", (20, 5, 30)))
+        for engine, all_seconds in walls.items()
         for seconds in all_seconds
     ]
     text = markdown(about, results)
     assert "| nothing new | wall s | 2.0 | 20.0 | 0.10 | at most 0.15: met |" in text
+    assert "| nothing new | wall s | 2.0 | 6.0 | 0.33 |  |" in text, "Delta's own sink"
     assert "| nothing new | 0.5 | 0.1 | 0.0 | 0.0 | 1.4 |" in text
 
 
