@@ -136,7 +136,7 @@ def _write(given: argparse.Namespace) -> Outcome:
     made = _cluster(given).submission(spec)
     if given.output is None:
         texts = [f"# {name}\n{text}" for name, text in made.all_files().items()]
-        missing = f"# {spec.spec_key} below the checkpoint location\n{spec.to_json()}\n"
+        missing = f"# {spec.spec_key} below the checkpoint location\n{spec.sealed().decode()}"
         return Outcome(made.to_json(), "\n".join([*texts, missing]))
     made.write(given.output)
     return Outcome(made.to_json(), f"Written. Start it with {given.output / SCRIPT}")

@@ -110,7 +110,7 @@ class Submission:
         """
         store = open_store(self.spec.checkpoint_location)
         with reaching_state(store):
-            store.put(self.spec.spec_key, self.spec.to_json().encode())
+            store.put(self.spec.spec_key, self.spec.sealed())
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in self.all_files().items():
             (folder / name).write_text(text, encoding="utf-8")

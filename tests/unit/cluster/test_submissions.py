@@ -19,6 +19,7 @@ from airflow_cloudfiles.engine.cluster.submission import SCRIPT, Standalone, Sub
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.launch import JobSpec, SparkSubmit
 from airflow_cloudfiles.engine.job.spark_command import spark_home
+from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.hooks.spark import SparkArguments, submission
 
 K8S = Kubernetes(
@@ -251,7 +252,7 @@ def test_files_are_written_and_the_specification_is_in_the_state(tmp_path: Path)
     made.write(tmp_path / "out")
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {SCRIPT, "accounts.yaml", "driver-pod.yaml", "executor-pod.yaml"}
-    assert JobSpec.from_json((state / "_runs" / "by-hand-1.json").read_text()) == made.spec
+    assert JobSpec.stored(open_store(str(state)), "by-hand-1") == made.spec, "as a driver reads it"
 
 
 @pytest.mark.parametrize(
