@@ -18,7 +18,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators oldest-spark delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs generate golden lock size audit dist ci clean other-servers providers iceberg-spark
+.PHONY: help setup emulators oldest-spark delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs generate golden lock size audit dist ci clean other-servers providers iceberg-spark yarn
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -48,6 +48,7 @@ help:
 	@echo "  make other-servers  the tests with other people's servers of S3 and SQS, and Hadoop's S3A"
 	@echo "  make providers     the tests with the hooks of Airflow's providers of the clouds"
 	@echo "  make iceberg-spark  the same with Iceberg's runtime and a REST catalog"
+	@echo "  make yarn          the tests with a real YARN: a ResourceManager and a NodeManager of Hadoop"
 	@echo '  make torture       random schedules of arrivals, runs and kills: each row once? (ARGS="--help")'
 	@echo '  make test-matrix   a part of the tests with each supported Python, Airflow and Spark (ARGS="--help")'
 	@echo '  make test          lint, types, imports and every test: what has to pass'
@@ -97,8 +98,14 @@ other-servers: emulators .venv/servers/.synced
 	@$(WITH_JAVA) AWS_SERVER=elasticmq $(BIN)/python -m pytest $(QUEUES) -k 'not file_is and not are_found' $(ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m pytest tests/other_servers $(ARGS)
 
-.venv/servers/.synced: .venv/.synced scripts/other_servers.sh requirements/other-servers.lock
+.venv/servers/.synced: .venv/.synced scripts/other_servers.sh scripts/ivy.sh requirements/other-servers.lock
 	@$(WITH_JAVA) sh scripts/other_servers.sh
+
+yarn: emulators .venv/yarn/.synced
+	@$(WITH_JAVA) $(BIN)/python -m pytest tests/yarn $(ARGS)
+
+.venv/yarn/.synced: .venv/.synced scripts/yarn.sh scripts/ivy.sh requirements/yarn.lock
+	@$(WITH_JAVA) sh scripts/yarn.sh
 
 .venv/%-spark/.synced: .venv/.synced requirements/%-spark.lock
 	@rm -rf .venv/$*-spark
@@ -207,6 +214,8 @@ lock:
 	$(COMPILE) --extra all pyproject.toml -o requirements/constraints.txt
 	$(COMPILE) --generate-hashes --no-deps --group providers \
 		-c requirements/constraints.txt -o requirements/providers.lock
+	$(COMPILE) --generate-hashes --group yarn --extra delta --extra aws \
+		-c requirements/constraints.txt pyproject.toml -o requirements/yarn.lock
 	$(COMPILE) --generate-hashes --extra connect --extra delta \
 		-c requirements/constraints.txt pyproject.toml -o requirements/connect.lock
 	$(COMPILE) --generate-hashes --extra all --group dev \

@@ -15,19 +15,7 @@ home=$PWD/.venv/servers
 [ -x "$home/bin/python" ] || "$uv" venv --quiet --python .venv/bin/python "$home"
 "$uv" pip sync --quiet --python "$home/bin/python" --require-hashes requirements/other-servers.lock
 
-ivy=$(ls .venv/lib/python3*/site-packages/pyspark/jars/ivy-*.jar)
-jars() { # folder, group, artifact, version, an option of Ivy
-    [ -e "$home/$1/.$4" ] && return
-    rm -rf "${home:?}/$1"
-    if "${JAVA_HOME:?}/bin/java" -jar "$ivy" -error -cache "$home/ivy" -confs default ${5:-} \
-        -dependency "$2" "$3" "$4" -retrieve "$home/$1/[artifact]-[revision](-[classifier]).[ext]" \
-        >"$home/$1.log" 2>&1; then
-        touch "$home/$1/.$4"
-    else
-        rm -rf "${home:?}/$1"
-        echo "$3 can't be had here ($home/$1.log): its tests will be skipped" >&2
-    fi
-}
+. scripts/ivy.sh
 jars s3mock com.adobe.testing s3mock 4.12.4
 jars elasticmq org.elasticmq elasticmq-server_2.13 1.7.1
 jars s3a org.apache.hadoop hadoop-aws 3.5.0 # of the Hadoop in PySpark; 690 MB

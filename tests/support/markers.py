@@ -39,7 +39,7 @@ FIXTURES = {
     "emulator": {
         *("aws", "aws_serving", "seaweed", "microburst", "azurite", "gcs", "gcs_events"),
         *("gcs_xml", "pubsub", "pubsub_google", "pubsub_here", "pubsubs"),
-        *("moto", "s3mock", "versity", "ceph", "gofakes3", "elasticmq"),
+        *("moto", "s3mock", "versity", "ceph", "swift", "gofakes3", "elasticmq"),
     },
 }
 """A test that asks for one of these fixtures has the marker, whether it says so or not."""

@@ -242,10 +242,7 @@ class Yarn:
                 binary="spark-submit",
                 executor_python=self._python(),
             ),
-            notes=(
-                "HADOOP_CONF_DIR must name the configuration of the cluster.",
-                "Nothing of this was run on YARN.",
-            ),
+            notes=("HADOOP_CONF_DIR must name the configuration of the cluster.",),
         )
 
     def spark_conf(self) -> dict[str, str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HOME = Path(sys.prefix) / "servers"
-STORES = ["moto", "s3mock", "versity", "ceph"]
+STORES = ["moto", "s3mock", "versity", "ceph", "swift"]
 
 
 def kinds(*ordinary: str) -> list[str]:

@@ -10,6 +10,7 @@ pytest_plugins = [
     "tests.support.emulators.aws",
     "tests.support.emulators.azure",
     "tests.support.emulators.ceph",
+    "tests.support.emulators.swift",
     "tests.support.emulators.gcp",
     "tests.support.emulators.gcs_xml",
     "tests.support.emulators.other_servers",
