@@ -231,21 +231,21 @@ def test_a_report_that_cannot_be_believed_is_refused_with_what_to_do(place, kind
 
 
 def test_a_report_of_another_cloud_is_refused():
-    from airflow_cloudfiles.engine.discovery.inventory.base import Source
+    from airflow_cloudfiles.engine.discovery.inventory.base import ReportSource
     from airflow_cloudfiles.engine.discovery.inventory.newest import parse_manifest
 
-    source = Source.of("gs://bucket/in", "")
+    source = ReportSource.of("gs://bucket/in", "")
     with pytest.raises(InventoryError, match="report of S3, and the source is in Cloud Storage"):
         parse_manifest(b'{"sourceBucket": "bucket"}', "gs://r/manifest.json", source, None)
 
 
 def test_a_report_of_another_account_is_refused(place):
-    from airflow_cloudfiles.engine.discovery.inventory.base import Source
+    from airflow_cloudfiles.engine.discovery.inventory.base import ReportSource
     from airflow_cloudfiles.engine.discovery.inventory.newest import parse_manifest
 
     name = place.report("azure csv").removeprefix(place.reports.uri + "/")
     checksum = place.reports.get(name.removesuffix(".json") + ".checksum")
-    source = Source.of(f"abfss://{place.bucket}@other.dfs.core.windows.net/in", "")
+    source = ReportSource.of(f"abfss://{place.bucket}@other.dfs.core.windows.net/in", "")
     with pytest.raises(InventoryError, match="account 'account', not of 'other'"):
         parse_manifest(place.reports.get(name), name, source, checksum)
 

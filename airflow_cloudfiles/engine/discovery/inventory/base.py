@@ -112,7 +112,7 @@ only that they are eventually consistent, so a day is left for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ReportSource:
     """The place that a report has to be about.
 
     Attributes:
@@ -130,7 +130,7 @@ class Source:
     prefix: str
 
     @classmethod
-    def of(cls, uri: str, prefix: str) -> Source:
+    def of(cls, uri: str, prefix: str) -> ReportSource:
         """Take the canonical URI of a source apart."""
         scheme, _, rest = uri.partition("://")
         bucket, _, path = rest.partition("/")

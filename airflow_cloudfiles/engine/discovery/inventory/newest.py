@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.discovery.inventory.base import (
     DataFormat,
     Report,
     ReportFile,
-    Source,
+    ReportSource,
     not_reached,
     refused,
 )
@@ -57,7 +57,9 @@ def has_checksum(content: Mapping[str, Any]) -> bool:
     return "report_config" not in content
 
 
-def parse_manifest(content: bytes, uri: str, source: Source, checksum: bytes | None) -> Report:
+def parse_manifest(
+    content: bytes, uri: str, source: ReportSource, checksum: bytes | None
+) -> Report:
     """Read a manifest, and see that it is whole and about a source.
 
     Args:
@@ -89,7 +91,7 @@ def parse_manifest(content: bytes, uri: str, source: Source, checksum: bytes | N
         raise refused(uri, why, "Name the manifest.json that the cloud has written.") from failure
 
 
-def _kind(value: object, uri: str) -> tuple[str, Callable[[Any, str, str, Source], Report]]:
+def _kind(value: object, uri: str) -> tuple[str, Callable[[Any, str, str, ReportSource], Report]]:
     """Find which cloud wrote a manifest."""
     if isinstance(value, dict):
         if "sourceBucket" in value:
@@ -131,7 +133,7 @@ def _format_of(uri: str, found: object) -> DataFormat:
     return cast("DataFormat", name)
 
 
-def _s3(value: dict[str, Any], uri: str, digest: str, source: Source) -> Report:
+def _s3(value: dict[str, Any], uri: str, digest: str, source: ReportSource) -> Report:
     _require_version(uri, value["version"], _S3_VERSION)
     _require_source(uri, "bucket", value["sourceBucket"], source.bucket)
     data_format = _format_of(uri, value["fileFormat"])
@@ -152,7 +154,7 @@ def _s3(value: dict[str, Any], uri: str, digest: str, source: Source) -> Report:
     )
 
 
-def _azure(value: dict[str, Any], uri: str, digest: str, source: Source) -> Report:
+def _azure(value: dict[str, Any], uri: str, digest: str, source: ReportSource) -> Report:
     _require_version(uri, value["version"], _AZURE_VERSION)
     if value.get("status") != "Succeeded":
         raise refused(uri, f"its status is {value.get('status')!r}, not 'Succeeded'", _NEXT)
@@ -179,7 +181,7 @@ def _azure(value: dict[str, Any], uri: str, digest: str, source: Source) -> Repo
     )
 
 
-def _gcs(value: dict[str, Any], uri: str, digest: str, source: Source) -> Report:
+def _gcs(value: dict[str, Any], uri: str, digest: str, source: ReportSource) -> Report:
     configured = value["report_config"]
     of_objects = configured["object_metadata_report_options"]
     bucket = (of_objects.get("storage_filters") or {}).get("bucket")
@@ -244,7 +246,7 @@ def bucket_of(location: str, access: Access | None) -> ObjectStore:
 
 
 def newest_report(
-    location: str, access: Access | None, source: Source, *, oldest_us: int
+    location: str, access: Access | None, source: ReportSource, *, oldest_us: int
 ) -> Report:
     """Read the manifest of the report to be used.
 
@@ -301,7 +303,9 @@ def _moment(uri: str) -> str:
     return "".join(each or "00" for each in found.groups()) if found else ""
 
 
-def _usable(store: ObjectStore, keys: Iterable[str], source: Source, oldest_us: int) -> Report:
+def _usable(
+    store: ObjectStore, keys: Iterable[str], source: ReportSource, oldest_us: int
+) -> Report:
     """Find the first of some reports that may be read.
 
     Raises:
@@ -330,7 +334,7 @@ def _check_age(report: Report, oldest_us: int) -> None:
         )
 
 
-def _read(store: ObjectStore, key: str, source: Source) -> Report:
+def _read(store: ObjectStore, key: str, source: ReportSource) -> Report:
     """Read a manifest, with the checksum beside it."""
     uri = store.child_uri(key)
     try:

@@ -32,7 +32,7 @@ from airflow_cloudfiles.engine.discovery.inventory.base import (
     FoundBy,
     Report,
     ReportProgress,
-    Source,
+    ReportSource,
     load_progress,
     refused,
     save_progress,
@@ -185,7 +185,7 @@ class InventoryDiscovery:
         report = newest_report(
             self.options.inventory,
             self.access,
-            Source.of(self.source.uri, self.filter.prefix),
+            ReportSource.of(self.source.uri, self.filter.prefix),
             oldest_us=int((now - self.options.inventory_max_age_seconds) * 1_000_000),
         )
         if (progress.report, progress.filter) != (report.id, self.filter.fingerprint):
@@ -246,7 +246,7 @@ class _Run:
         self._began = time.monotonic()
         self._next_word = self._began + PROGRESS_SECONDS
         self._store = bucket_of(report.uri, given.access)
-        root = Source.of(given.source.uri, "").root
+        root = ReportSource.of(given.source.uri, "").root
         self._data = DataFiles(self._store, report, root)
 
     def go(
