@@ -108,7 +108,7 @@ class FileBatches:
         number = self._number + 1
         self._planned = len(files), sum(file.size for file in files)
         how_many = counted(len(files), "file"), counted(len(splits), "split")
-        _log.info("Batch %s: %s, %s", number, *how_many)
+        _log.info("Planned batch %s: %s, %s", number, *how_many)
         return Planned(number, splits, end)
 
     def task(self, writer: TableWriter) -> Task:

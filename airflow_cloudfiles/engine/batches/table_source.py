@@ -129,7 +129,7 @@ class TableBatches:
         self._range = TableRange(start, end, len(files), sum(each.size for each in files))
         parts = shared_out(self._stream.columns, files, self._tasks(files))
         how_many = counted(len(files), "file"), counted(len(parts), "task")
-        _log.info("Batch %s: %s, %s", number, *how_many)
+        _log.info("Planned batch %s: %s, %s", number, *how_many)
         return Planned(number, parts, end)
 
     def task(self, writer: TableWriter) -> Task:
