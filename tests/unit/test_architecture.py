@@ -333,6 +333,30 @@ def test_a_library_is_imported_only_where_it_belongs(
     assert elsewhere == []
 
 
+@pytest.mark.parametrize(
+    ("call", "module"),
+    [
+        ("table.cleanup_metadata", "durability.py"),
+        ("table.create_checkpoint", "write/log_commit.py"),
+        ("table.create_write_transaction", "batch_write.py"),
+        ("table.merge", "merge/commit.py"),
+        ("write_deltalake", "batch_write.py"),
+        ("DeltaTable.create", None),
+        ("table.alter", None),
+    ],
+)
+def test_deltalake_writes_to_a_log_in_named_places_only(call: str, module: str | None) -> None:
+    """Every other version of a table is written by `write.log_commit`."""
+    folder = PACKAGE / "engine" / "delta"
+    pattern = re.compile(rf"(?<![\w.]){re.escape(call)}[.(]")
+    found = {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*.py")
+        if pattern.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == ({module} if module else set())
+
+
 OWN_WORDS = re.compile(
     r"\b(crews?|strangers?|outgrown|doorbells?|house|rooms|front room|walls|speaking|told)\b",
     re.IGNORECASE,

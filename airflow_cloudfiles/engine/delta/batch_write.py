@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
@@ -229,7 +230,7 @@ class BatchWrite:
             crash_point("before-sink-commit")
             append_files(table, self.target, written.files)
             crash_point("after-sink-commit")
-            return committed_to(refreshed(table, location))
+            return committed_to(table)
 
         return retried(f"The rows could not be committed to {self.target}", attempt)
 
@@ -292,8 +293,15 @@ class BatchWrite:
         location = DeltaLocation.of(self.target)
         data_files.require(location, files)
         crash_point("before-sink-commit")
-        properties = change_properties(table, self.batch)
-        data_files.commit_files(table, location, files, properties, mode="overwrite", schema=schema)
+        with durable_commit(location, "may not have taken a commit", table) as hooks:
+            table.create_write_transaction(
+                actions=[add_action(file) for file in files],
+                mode="overwrite",
+                schema=schema or table.schema(),
+                partition_by=table.metadata().partition_columns or None,
+                commit_properties=change_properties(table, self.batch),
+                post_commithook_properties=hooks,
+            )
         crash_point("after-sink-commit")
         return committed_to(refreshed(table, location))
 
@@ -302,6 +310,18 @@ class BatchWrite:
             f"Another writer has committed to {self.target} since this overwrite began, which "
             "would have removed or kept its rows by chance: nothing was overwritten. Run again."
         )
+
+
+def add_action(file: DataFile) -> AddAction:
+    """Build the action by which `deltalake` adds a data file."""
+    return AddAction(
+        path=file.name,
+        size=file.size,
+        partition_values=dict(file.partition_values),
+        modification_time=file.modification_time_ms,
+        data_change=True,
+        stats=file.statistics,
+    )
 
 
 def _refuse_overwrite(state: TableState, options: BatchWriteOptions) -> None:

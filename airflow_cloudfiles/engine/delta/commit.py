@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import CommitProperties, Transaction
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
@@ -40,11 +41,12 @@ from airflow_cloudfiles.engine.delta.lineage import (
 )
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import load_table, open_to_write
-from airflow_cloudfiles.engine.delta.read.table_state import TableState, is_beyond_deltalake
+from airflow_cloudfiles.engine.delta.read.table_state import TableState
 from airflow_cloudfiles.engine.delta.write.creation import PLAIN_TABLE, NewTable, create_table
 from airflow_cloudfiles.engine.delta.write.evolve import Evolution, WideningRule, evolve, layout_for
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout, plain_layout
 from airflow_cloudfiles.engine.delta.write.log_commit import (
+    COMMIT_TRIES,
     add_actions,
     commit_version,
     refreshed,
@@ -175,7 +177,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
             note={COMMIT_NOTE: note_of(batch)},
         )
         crash_point("after-sink-commit")
-        return committed_to(refreshed(table, location), counts=counts)
+        return committed_to(table, counts=counts)
 
     return retried(f"Batch {batch.number} could not be committed to {target}", attempt)
 
@@ -208,29 +210,36 @@ def append_files(
     transactions: Sequence[Transaction] = (),
     note: Mapping[str, Any] | None = None,
 ) -> dict[str, int] | None:
-    """Commit files to the version of the table that is open, or a later one.
+    """Commit files to the version of the table that is open, or a later one; it is loaded then.
 
     Raises:
         CommitFailedError: Another writer was first with a change that does not go with it.
         TargetUnreachableError: Its storage failed; the files may be in the table or not.
     """
     location = DeltaLocation.of(target)
-    if is_beyond_deltalake(TableState.of(table, target)):
-        commit_version(
-            table,
-            location,
-            add_actions(files),
-            transactions=transactions,
-            operation="WRITE",
-            parameters={"mode": "Append"},
-            note=note,
-        )
-        return None
-    properties = CommitProperties(
-        app_transactions=list(transactions) or None,
-        custom_metadata={**(note or {}), BLIND_APPEND: True},
-    )
-    data_files.commit_files(table, location, files, properties, mode="append")
+    before = TableState.of(table, target)
+    for left in reversed(range(COMMIT_TRIES)):
+        try:
+            commit_version(
+                table,
+                location,
+                add_actions(files),
+                transactions=transactions,
+                operation="WRITE",
+                parameters={"mode": "Append"},
+                note=note,
+            )
+        except CommitFailedError:
+            state = TableState.of(refreshed(table, location), target)
+            is_same = (state.metadata, state.protocol) == (before.metadata, before.protocol)
+            seen = [
+                (transaction_version(table, each.app_id), each.version) for each in transactions
+            ]
+            is_there = any(there is not None and there >= own for there, own in seen)
+            if is_there or not (left and is_same):
+                raise
+        else:
+            break
     return None
 
 

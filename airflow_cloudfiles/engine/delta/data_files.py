@@ -1,4 +1,4 @@
-"""Write rows to data files, and commit these.
+"""Write rows to data files.
 
 A task writes record batches to Parquet files in the table's folder, under names that are not used
 yet; in a cloud, a file grows in memory and is uploaded whole. They are invisible until the driver
@@ -18,13 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.transaction import AddAction
 
-from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.columns import as_written
 from airflow_cloudfiles.engine.delta.statistics import (
@@ -36,10 +34,6 @@ from airflow_cloudfiles.engine.errors import DataFileLostError, TargetNotDeltaEr
 from airflow_cloudfiles.engine.options.values import parse_size
 from airflow_cloudfiles.engine.storage.base import key_bytes, key_text
 from airflow_cloudfiles.engine.storage.local_disk import make_folders, sync_folder
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable, Schema
-    from deltalake.transaction import CommitProperties
 
 TARGET_FILE_BYTES = 256 * 2**20
 """A data file on a disk is closed when it has grown to about this size."""
@@ -308,39 +302,6 @@ def remove(location: DeltaLocation, names: Iterable[str]) -> None:
             store.delete(name)
         except OSError as error:
             _log.warning("%s stays in %s until vacuum: %s", name, location.target, error)
-
-
-def add_action(file: DataFile, *, data_change: bool = True) -> AddAction:
-    """Build the add action of a data file."""
-    return AddAction(
-        path=file.name,
-        size=file.size,
-        partition_values=dict(file.partition_values),
-        modification_time=file.modification_time_ms,
-        data_change=data_change,
-        stats=file.statistics,
-    )
-
-
-def commit_files(  # noqa: PLR0913 - what a commit is
-    table: DeltaTable,
-    location: DeltaLocation,
-    files: Iterable[DataFile],
-    properties: CommitProperties,
-    *,
-    mode: Literal["append", "overwrite"],
-    schema: Schema | None = None,
-) -> None:
-    """Commit data files beside those that a table has, or in their place."""
-    with durable_commit(location, "may not have taken a commit", table) as hooks:
-        table.create_write_transaction(
-            actions=[add_action(file) for file in files],
-            mode=mode,
-            schema=schema or table.schema(),
-            partition_by=table.metadata().partition_columns or None,
-            commit_properties=properties,
-            post_commithook_properties=hooks,
-        )
 
 
 @contextmanager

@@ -70,7 +70,7 @@ def durable_commit(
             hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
         yield hooks
         if make_durable(location) and table is not None:
-            _remove_expired(table)
+            remove_expired(table)
 
 
 def make_durable(location: DeltaLocation) -> bool:
@@ -228,7 +228,7 @@ def _torn(location: DeltaLocation, path: Path, *, is_last: bool) -> TargetCorrup
     )
 
 
-def _remove_expired(table: DeltaTable) -> None:
+def remove_expired(table: DeltaTable) -> None:
     """Remove old entries that a checkpoint covers, unless the table keeps them."""
     keep = table.metadata().configuration.get("delta.enableExpiredLogCleanup", "true")
     if keep.lower() == "false":

@@ -20,7 +20,8 @@ from pyspark.sql.variant_utils import VariantUtils
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.delta import commit as delta_commit
-from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter, add_action
+from airflow_cloudfiles.engine.delta.batch_write import add_action
+from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.delta.opening import table_schema
 from airflow_cloudfiles.engine.delta.read.columns import schema_of
 from airflow_cloudfiles.engine.delta.write.evolve import WideningRule

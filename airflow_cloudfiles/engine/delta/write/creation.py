@@ -1,9 +1,8 @@
 """Create a table for the rows of a stream.
 
 A plain table is created with its first batch. One with partition columns or properties is created
-before any task writes: its files depend on what it is. Version 0 of a table with column mapping or
-type widening is written here: `deltalake` (1.6) gives such tables protocols that its own readers
-misread (column mapping), or refuses them (type widening).
+before any task writes: its files depend on what it is. Version 0 is written here: `deltalake` (1.6)
+gives tables with column mapping a protocol that its own readers misread, and refuses type widening.
 """
 
 from __future__ import annotations
@@ -16,15 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge_schema import SOURCE_NAME
 from airflow_cloudfiles.engine.delta.opening import load_table
 from airflow_cloudfiles.engine.delta.read.actions import Metadata, Protocol
-from airflow_cloudfiles.engine.delta.read.columns import check_columns, delta_schema, rows_columns
+from airflow_cloudfiles.engine.delta.read.columns import check_columns, rows_columns
 from airflow_cloudfiles.engine.delta.read.table_state import (
     MODE,
     WIDENING,
@@ -44,6 +41,7 @@ from airflow_cloudfiles.engine.storage.small_objects import require_conditional_
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from deltalake import DeltaTable
     from pyspark.sql.types import StructType
 
 _NEW = Protocol(1, 2)
@@ -131,29 +129,12 @@ def create_table(target: str, schema: pa.Schema, new: NewTable) -> DeltaTable:
         with location.translate_store_errors("cannot be created"):
             make_folders(os.fsencode(location.folder))
     try:
-        if new.properties:
-            _write_first_version(location, columns, partition_by, new)
-        else:
-            _let_deltalake_create(location, columns, partition_by)
+        _write_first_version(location, columns, partition_by, new)
     except CommitFailedError as error:  # version 0 was written by another writer meanwhile
         _log.info("Another writer has created %s (%s)", target, error)
     table = load_table(location)
     new.check(TableState.of(table, target))
     return table
-
-
-def _let_deltalake_create(
-    location: DeltaLocation, columns: StructType, partition_by: list[str]
-) -> None:
-    with durable_commit(location, "cannot be created") as hooks:
-        DeltaTable.create(
-            location.table_uri,
-            schema=delta_schema(columns),
-            mode="ignore",
-            partition_by=partition_by or None,
-            storage_options=location.storage_options(),
-            post_commithook_properties=hooks,
-        )
 
 
 def _write_first_version(

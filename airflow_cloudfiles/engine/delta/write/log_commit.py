@@ -31,7 +31,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from airflow_cloudfiles import __version__
 from airflow_cloudfiles.engine.delta.data_files import DataFile
-from airflow_cloudfiles.engine.delta.durability import LOG, durable_commit
+from airflow_cloudfiles.engine.delta.durability import LOG, durable_commit, remove_expired
 from airflow_cloudfiles.engine.delta.lineage import BLIND_APPEND
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.actions import AddFile, FileKey, without_nulls
@@ -69,6 +69,7 @@ def write_version(  # noqa: PLR0913 - what a version is, and what its history sa
     note: Mapping[str, Any] | None = None,
     table: DeltaTable | None = None,
     reads_rows: bool = False,
+    is_loaded: bool = False,
 ) -> None:
     """Write one version of a table, unless another writer has.
 
@@ -81,6 +82,7 @@ def write_version(  # noqa: PLR0913 - what a version is, and what its history sa
         note: More for the commit's own metadata.
         table: The table as it was, unless this creates it.
         reads_rows: Whether rows of the table decide what the version changes.
+        is_loaded: Whether the table is to have the version then; a checkpoint follows when due.
 
     Raises:
         CommitFailedError: There is such a version already.
@@ -109,6 +111,10 @@ def write_version(  # noqa: PLR0913 - what a version is, and what its history sa
                 there = b""
             if there != content:
                 raise CommitFailedError(f"version {version} was written by another writer")
+        if table is not None and is_loaded:
+            refreshed(table, location)
+            if table.version() == version:  # a later version is for its writer to checkpoint
+                _checkpoint_when_due(table, location)
 
 
 def commit_version(  # noqa: PLR0913 - as `write_version`
@@ -137,10 +143,8 @@ def commit_version(  # noqa: PLR0913 - as `write_version`
         note=note,
         table=table,
         reads_rows=reads_rows,
+        is_loaded=True,
     )
-    refreshed(table, location)
-    if table.version() == version:  # a later version is for its writer to checkpoint
-        checkpoint_when_due(table)
 
 
 def refreshed(table: DeltaTable, location: DeltaLocation) -> DeltaTable:
@@ -188,15 +192,18 @@ def add_actions(files: Iterable[DataFile]) -> list[dict[str, Any]]:
     ]
 
 
-def checkpoint_when_due(table: DeltaTable) -> None:
+def _checkpoint_when_due(table: DeltaTable, location: DeltaLocation) -> None:
     """Write a checkpoint when one is due, as `deltalake` does after its own commits.
 
-    Without one the log is merely longer: a failure is a warning.
+    Without one the log is merely longer: a failure is a warning. On a disk, entries that it covers
+    are removed when it is durable.
     """
     text = table.metadata().configuration.get(CHECKPOINT_INTERVAL) or str(_DEFAULT_INTERVAL)
     interval = int(text) if text.isdigit() and int(text) else _DEFAULT_INTERVAL
-    if not table.version() % interval:
+    if not (table.version() + 1) % interval:
         write_checkpoint(table)
+        if location.folder is None:
+            remove_expired(table)
 
 
 def write_checkpoint(table: DeltaTable) -> None:
