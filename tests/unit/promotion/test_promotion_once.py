@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
+from airflow_cloudfiles.engine.delta.write.rewrite import TableFiles
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.promotion import backfill
@@ -189,13 +190,13 @@ def test_a_commit_whose_answer_is_lost_is_recognized(
 ) -> None:
     landed = Landed.create(tmp_path, "id BIGINT")
     landed.land(*(_record(i) for i in range(10)))
-    real = backfill.replace
+    real = TableFiles.replace
 
-    def deaf(*arguments: Any) -> None:
-        real(*arguments)
+    def deaf(*arguments: Any, **more: Any) -> None:
+        real(*arguments, **more)
         raise CommitFailedError("version already exists")
 
-    monkeypatch.setattr(backfill, "replace", deaf)
+    monkeypatch.setattr(TableFiles, "replace", deaf)
     told = landed.promote({"zip": "INT"})
     assert (told.rows, _check(landed, 10)) == (10, 10)
     assert landed.live() <= {path.name for path in Path(landed.target).glob("*.parquet")}
@@ -207,16 +208,16 @@ def test_files_that_another_writer_has_replaced_are_looked_at_again(
     landed = Landed.create(tmp_path, "id BIGINT")
     landed.land(*(_record(i) for i in range(5)))
     landed.land(*(_record(i) for i in range(5, 10)))
-    real = backfill.replace
+    real = TableFiles.replace
     calls: list[int] = []
 
-    def late(*arguments: Any) -> None:
+    def late(*arguments: Any, **more: Any) -> None:
         calls.append(1)
         if len(calls) == 1:
             DeltaTable(landed.target).optimize.compact()
-        real(*arguments)
+        real(*arguments, **more)
 
-    monkeypatch.setattr(backfill, "replace", late)
+    monkeypatch.setattr(TableFiles, "replace", late)
     told = landed.promote({"zip": "INT"})
     assert (told.rows, told.files_rewritten, len(calls)) == (10, 1, 2)
     assert _check(landed, 10) == 10
@@ -247,10 +248,10 @@ def test_who_loses_every_race_gives_up_and_says_so(
     landed = Landed.create(tmp_path, "id BIGINT")
     landed.land(_record(0))
 
-    def never(*arguments: Any) -> None:
+    def never(*arguments: Any, **more: Any) -> None:
         raise CommitFailedError("another writer")
 
-    monkeypatch.setattr(backfill, "replace", never)
+    monkeypatch.setattr(TableFiles, "replace", never)
     monkeypatch.setattr(backfill, "COMMIT_TRIES", 3)
     with pytest.raises(SinkError, match="other writers committed first, 3 times"):
         landed.promote({"zip": "INT"})
