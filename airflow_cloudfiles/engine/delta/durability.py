@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def durable_commit(
-    location: DeltaLocation, what: str, table: DeltaTable | None = None
+    location: DeltaLocation, what: str, table: DeltaTable | None = None, synced: str = ""
 ) -> Iterator[PostCommitHookProperties | None]:
     """Surround a commit, which is on the disk when this returns.
 
@@ -53,6 +53,7 @@ def durable_commit(
         location: Of the table.
         what: For the error, as in `DeltaLocation.translate_errors`.
         table: The table, unless it is being created.
+        synced: As for `make_durable`.
 
     Yields:
         What the commit is to be given as `post_commithook_properties`.
@@ -69,15 +70,19 @@ def durable_commit(
             # On a disk, `deltalake` removes nothing behind a commit (step 4).
             hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
         yield hooks
-        if make_durable(location) and table is not None:
+        if make_durable(location, synced) and table is not None:
             remove_expired(table)
 
 
-def make_durable(location: DeltaLocation) -> bool:
+def make_durable(location: DeltaLocation, synced: str = "") -> bool:
     """Put a table's log on the disk, as far as this process has not done so.
 
     A commit that is found there, rather than made, may be of a process that was killed before it
     could do so: the process that acknowledges that commit calls this, too.
+
+    Args:
+        location: Of the table.
+        synced: An entry that is on the disk already, with its name, because our store wrote it.
 
     Returns:
         Whether the newest version has a checkpoint, and this call has synced it.
@@ -97,8 +102,9 @@ def make_durable(location: DeltaLocation) -> bool:
         known = -1
     if known < 0:
         known = _newest_checkpoint(names) - 1
-    new = sorted(name for name, version in names.items() if version > known)
+    new = sorted(name for name, version in names.items() if version > known and name != synced)
     if not new:
+        _synced[key] = latest
         return False
     checkpoints = {name: names[name] for name in new if not name.endswith(".json")}
     if checkpoints and (folder / _LAST_CHECKPOINT).exists():

@@ -38,7 +38,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table with a checkpoint of its log, and entries before and behind it."""
     target = tmp_path_factory.mktemp("delta") / "table"
     target.mkdir()
-    interval = {"delta.checkpointInterval": "3"}
+    interval = {"delta.checkpointInterval": "5"}
     DeltaTable.create(str(target), Schema.from_arrow(A), configuration=interval)
     for number in range(BATCHES):
         _commit(target, number)

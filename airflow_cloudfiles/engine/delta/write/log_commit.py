@@ -101,9 +101,9 @@ def write_version(  # noqa: PLR0913 - what a version is, and what its history sa
         **(note or {}),
     }
     content = _encoded([{"commitInfo": said}, *listed], location.target)
-    key = f"{LOG}/{version:020}.json"
-    store = location.store()
-    with durable_commit(location, "may not have taken a commit", table):
+    name = f"{version:020}.json"
+    key, store = f"{LOG}/{name}", location.store()
+    with durable_commit(location, "may not have taken a commit", table, synced=name):
         if not store.put_if_absent(key, content):
             try:
                 there = store.get(key)
@@ -193,14 +193,14 @@ def add_actions(files: Iterable[DataFile]) -> list[dict[str, Any]]:
 
 
 def _checkpoint_when_due(table: DeltaTable, location: DeltaLocation) -> None:
-    """Write a checkpoint when one is due, as `deltalake` does after its own commits.
+    """Write a checkpoint when one is due, as Delta does: at multiples of the interval.
 
     Without one the log is merely longer: a failure is a warning. On a disk, entries that it covers
     are removed when it is durable.
     """
     text = table.metadata().configuration.get(CHECKPOINT_INTERVAL) or str(_DEFAULT_INTERVAL)
     interval = int(text) if text.isdigit() and int(text) else _DEFAULT_INTERVAL
-    if not (table.version() + 1) % interval:
+    if not table.version() % interval:
         write_checkpoint(table)
         if location.folder is None:
             remove_expired(table)
