@@ -128,7 +128,7 @@ class LocalStore(TreeStore):
                 raise
             msg = (
                 f"The file system of {self.uri} does not support hard links ({failure.strerror}), "
-                f"which keep two writers apart. Put the checkpoint location on one that does."
+                f"which keep two writers apart. Put the state, or the table, on one that does."
             )
             raise StateError(msg) from failure
         finally:
