@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import airflow_cloudfiles
@@ -37,9 +38,14 @@ FEATURES = {
     "mapped": "TBLPROPERTIES ('delta.columnMapping.mode'='name')",
     "deletion vectors": "TBLPROPERTIES ('delta.enableDeletionVectors'='true')",
 }
+ALIKE = (
+    """if(id % 5 = 0, v, parse_json(concat('{"a": ', id, ', "b": "x", "c": [1, 2.5]"""
+    """, "d": {"e": true, "f": null}}')))"""
+)
+"""Values most of which have the same fields: those become columns of their own."""
 ASKED = ", ".join(
     f"{name} IS NULL, is_variant_null({name}), to_json({name}), schema_of_variant({name})"
-    for name in ("v", "s.v", "get(l, 0)", "get(l, 1)", "m['k']")
+    for name in ("v", "o", "s.v", "get(l, 0)", "get(l, 1)", "m['k']")
 )
 
 
@@ -69,14 +75,16 @@ def _cast(value: str) -> str:
 def test_variants_of_either_are_read_alike(delta: DeltaSpark, tmp_path: Path, feature: str) -> None:
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     delta.run(
-        f"CREATE TABLE delta.`{theirs}` (id BIGINT, v VARIANT, s STRUCT<v: VARIANT>, "
+        f"CREATE TABLE delta.`{theirs}` (id BIGINT, v VARIANT, o VARIANT, s STRUCT<v: VARIANT>, "
         f"l ARRAY<VARIANT>, m MAP<STRING, VARIANT>) USING delta {FEATURES[feature]}"
     )
     values = ", ".join(f"({number}, {each})" for number, each in enumerate(_variants()))
     delta.run(
-        f"INSERT INTO delta.`{theirs}` SELECT id, v, named_struct('v', v), array(v, NULL), "
-        f"map('k', v) FROM VALUES {values} AS t(id, v)"
+        f"INSERT INTO delta.`{theirs}` SELECT id, v, {ALIKE}, named_struct('v', v), "
+        f"array(v, NULL), map('k', v) FROM VALUES {values} AS t(id, v)"
     )
+    [first, *_] = theirs.rglob("*.parquet")
+    assert ("typed_value" in str(pq.read_schema(first))) == (feature == "shredded")
     delta.run(f"DELETE FROM delta.`{theirs}` WHERE id % 7 = 3")
     delta.run(f"UPDATE delta.`{theirs}` SET v = parse_json('[\"updated\"]') WHERE id % 7 = 4")
     asked = f"SELECT id, {ASKED} FROM"
