@@ -206,7 +206,8 @@ def test_random_changes_stop_both_alike(delta: DeltaSpark, tmp_path: Path) -> No
         seed = random.randrange(2**32)
         rng = random.Random(seed)
         both = Both(delta, tmp_path / str(number), rng.choice(["name", "id"]))
-        turns = [*CHANGES.values(), Both.append, Both.append, Both.compact, Both.start, Both.start]
+        changes: list[Any] = [*CHANGES.values(), Both.append, Both.append, Both.compact]
+        turns = [*changes, Both.start, Both.start]
         allowed = {"allowSourceColumnRename": "always", "allowSourceColumnDrop": "always"}
         done, error = ["start"], both.start()
         for turn in rng.choices(turns, k=TURNS):
