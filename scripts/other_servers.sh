@@ -1,7 +1,7 @@
 #!/bin/sh
 # Put other people's servers of S3 and SQS into .venv/servers. Run by `make other-servers`.
 #
-# 1. moto (Python), from requirements/other-servers.lock
+# 1. moto and OpenStack's Swift (Python), from requirements/other-servers.lock
 # 2. S3Mock and ElasticMQ (Java), and Hadoop's S3A: jars that the Ivy in PySpark brings
 # 3. Versity's gateway and an old gofakes3 (Go), built where Go is installed
 #

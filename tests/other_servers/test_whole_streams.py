@@ -82,6 +82,19 @@ def test_a_lock_is_held_while_it_is_renewed_and_taken_over_when_it_is_not(server
     other.release()
 
 
+def test_a_state_on_a_server_that_replaces_no_version_is_refused(
+    swift: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in to_environment(swift.access).items():
+        monkeypatch.setenv(name, value)
+    bucket = swift.bucket()
+    open_store(f"{bucket}/in", swift.access).put("a.json", b'{"a": 1}\n')
+    run = launch(_spec(bucket, "run"), LocalPython(), on_log=print, access=swift.access)
+    with pytest.raises(StateError, match=rf"{bucket}/state/.* the server has no such request"):
+        run.wait()
+    assert list(open_store(f"{bucket}/table", swift.access).list()) == []
+
+
 def test_a_server_without_conditional_writes_is_refused(
     gofakes3: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:

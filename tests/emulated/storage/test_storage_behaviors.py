@@ -71,8 +71,8 @@ CLOUDS = kinds("s3", "s3 folder", "seaweed", "azure", "gcs")
 EMULATORS = {"s3": "aws", "s3 folder": "aws", "seaweed": "seaweed", "azure": "azurite"}
 WRITTEN = kinds("local", "memory", "memory folder", *CLOUDS)
 """Stores that states and tables can be in."""
-AT_ONCE = [each for each in WRITTEN if each != "s3mock"]
-"""Where one of those who create an object at the same moment wins: S3Mock lets several."""
+AT_ONCE = [each for each in WRITTEN if each not in {"s3mock", "swift"}]
+"""Where one of those who create an object at the same moment wins: these let several."""
 
 
 @pytest.fixture(params=kinds(*WRITTEN, *SERVERS))
@@ -178,7 +178,7 @@ def test_every_object_has_one_creator(store):
         assert store.get(f"{number}") == b"%d" % winner
 
 
-@pytest.mark.parametrize("kind", WRITTEN, indirect=True)
+@pytest.mark.parametrize("kind", [each for each in WRITTEN if each != "swift"], indirect=True)
 def test_put_if_match_replaces_one_version(kind, store):
     store.put("a", b"one")
     if kind in DISKS:

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HOME = Path(sys.prefix) / "servers"
-STORES = ["moto", "s3mock", "versity", "ceph", "swift"]
+STORES = ["moto", "s3mock", "versity", "ceph"]
+"""Servers that states and tables can be on."""
 
 
 def kinds(*ordinary: str) -> list[str]:
     """The stores that a test is to run over: other people's where the environment says so."""
-    return STORES if "OTHER_SERVERS" in os.environ else list(ordinary)
+    return [*STORES, "swift"] if "OTHER_SERVERS" in os.environ else list(ordinary)
 
 
 def _java(jars: str, main: str, *options: str) -> list[str]:
