@@ -227,6 +227,7 @@ def test_a_run_that_lost_its_application_master_is_finished_by_the_next(stream: 
     stream.check(leftovers=1)
 
 
+@pytest.mark.airflow
 def test_an_operator_runs_its_driver_here_and_its_tasks_on_yarn(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
