@@ -79,7 +79,9 @@ class YarnCluster:
             ):
                 ready = self._has_a_node if name == "nodemanager" else self._answers
                 command = self._java("-Xmx256m", main)
-                stack.enter_context(running(Server(command, ready, self.folder / f"{name}.log")))
+                log = self.folder / f"{name}.log"
+                server = Server(command, ready, log, seconds=PATIENCE_SECONDS)
+                stack.enter_context(running(server))
             self._stack = stack.pop_all()
         return self
 
