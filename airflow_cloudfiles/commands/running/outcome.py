@@ -88,9 +88,7 @@ def _wrapped(text: str, most: int) -> list[str]:
 
 def terminal_width() -> int | None:
     """Find how wide the terminal is; `None` where the output is none, so that a row is a line."""
-    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
-        return None
-    return shutil.get_terminal_size().columns
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def short_time(text: str) -> str:

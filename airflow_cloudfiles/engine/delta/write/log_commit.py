@@ -103,14 +103,16 @@ def write_version(  # noqa: PLR0913 - what a version is, and what its history sa
     content = _encoded([{"commitInfo": said}, *listed], location.target)
     name = f"{version:020}.json"
     key, store = f"{LOG}/{name}", location.store()
-    with durable_commit(location, "may not have taken a commit", table, synced=name):
-        if not store.put_if_absent(key, content):
-            try:
-                there = store.get(key)
-            except ObjectNotFoundError:
-                there = b""
-            if there != content:
-                raise CommitFailedError(f"version {version} was written by another writer")
+    what = "may not have taken a commit"
+    with durable_commit(location, what, table, synced=name):
+        with location.translate_store_errors(what):
+            if not store.put_if_absent(key, content):
+                try:
+                    there = store.get(key)
+                except ObjectNotFoundError:
+                    there = b""
+                if there != content:
+                    raise CommitFailedError(f"version {version} was written by another writer")
         if table is not None and is_loaded:
             refreshed(table, location)
             if table.version() == version:  # a later version is for its writer to checkpoint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -81,6 +82,8 @@ def test_what_cannot_be_meant_is_refused(written, tmp_path, capsys):
 
 def test_a_terminal_of_80_columns_is_wide_enough(written, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     run_id = "ingest-manual__2026-11-23T08:04:00.123456+00:00-" + "0" * 28
     _report(written, 4, run_id=run_id)
     assert runs(written) == 0
