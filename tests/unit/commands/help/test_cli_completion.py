@@ -43,7 +43,7 @@ def script(tmp_path_factory):
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (["sta"], {"state"}),
+        (["sta"], {"state", "status"}),
         (["state", "r"], {"runs", "relocate"}),
         (["doctor", "--sour"], {"--source"}),
         (
