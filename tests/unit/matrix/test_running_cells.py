@@ -41,7 +41,8 @@ def test_a_checkout_with_changes_is_always_tested() -> None:
     assert page.left([A, B], _result(changed), changed) == [A, B]
 
 
-def test_pytests_own_counts_are_read(tmp_path: Path) -> None:
+def test_pytests_own_counts_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)  # of the tests that this is one of
     tree, python = tmp_path / "tree", Path(sys.executable)
     tree.mkdir()
     (tree / "test_it.py").write_text(
