@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.storage.extras import import_with_extra
 from airflow_cloudfiles.engine.streams_file import NamedStream, read_streams
-from airflow_cloudfiles.hooks.arguments import has_template, options_of
+from airflow_cloudfiles.hooks.arguments import StreamArguments, has_template, options_of
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
     from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
     from airflow_cloudfiles.plugins.tasks import TaskKey, TaskStream
 
-_LOCATIONS = ("source", "checkpoint_location", "schema_location", "target")
+_ARGUMENTS = ("source", "format", "checkpoint_location", "schema_location", "target")
 _REDACTED = "***"
 _log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ def in_airflow() -> list[NamedStream]:
         if task is not None:
             found.setdefault(task.stream.checkpoint_location, []).append(task)
     main = [tasks.main_of(each) for each in found.values()]
-    return [_of_task(_name(task.key), task, {}) for task in main]
+    return [_named(_name(task.key), task.stream, task.access) for task in main]
 
 
 def find(name: str, path: str | None) -> NamedStream:
@@ -93,29 +94,26 @@ def access_of(conn_id: str) -> Access | None:
     return _hook(conn_id).access
 
 
-def _of_file(name: str, stream: Mapping[str, Any], path: str) -> NamedStream:
-    arguments = {
-        key: str(stream[key]) for key in ("format", *_LOCATIONS) if stream.get(key) is not None
-    }
-    options = {key: _as_option(value) for key, value in (stream.get("options") or {}).items()}
-    for key, text in [*arguments.items(), *options.items()]:
+def _of_file(name: str, given: Mapping[str, Any], path: str) -> NamedStream:
+    known = {key: given[key] for key in _ARGUMENTS if given.get(key) is not None}
+    stream = StreamArguments(**known, options=given.get("options") or {})
+    found = _named(name, stream, None)
+    for key, text in [*found.arguments.items(), *found.options.items()]:
         if has_template(text):
             raise OptionError(
                 f"{key} of the stream {name!r} in {path} is a template, {text!r}, which only "
                 f"Airflow renders. Name its task instead, without a file: --stream dag_id/task_id."
             )
-    if conn_id := stream.get("conn_id"):
-        hook = _hook(str(conn_id))
-        return NamedStream(name, _located(arguments, hook.absolute), options, hook.access)
-    return NamedStream(name, arguments, options)
+    if not (conn_id := given.get("conn_id")):
+        return found
+    hook = _hook(str(conn_id))
+    return _named(name, stream.located(hook.absolute), hook.access)
 
 
-def _located(arguments: Mapping[str, str], locate: Callable[[str], str]) -> dict[str, str]:
-    return {name: locate(text) if name in _LOCATIONS else text for name, text in arguments.items()}
-
-
-def _as_option(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _named(name: str, stream: StreamArguments, access: Access | None) -> NamedStream:
+    known = {key: getattr(stream, key) for key in _ARGUMENTS}
+    arguments = {key: str(value) for key, value in known.items() if value is not None}
+    return NamedStream(name, arguments, stream.engine_options(), access)
 
 
 def _in_airflow(name: str) -> NamedStream:
@@ -131,7 +129,7 @@ def _in_airflow(name: str) -> NamedStream:
     wanted = wanted or [key for key in keys if key.task_id.startswith(f"{task_id}.")]
     if found := [task for key in wanted if (task := tasks.stream_of(key))]:
         main = tasks.main_of(found)
-        return _of_task(name, main, _options(name, main.options))
+        return _named(name, _with_options(name, main), main.access)
     known = sorted({_name(key) for key in keys})
     raise OptionError(
         f"Airflow has no record of a stream {name!r}: a task of this package that has run. "
@@ -143,27 +141,18 @@ def _name(key: TaskKey) -> str:
     return f"{key.dag_id}/{key.task_id}"
 
 
-def _of_task(name: str, task: TaskStream, options: Mapping[str, str]) -> NamedStream:
-    arguments = {
-        key: str(value)
-        for key in ("format", *_LOCATIONS)
-        if (value := getattr(task.stream, key)) is not None
-    }
-    return NamedStream(name, arguments, options, task.access)
-
-
-def _options(name: str, rendered: object) -> dict[str, str]:
-    """Read options as Airflow keeps them."""
+def _with_options(name: str, task: TaskStream) -> StreamArguments:
+    """Add the options of a stream as Airflow keeps them."""
     try:
-        options = {key: _as_option(value) for key, value in options_of(rendered).items()}
-    except OptionError:
-        options = {"": _REDACTED}  # a long text is kept shortened
-    if _REDACTED in options.values():
+        options = options_of(task.options)
+    except OptionError:  # of a long text it keeps the beginning
+        options = None
+    if options is None or _REDACTED in options.values():
         raise OptionError(
             f"Airflow keeps the options of {name!r} shortened or redacted, so that they are not "
             "known here. Give the locations and options of the stream instead of its name."
         )
-    return options
+    return replace(task.stream, options=options)
 
 
 def _hook(conn_id: str) -> CloudFilesHook:

@@ -86,7 +86,7 @@ class Driver:
 
         try:
             until(is_due, PATIENCE_SECONDS, more=self.printed, every=0.002)
-            time.sleep(self.delay)
+            time.sleep(self.delay)  # the moment of the kill, drawn by the seed
         finally:
             self.kill()
         assert self.process.returncode == -signal.SIGKILL, f"{self.place}: {self.printed()}"

@@ -6,6 +6,7 @@ In a process of its own, whose log goes on to the log of the command as it comes
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 
 from airflow_cloudfiles.commands.running.outcome import Outcome, as_text
@@ -14,6 +15,7 @@ from airflow_cloudfiles.engine.job.launch import LocalPython, launch
 from airflow_cloudfiles.engine.job.spark_command import How
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.spark.preload import is_banner
+from airflow_cloudfiles.engine.storage.access import ENVIRONMENT, from_environment
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +35,9 @@ def run_job(spec: JobSpec, shown: Sequence[str], how: How | None = None) -> Outc
         CloudFilesError: What it failed with; not in the log, since the command writes it itself.
     """
     lines = _LogLines()
-    run = launch(spec, how or LocalPython(), on_log=lines.add)
+    # Whoever is asked for credentials (`--conn-id`) is in this process: the job's asks through it.
+    access = from_environment() if ENVIRONMENT in os.environ else None
+    run = launch(spec, how or LocalPython(), on_log=lines.add, access=access)
     try:
         report = run.wait()
     except CloudFilesError as failure:

@@ -19,6 +19,7 @@ import shutil
 import time
 import uuid
 import zlib
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
@@ -391,32 +392,31 @@ def _is_whole(item: SnapshotFile, content: bytes) -> bool:
     return (len(content), zlib.crc32(content), digest) == (item.size, item.crc32, item.data)
 
 
-def damages(state: ObjectStore) -> Iterator[tuple[str, str]]:
-    """Read all snapshots that are complete, and yield the objects that are not as written.
+def files_of_all(state: ObjectStore) -> dict[str, SnapshotFile]:
+    """Collect the files of all complete snapshots by their keys; a shared one is there once."""
+    found: dict[str, SnapshotFile] = {}
+    for folder, names in _folders(state).items():
+        if COMPLETE in names:
+            with suppress(ValueError, ObjectNotFoundError):  # whoever uses it passes it over, too
+                snapshot = _decode(folder, state.get(f"{folder}/{COMPLETE}"))
+                found |= {_key(folder, item): item for item in snapshot.objects}
+    return found
 
-    Yields:
-        The key of each, and what is wrong with it.
+
+def require_whole(state: ObjectStore, key: str, item: SnapshotFile) -> None:
+    """Read a file of a snapshot.
+
+    Raises:
+        ValueError: It is missing, or not as it was written.
     """
-    checked: set[str] = set()
-    for folder, objects in _folders(state).items():
-        if COMPLETE not in objects:
-            continue
-        try:
-            snapshot = _decode(folder, state.get(f"{folder}/{COMPLETE}"))
-        except _FAILURES as failure:
-            yield f"{folder}/{COMPLETE}", str(failure)
-            continue
-        for item in snapshot.objects:
-            key = _key(folder, item)
-            if key in checked:
-                continue
-            checked.add(key)
-            try:
-                problem = "" if _is_whole(item, state.get(key)) else "does not match its checksum"
-            except _FAILURES as failure:
-                problem = str(failure)
-            if problem:
-                yield key, problem
+    try:
+        content = state.get(key)
+    except ObjectNotFoundError as failure:
+        msg = "it is missing"
+        raise ValueError(msg) from failure
+    if not _is_whole(item, content):
+        msg = "its content does not match its checksum"
+        raise ValueError(msg)
 
 
 def _encode(snapshot: IndexSnapshot) -> bytes:

@@ -41,7 +41,7 @@ _ENTRIES: Final = re.compile(
 )
 _PACKS: Final = re.compile(r"_source/.+/(packs/[^/]+\.[ab])")
 _SEALED: Final = re.compile(
-    r"_source/(listing|events|inventory|head|discovery|left_query)\.json"
+    r"_source/(listing|events|inventory|head|discovery|left_query|snapshots/[^/]+/complete)\.json"
     r"|_source/(batches/\d+|silence/[^/]+|left_runs/[^/]+|waiting/[^/]+\.json)"
     r"|_source/changed/[^/]+\.(json|reported)|_(runs|reports)/[^/]+\.json|_schemas/sources\.json"
 )
@@ -106,7 +106,7 @@ def verify_state(
         schema_location: Where the schema log is, if elsewhere.
 
     Raises:
-        StateError: There is no state, or the store cannot be reached.
+        StateError: There is no state, or the store cannot be reached; nothing is said then.
     """
     return _Verification(open_store(checkpoint_location, access), schema_location, access).all()
 
@@ -127,8 +127,6 @@ class _Verification:
         metadata = existing_metadata(self._state)
         self._found.source = printable_path(metadata.source)
         self._objects()
-        for key, problem in snapshots.damages(self._state):
-            self._note(self._state.child_uri(key), problem)
         self._schema_versions()
         head = self._files(log_of(self._state, metadata))
         end = self._plans()
@@ -143,12 +141,15 @@ class _Verification:
 
     def _objects(self) -> None:
         """Read all that is no entry of the file log or the plan log."""
-        checks = []
+        checks: list[tuple[str, Callable[[], None]]] = []
         for each in self._state.list(""):
             check = _check_of(each.path)
             if check is not None:
                 name = self._state.child_uri(each.path)
                 checks.append((name, partial(_checked, self._state, each.path, name, check)))
+        for key, item in snapshots.files_of_all(self._state).items():
+            whole = partial(snapshots.require_whole, self._state, key, item)
+            checks.append((self._state.child_uri(key), whole))
         self._found.objects = len(checks)
         self._each("Objects", checks)
 
@@ -212,6 +213,8 @@ class _Verification:
         except ObjectNotFoundError:
             return None  # a run has removed it meanwhile
         except _NOT_WHOLE as failure:
+            if isinstance(failure, CloudFilesError) and failure.is_retryable:
+                raise  # the store does not answer, which says nothing of what it has
             self._note(name, str(failure))
             return None
 

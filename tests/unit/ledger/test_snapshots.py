@@ -181,12 +181,19 @@ def test_what_is_damaged_is_named(memory):
     grow(memory, 2)
     snap(memory)
     (table,) = tables(memory)
-    assert list(snapshots.damages(memory)) == []
+    files = snapshots.files_of_all(memory)
+    assert table in files
+    for key, item in files.items():
+        snapshots.require_whole(memory, key, item)
     memory.put(table, memory.get(table)[:-1] + b"?")
-    assert list(snapshots.damages(memory)) == [(table, "does not match its checksum")]
+    with pytest.raises(ValueError, match="does not match its checksum"):
+        snapshots.require_whole(memory, table, files[table])
+    memory.delete(table)
+    with pytest.raises(ValueError, match="it is missing"):
+        snapshots.require_whole(memory, table, files[table])
     (folder,) = folders(memory)
     memory.put(f"{folder}/complete.json", b"{}")
-    assert [key for key, _ in snapshots.damages(memory)] == [f"{folder}/complete.json"]
+    assert snapshots.files_of_all(memory) == {}
 
 
 def test_a_large_index_is_not_copied_for_few_files(memory, monkeypatch):

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles import cli
-from airflow_cloudfiles.engine.errors import StateError
+from airflow_cloudfiles.engine.errors import StateError, StateUnreachableError
 from airflow_cloudfiles.engine.intake.upkeep import compact
 from airflow_cloudfiles.engine.overview.verify import verify_state
+from airflow_cloudfiles.engine.storage.local import LocalStore
 from tests.support.written_state import WrittenState
 
 _HOW = ("--quiet", "--engine=local", "--format=json")
@@ -131,3 +132,18 @@ def test_one_copy_of_a_pack_is_enough_to_go_on_and_its_damage_is_found(tmp_path)
     found = verify_state(written.uri)
     assert [each.name for each in found.damages] == [packs[0].as_uri()]
     assert (found.entries, found.files) == (230, 230), "they are read from the other copy"
+
+
+def test_a_store_that_does_not_answer_is_no_damage(tmp_path, monkeypatch):
+    written = WrittenState(f"file://{tmp_path}/state")
+    written.discover("a.json")
+    get = LocalStore.get
+
+    def answer(store: LocalStore, key: str) -> bytes:
+        if key.startswith("_source/files/"):
+            raise TimeoutError
+        return get(store, key)
+
+    monkeypatch.setattr(LocalStore, "get", answer)
+    with pytest.raises(StateUnreachableError):
+        verify_state(written.uri)
