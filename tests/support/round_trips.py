@@ -35,8 +35,9 @@ class Request:
     """One request.
 
     Attributes:
-        method: Of HTTP; `LIST` where it lists, `HEAD` where it inspects.
-        key: What is asked for.
+        method: Of HTTP; `LIST` where it lists, `HEAD` where it inspects, `QUEUE` where it is one to
+            SQS.
+        key: What is asked for; of SQS, the operation.
         began: By the monotonic clock, in seconds.
         ended: The same.
     """
@@ -73,6 +74,19 @@ class RoundTrips:
         return found
 
 
+def _asked(request: BaseHTTPRequestHandler, body: bytes) -> tuple[str, str]:
+    """Tell what is done, and to what."""
+    operation = request.headers.get("X-Amz-Target", "")
+    if operation.startswith("AmazonSQS."):
+        return "QUEUE", operation
+    named = _UPLOADED.search(body) if "uploadType=" in request.path else None
+    if named is not None:
+        return "PUT", f"{unquote(request.path)}/{named[1].decode()}"
+    forms = _FORMS.items() if request.command == "GET" else ()
+    method = next((name for name, form in forms if form.search(request.path)), request.command)
+    return method, unquote(request.path)
+
+
 @contextlib.contextmanager
 def round_trips(upstream: str) -> Iterator[RoundTrips]:
     """Put the proxy before a store."""
@@ -95,14 +109,7 @@ def round_trips(upstream: str) -> Iterator[RoundTrips]:
                 content = answer.read()
             with contextlib.suppress(ConnectionError):  # who asked may have been killed since
                 self._answer(answer, content)
-            named = _UPLOADED.search(body) if "uploadType=" in self.path else None
-            method = "PUT" if named else self.command
-            if method == "GET":
-                method = next(
-                    (name for name, form in _FORMS.items() if form.search(self.path)), method
-                )
-            key = unquote(self.path) + (f"/{named[1].decode()}" if named else "")
-            found.requests.append(Request(method, key, began, time.monotonic()))
+            found.requests.append(Request(*_asked(self, body), began, time.monotonic()))
 
         def _answer(self, answer: http.client.HTTPResponse, content: bytes) -> None:
             self.send_response(answer.status)

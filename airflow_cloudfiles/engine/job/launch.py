@@ -36,6 +36,7 @@ from airflow_cloudfiles.engine.job.spark_command import (
 from airflow_cloudfiles.engine.job.spec import BESIDE, REPORT, SPEC, TRANSFORMS, JobSpec
 from airflow_cloudfiles.engine.job.transform.function import as_argument, python_path
 from airflow_cloudfiles.engine.spark import handoff
+from airflow_cloudfiles.engine.spark.preload import ALLOCATOR
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.storage import (
     ObjectStore,
@@ -193,7 +194,7 @@ def launch(
     command = how.command(normalize_uri(spec.checkpoint_location), spec.run_id)
     if spec.transform is not None and _is_elsewhere(how):
         command.append(as_argument(spec.transform))
-    environment = {**os.environ, **how.environment(), "PYTHONUNBUFFERED": "1"}
+    environment = {**ALLOCATOR, **os.environ, **how.environment(), "PYTHONUNBUFFERED": "1"}
     environment["PYTHONUTF8"] = "1"  # the names of files are, whatever the locale
     environment.pop(_SPARK_REMOTE, None)
     if spec.transform is not None and not _is_elsewhere(how):

@@ -21,21 +21,36 @@ from airflow_cloudfiles.engine.storage import normalize_uri
 KINDS: Final = ("LIST", "GET", "HEAD", "PUT", "QUEUE")
 """What is priced: requests to stores by what they do, and all of those to a queue."""
 
-STATE: Final = {"LIST": 7, "GET": 8, "HEAD": 1, "PUT": 3}
+LISTED, QUEUED, LOGGED = "listing", "queue", "event log"
+"""How files are found."""
+STATE: Final = {
+    LISTED: {"LIST": 7, "GET": 8, "HEAD": 1, "PUT": 3},
+    QUEUED: {"LIST": 7, "GET": 10, "HEAD": 1, "PUT": 3},
+    LOGGED: {"LIST": 7, "GET": 12, "HEAD": 1, "PUT": 3},
+}
 """Of a run that finds nothing new."""
-STATE_OF_FILES: Final = {"LIST": 11, "GET": 14, "HEAD": 1, "PUT": 9}
+STATE_OF_FILES: Final = {
+    LISTED: {"LIST": 11, "GET": 14, "HEAD": 1, "PUT": 9},
+    QUEUED: {"LIST": 11, "GET": 16, "HEAD": 1, "PUT": 8},
+    LOGGED: {"LIST": 11, "GET": 17, "HEAD": 1, "PUT": 9},
+}
 """Of a run with a micro-batch."""
 STATE_OF_ONE_MORE: Final = {"GET": 6, "PUT": 3}
 """Of each further micro-batch."""
 
 TABLE: Final = {"LIST": 5, "GET": 1}
-"""Of a run that finds nothing new; at most, as the two below."""
-TABLE_OF_FILES: Final = {"LIST": 12, "GET": 5, "HEAD": 1, "PUT": 2}
+"""Of a run that finds nothing new."""
+TABLE_OF_FILES: Final = {"LIST": 8, "GET": 3, "HEAD": 1, "PUT": 2}
 """Of a run with a micro-batch of one data file."""
-TABLE_OF_ONE_MORE: Final = {"LIST": 7, "GET": 5, "HEAD": 1, "PUT": 2}
+TABLE_OF_ONE_MORE: Final = {"LIST": 3, "GET": 3, "HEAD": 1, "PUT": 2}
 """Of each further one."""
 GETS_A_COMMIT: Final = 3
 """For each commit since the last checkpoint of the table besides; one for a further micro-batch."""
+
+EVENT_LOG: Final = {"LIST": 4, "GET": 3, "PUT": 1}
+"""Of a run that drains the queue into its event log; a PUT and a GET for each entry besides."""
+RECEIVERS: Final = 4
+"""Threads that drain a queue into an event log; each ends after two receives of nothing new."""
 
 GROWTH_LISTS: Final = 5
 """Of an incremental listing, at most, besides the pages of new files."""
@@ -44,7 +59,7 @@ _FULL_EVERY: Final = 8
 _BLOCK_BYTES: Final = 16 * 2**20
 _SAMPLED_FILES: Final = 1000
 _EVENTS_AN_ENTRY: Final = 1000
-_COMMITS: Final = 50
+COMMITS: Final = 50
 """Of a table, since its last checkpoint: half of the hundred after which there is one."""
 
 
@@ -125,29 +140,40 @@ def _run(
     batches = -(-new // (limit.max_files or max(1, new)))
     if limit.max_bytes is not None:
         batches = max(batches, -(-new * load.file_bytes // limit.max_bytes))
-    more, commits = max(0, batches - 1), 0 if is_first else _COMMITS
+    more, commits = max(0, batches - 1), 0 if is_first else COMMITS
     announced = 0 if is_first else new  # what was there before is listed
-    total = Counter(STATE_OF_FILES if new else STATE) + Counter(TABLE_OF_FILES if new else TABLE)
+    way = _way(options)
+    total = Counter((STATE_OF_FILES if new else STATE)[way])
+    total.update(TABLE_OF_FILES if new else TABLE)
     for kind, count in (Counter(STATE_OF_ONE_MORE) + Counter(TABLE_OF_ONE_MORE)).items():
         total[kind] += more * count
     reads = 2 if found.identity == "content" else 1
-    total["GET"] += GETS_A_COMMIT * commits + more * _COMMITS + reads * new * _blocks(load)
-    if found.use_managed_file_events:
-        total += Counter(LIST=1, GET=-(-announced // _EVENTS_AN_ENTRY))
-    elif found.use_notifications:
-        empty = 2 * found.fetch_parallelism
-        calls = -(-announced // cloud.received) - (-announced // cloud.deleted)
-        total["QUEUE"] = 2 + empty + calls
-    if found.sees_overwrites and (found.use_notifications or found.use_managed_file_events):
-        total["HEAD"] += announced
+    total["GET"] += GETS_A_COMMIT * commits + more * COMMITS + reads * new * _blocks(load)
+    if way == LISTED:
+        return total
+    total["HEAD"] += announced  # a message is not believed
+    receivers = found.fetch_parallelism
+    if way == LOGGED:
+        receivers = RECEIVERS
+        entries = -(-announced // _EVENTS_AN_ENTRY)
+        total += Counter(EVENT_LOG) + Counter(GET=entries, PUT=entries)
+    calls = -(-announced // cloud.received) - (-announced // cloud.deleted)
+    total["QUEUE"] = 2 + 2 * receivers + calls
     return total
+
+
+def _way(options: CloudFilesOptions) -> str:
+    found = options.discovery
+    if found.use_managed_file_events:
+        return LOGGED
+    return QUEUED if found.use_notifications else LISTED
 
 
 def _listed(options: CloudFilesOptions, load: Load, cloud: CloudLimits) -> int:
     """Compute how many pages a run lists, on average."""
-    found = options.discovery
-    if found.use_notifications or found.use_managed_file_events:
+    if _way(options) != LISTED:
         return 0
+    found = options.discovery
     full = _pages(load.files, cloud)
     if found.sees_overwrites or found.use_incremental_listing == "false":
         return full

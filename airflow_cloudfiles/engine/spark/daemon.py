@@ -16,7 +16,7 @@ import signal
 import sys
 from pathlib import Path
 
-from airflow_cloudfiles.engine.spark.preload import NO_THREADS, preload
+from airflow_cloudfiles.engine.spark.preload import ALLOCATOR, NO_THREADS, preload
 
 LOOK_SECONDS = 20.0
 """How often a daemon looks whether it has workers. Spark itself ends those that idle for 60 s."""
@@ -47,7 +47,7 @@ def end_when_idle(look_seconds: float = LOOK_SECONDS) -> None:
 
 if __name__ == "__main__":
     given = dict(os.environ)
-    os.environ.update(NO_THREADS)
+    os.environ.update({**ALLOCATOR, **given, **NO_THREADS})
     try:
         preload()
     except ImportError as error:

@@ -42,9 +42,9 @@ class Azurite:
         self.connection_string = self._connection_string(blob_port)
         self.access = AzureAccess(connection_string=self.connection_string)
 
-    def access_through(self, blob_port: int) -> AzureAccess:
-        """The same account behind a proxy that listens on another port."""
-        return AzureAccess(connection_string=self._connection_string(blob_port))
+    def access_through(self, blob_port: int, queue_port: int | None = None) -> AzureAccess:
+        """The same account behind proxies that listen on other ports."""
+        return AzureAccess(connection_string=self._connection_string(blob_port, queue_port))
 
     def blobs(self) -> BlobServiceClient:
         """Microsoft's own client, to see and to do what the store cannot."""
@@ -82,11 +82,11 @@ class Azurite:
         """Microsoft's client of a queue."""
         return self.queues().get_queue_client(name)
 
-    def _connection_string(self, blob_port: int) -> str:
+    def _connection_string(self, blob_port: int, queue_port: int | None = None) -> str:
         return (
             f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};"
             f"BlobEndpoint=http://127.0.0.1:{blob_port}/{ACCOUNT};"
-            f"QueueEndpoint={self.queue_endpoint};"
+            f"QueueEndpoint=http://127.0.0.1:{queue_port or self.queue_port}/{ACCOUNT};"
         )
 
 

@@ -35,30 +35,31 @@ def requests(source="s3://lake/in", load=None, **given):
         ({"cloudFiles.useIncrementalListing": "true"}, 6, 6, 0),
         ({"cloudFiles.useIncrementalListing": "auto"}, (7 * 6 + 1000) // 8, 130, 0),
         (SQS, 0, 0, 100 + 100 + 2 + 2),  # receives, deletes, two empty ones, two sizes
-        (EVENTS, 1, 1, 0),
+        (EVENTS, 4, 4, 100 + 100 + 8 + 2),  # the log is looked at; four threads end
     ],
 )
 def test_what_finding_files_costs(given, new, nothing, queue):
     found = requests(**given)
-    assert found["new"]["LIST"] - 23 == new  # 11 of the state, 12 of the table
+    assert found["new"]["LIST"] - 19 == new  # 11 of the state, 8 of the table
     assert found["nothing"]["LIST"] - 12 == nothing
     assert found["new"]["QUEUE"] == queue
-    assert found["nothing"]["QUEUE"] == (4 if queue else 0)
+    assert found["nothing"]["QUEUE"] == max(0, queue - 200)
+    assert found["new"]["HEAD"] == 2 + (1000 if queue else 0)  # a message is not believed
     assert found["first"]["LIST"] >= 1000  # whatever announces files: what was there is listed
 
 
 def test_files_are_read_once_and_those_of_the_sample_twice():
     found = requests(load=Load(files=1000, new=10, file_bytes=2**24 + 1), **FULL)
-    assert found["first"]["GET"] == 14 + 5 + 1000 * 2 * 2
-    assert found["new"]["GET"] == 14 + 5 + 3 * 50 + 10 * 2
+    assert found["first"]["GET"] == 14 + 3 + 1000 * 2 * 2
+    assert found["new"]["GET"] == 14 + 3 + 3 * 50 + 10 * 2
     again = requests(load=Load(1000, 10, 100), **{"cloudFiles.fileIdentity": "content"})
-    assert again["new"]["GET"] == 14 + 5 + 3 * 50 + 10 * 2  # once to know it, once to read it
+    assert again["new"]["GET"] == 14 + 3 + 3 * 50 + 10 * 2  # once to know it, once to read it
 
 
 def test_further_micro_batches_are_counted():
     one = requests(load=Load(1000, 100), **FULL)["new"]
     four = requests(load=Load(1000, 100), **FULL, **{"cloudFiles.maxFilesPerTrigger": "25"})["new"]
-    assert four - one == {"LIST": 21, "GET": 3 * (6 + 5 + 50), "HEAD": 3, "PUT": 15}
+    assert four - one == {"LIST": 9, "GET": 3 * (6 + 3 + 50), "HEAD": 3, "PUT": 15}
     small = requests(
         load=Load(1000, 100, 1000), **FULL, **{"cloudFiles.maxBytesPerTrigger": "50000b"}
     )["new"]

@@ -31,7 +31,13 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from airflow_cloudfiles.engine.spark.preload import DAEMON, FORKABLE, has_one_thread, preload
+from airflow_cloudfiles.engine.spark.preload import (
+    ALLOCATOR,
+    DAEMON,
+    FORKABLE,
+    has_one_thread,
+    preload,
+)
 from airflow_cloudfiles.engine.spark.python_processes.forked_python import (
     Request,
     end_as_it_is,
@@ -77,7 +83,7 @@ def launcher() -> str | None:
                     [sys.executable, "-m", __name__, str(listener.fileno())],
                     stdin=theirs.fileno(),
                     pass_fds=[listener.fileno()],
-                    env={**os.environ, **FORKABLE},
+                    env={**ALLOCATOR, **os.environ, **FORKABLE},
                     start_new_session=True,  # Ctrl-C is for its owner
                 )
             )
