@@ -19,19 +19,58 @@ from tests.support.shared_spark import FAST_START
 
 pytestmark = pytest.mark.spark
 
-UNREGISTERED = """
+SESSION = """
 import sys
-from pyspark.sql import SparkSession
+from pathlib import Path
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession, functions
+import airflow_cloudfiles
+
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-source, state = sys.argv[1:]
+root = Path(sys.argv[1])
 reader = spark.read.format("CLOUDFILES").option("cloudFiles.format", "json")
-print(sorted(row.id for row in reader.load(source).collect()))
+print(sorted(row.id for row in reader.load(str(root / "in")).collect()))
 reader = spark.readStream.format("cloudFiles").option("cloudFiles.format", "json")
 try:
-    writer = reader.load(source).writeStream.format("noop").trigger(availableNow=True)
-    writer.option("checkpointLocation", state).start().awaitTermination()
+    writer = reader.load(str(root / "in")).writeStream.format("noop").trigger(availableNow=True)
+    writer.option("checkpointLocation", str(root / "noop")).start().awaitTermination()
 except Exception as error:
     print("airflow_cloudfiles.register(spark)" in str(error))
+
+for _ in range(2):
+    airflow_cloudfiles.register(spark)
+
+def write(frame, way, sink):
+    writer = frame.writeStream.format(sink).trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(root / way))
+    try:
+        writer.start(None if sink == "noop" else str(root / way / "table")).awaitTermination()
+    except StreamingQueryException:
+        print("=== caught", file=sys.stderr, flush=True)
+
+def ingest(way, change, records):
+    source = root / way / "in"
+    source.mkdir(parents=True, exist_ok=True)
+    (source / f"{len(records)}.json").write_text(records)
+    reader = spark.readStream.format("cloudFiles").option("cloudFiles.format", "json")
+    reader = reader.option("cloudFiles.schemaLocation", str(root / way))
+    write(change(reader.load(str(source))), way, "deltalake")
+
+ways = {"moved": lambda frame: frame, "passed": lambda frame: frame.where("id > 0")}
+for way, change in ways.items():
+    ingest(way, change, '{"id": 1}')
+    print(f"=== {way}, new", file=sys.stderr, flush=True)
+    ingest(way, change, '{"id": 1, "more": 2}')
+    print(f"=== {way}, again", file=sys.stderr, flush=True)
+    ingest(way, change, '{"id": 1, "more": 23}')
+print("=== of others", file=sys.stderr, flush=True)
+
+@functions.udf
+def fail(value):
+    raise ValueError("of others")
+
+write(spark.readStream.schema("id INT").json(str(root / "in")).select(fail("id")), "json", "noop")
+print("=== end", file=sys.stderr, flush=True)
 """
 
 
@@ -55,18 +94,43 @@ def test_the_extra_for_notebooks_has_the_pandas_that_pyspark_asks_for(repository
     require_minimum_pandas_version()
 
 
-@pytest.mark.slow
-def test_a_session_that_is_not_registered_finds_the_source_and_a_stream_says_what_is_missing(
-    tmp_path: Path,
-) -> None:
-    drop(tmp_path / "in", "a.json", [{"id": 1}, {"id": 2}])
-    command = [sys.executable, "-c", UNREGISTERED, str(tmp_path / "in"), str(tmp_path / "state")]
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    root = tmp_path_factory.mktemp("session")
+    drop(root / "in", "a.json", [{"id": 1}, {"id": 2}])
     submitted = f"--driver-java-options '{FAST_START}' pyspark-shell"
-    done = subprocess.run(
-        command,
+    return subprocess.run(
+        [sys.executable, "-c", SESSION, str(root)],
         env={**os.environ, "PYSPARK_SUBMIT_ARGS": submitted},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout.splitlines() == ["['1', '2']", "True"], done.stderr[-3000:]
+
+
+@pytest.mark.slow
+def test_a_session_that_is_not_registered_finds_the_source_and_a_stream_says_what_is_missing(
+    session: subprocess.CompletedProcess[str],
+) -> None:
+    assert session.stdout.splitlines() == ["['1', '2']", "True"], session.stderr[-3000:]
+
+
+@pytest.mark.slow
+def test_an_error_of_ours_is_a_line_of_spark_s_log_and_others_keep_their_stacks(
+    session: subprocess.CompletedProcess[str],
+) -> None:
+    parts = dict(part.split("\n", 1) for part in session.stderr.split("=== ")[1:])
+    assert session.stderr.count("=== caught") == 5
+    said = {
+        "moved, new": "Encountered unknown fields",
+        "moved, again": "schema mismatch",
+        "passed, new": "Encountered unknown fields",
+        "passed, again": "schema mismatch",
+    }
+    for part, message in said.items():
+        [last] = [line for line in parts[part].splitlines() if "MicroBatchExecution: " in line]
+        assert message in last, parts[part]
+        assert "\tat " not in parts[part]
+        assert "Traceback" not in parts[part]
+    assert "\tat org.apache.spark" in parts["of others"]
+    assert "ValueError: of others" in parts["of others"]

@@ -59,9 +59,9 @@ from airflow_cloudfiles.engine.spark.query.calls import (
 from airflow_cloudfiles.engine.spark.query.direct_write import DirectDataSource
 from airflow_cloudfiles.engine.spark.query.messages import (
     as_query_exception,
+    quiet_log,
     show_metrics,
     warn,
-    warn_of_no_replacement,
 )
 from airflow_cloudfiles.engine.spark.query.plan import (
     STATE_HANDOFF,
@@ -124,7 +124,7 @@ def register(spark: SparkSession) -> None:
     remote = connect.is_connect(spark)
     if not remote:
         _use_this_python(spark)
-        warn_of_no_replacement(spark)
+        quiet_log(spark)
     spark.dataSource.register(CloudFilesDataSource)
     spark.dataSource.register(CloudFilesStateDataSource)
     spark.dataSource.register(DirectDataSource)

@@ -72,7 +72,7 @@ def write_directly(
     query.input.CopyFrom(_read(source, {OPTION: direct.to_json()}))
     query.format = query.path = ""
     pickled: Any = CloudPickleSerializer  # PySpark leaves it untyped
-    commit = marking(DirectCommit(direct, checkpoint))
+    commit = marking(DirectCommit(direct, checkpoint, is_remote=True))
     query.foreach_batch.python_function.command = pickled().dumps(commit)
     query.foreach_batch.python_function.python_ver = get_python_ver()
     _log.info("Tasks write to %s what they read; no row passes Spark.", target)

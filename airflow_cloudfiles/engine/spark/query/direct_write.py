@@ -27,11 +27,10 @@ from airflow_cloudfiles.engine.batches.run import TaskFailed, collected, result_
 from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.errors import CloudFilesError, StaleSchemaError
+from airflow_cloudfiles.engine.errors import StaleSchemaError
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.splits import Split
 from airflow_cloudfiles.engine.spark.data_source_api import InputPartition
-from airflow_cloudfiles.engine.spark.query.messages import in_one_line
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource, CloudFilesStreamReader
 from airflow_cloudfiles.engine.spark.tables.sink import refuse_misspelt
 from airflow_cloudfiles.engine.stream.schema_change import TaskReader
@@ -187,13 +186,13 @@ class DirectCommit:
     Args:
         direct: What is moved, and where to.
         state: Checkpoint location of the query.
-        session: That has started it; `None` where this runs on a Spark Connect server.
+        is_remote: Whether this runs on a Spark Connect server.
     """
 
-    def __init__(self, direct: DirectWrite, state: str, session: Any = None) -> None:
+    def __init__(self, direct: DirectWrite, state: str, *, is_remote: bool = False) -> None:
         self._direct = direct
         self._state = state
-        self._session = session
+        self._is_remote = is_remote
 
     def __call__(self, frame: Any, batch: int) -> None:
         """Carry out a micro-batch and commit it; one that the table has is dropped.
@@ -201,7 +200,7 @@ class DirectCommit:
         Raises:
             CloudFilesError: A task has failed, or the table or the state cannot be written.
         """
-        if self._session is None:
+        if self._is_remote:
             log_to_stderr()
         writer = self._direct.writer(self._state)
         ended = frame.where(frame[_COLUMN].isNotNull())
@@ -209,7 +208,5 @@ class DirectCommit:
             written = collected(lambda: [row[0] for row in ended.collect()])
         except TaskFailed as failed:
             writer.abort(failed.written, batch)
-            if self._session is not None and isinstance(failed.failure, CloudFilesError):
-                in_one_line(self._session, failed.failure)
             raise failed.failure from None
         writer.commit(written or [writer.write_rows(iter(()))], batch)

@@ -1,8 +1,8 @@
 """Show a user of a query its errors, its warnings and the metrics of its source.
 
 A query that meets a new column ends with an error that a retry mends, again and again over the
-years. Spark prints its stack in Java and in Python each time; `awaitTermination()` raises the error
-as itself.
+years. Spark logs its stacks in Java and in Python each time, some hundred lines; of an error of
+this package, a session that `register` knows logs the message (`quiet_log`).
 
 The metrics of a source are shown where Spark documents them:
 `lastProgress["sources"][0]["metrics"]`. Spark takes none from a source in Python, so ours gives
@@ -17,12 +17,9 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import threading
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from airflow_cloudfiles.engine.errors import CloudFilesError, with_code
+from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.options.metadata_columns import NAME as METADATA_COLUMNS
 from airflow_cloudfiles.engine.spark.query.calls import calls_of
 
@@ -104,85 +101,72 @@ def warn(writer: Any, sink: str, options: dict[str, Any]) -> None:
         )
 
 
-_OF_QUERIES: Final = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 _OF_SOURCES: Final = "org.apache.spark.sql.execution.datasources.DataSourceManager"
 _OF_CALLBACKS: Final = "py4j.clientserver"
-_END_SECONDS = 30.0
-_guard = threading.Lock()
-_ending: list[Callable[[], None]] = []
-"""For each query whose end Spark shall not log, the same: how it is had to log again."""
+_LOG4J: Final = "org.apache.logging.log4j.core."
+_SHORTENED: Final = "-cloudFiles"
+"""Behind the name of an appender whose lines are shortened."""
+_ERROR: Final = r"airflow_cloudfiles[\w.]*\.(\w+): ([^\n]{1,4000}).*<<cloudfiles-error:.*"
+"""A stack that ends in an error with its mark (`errors.marked`): its class, its message."""
+_SHORTER: Final = {
+    rf"(?s)\A([^\n]{{0,200}}?MicroBatchExecution: ).*?{_ERROR}": "$1$3\n",
+    rf"(?s)\A([^\n]{{0,200}}?: ).*?{_ERROR}": "$1$2\n",
+}
+"""What becomes of a line of the log with its stack: the query ends with the message, and what comes
+before has the class."""
 _log = logging.getLogger(__name__)
 
 
 class _NotOurs(logging.Filter):
-    """Leaves out the errors of this package, which are raised and logged elsewhere."""
+    """Leaves out the errors of this package, which Spark logs and `awaitTermination()` raises."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell whether a record is logged."""
         return not (record.exc_info and isinstance(record.exc_info[1], CloudFilesError))
 
 
-def warn_of_no_replacement(session: Any) -> None:
-    """Have Spark not warn at each query that a registered source replaces one it has found.
+def quiet_log(session: Any) -> None:
+    """Have Spark log an error of this package in one line, and nothing of what is meant to be.
 
-    It finds ours where its Python has this package (`pyspark_cloudfiles`). The registered one has
-    the environment of whoever registers it.
+    It warns at each query that a registered source replaces one that it has found: ours, where its
+    Python has this package (`pyspark_cloudfiles`). The registered one has the environment of
+    whoever registers it.
     """
-    log4j = session._jvm.org.apache.logging.log4j  # noqa: SLF001
-    log4j.core.config.Configurator.setLevel(_OF_SOURCES, log4j.Level.ERROR)
-
-
-def in_one_line(session: Any, error: CloudFilesError) -> None:
-    """Log an error that the function of this micro-batch is about to raise.
-
-    Until its query has ended, and others for which this was called, Spark logs no error with which
-    a query ends.
-
-    Args:
-        session: The session that has started the query.
-        error: What it is.
-    """
-    _log.error("%s", with_code(error))
     callbacks = logging.getLogger(_OF_CALLBACKS)
     if not any(isinstance(each, _NotOurs) for each in callbacks.filters):
         callbacks.addFilter(_NotOurs())
-    query = session.sparkContext.getLocalProperty("sql.streaming.queryId")
-    with _guard:
-        _ending.append(_ending[0] if _ending else _silenced(session))
-
-    def end() -> None:
-        until = time.monotonic() + _END_SECONDS
-        try:
-            while session.streams.get(query) is not None and time.monotonic() < until:
-                time.sleep(0.05)
-        except Exception as gone:  # noqa: BLE001 - the session may have been stopped, and its JVM
-            _log.debug("The end of query %s is not waited for: %s", query, gone)
-        with _guard:
-            restore = _ending.pop()
-            if _ending:
-                return
-            try:
-                restore()
-            except Exception as gone:  # noqa: BLE001 - as above
-                _log.debug("Spark's log is not as it was: %s", gone)
-
-    threading.Thread(target=end, name="log-of-queries", daemon=True).start()
-
-
-def _silenced(session: Any) -> Callable[[], None]:
-    """Have Spark log no error with which a query ends; gives what undoes that."""
     log4j = session._jvm.org.apache.logging.log4j  # noqa: SLF001
-    loggers = log4j.LogManager.getContext(False)
-    configuration = loggers.getConfiguration()
-    before = configuration.getLoggerConfig(_OF_QUERIES)
-    is_own, level = before.getName() == _OF_QUERIES, before.getLevel()
-    log4j.core.config.Configurator.setLevel(_OF_QUERIES, log4j.Level.OFF)
+    context = log4j.LogManager.getContext(False)
+    if (
+        context.getClass().getName().startswith(_LOG4J)
+    ):  # and not what another library has behind it
+        log4j.core.config.Configurator.setLevel(_OF_SOURCES, log4j.Level.ERROR)
+        _shorten(log4j, context)
 
-    def restore() -> None:
-        if is_own:
-            log4j.core.config.Configurator.setLevel(_OF_QUERIES, level)
-        else:
-            configuration.removeLogger(_OF_QUERIES)
-            loggers.updateLoggers()
 
-    return restore
+def _shorten(log4j: Any, context: Any) -> None:
+    """Replace appenders to the console by such that cut errors of this package to their message.
+
+    Only those that write lines by a pattern, as Spark's own does; JSON stays as it is.
+    """
+    configuration = context.getConfiguration()
+    for name, appender in dict(configuration.getAppenders()).items():
+        layout = appender.getLayout()
+        kinds = appender.getClass().getSimpleName(), layout and layout.getClass().getSimpleName()
+        if kinds != ("ConsoleAppender", "PatternLayout") or name.endswith(_SHORTENED):
+            continue
+        pattern = layout.getConversionPattern()
+        for long, short in _SHORTER.items():
+            pattern = f"%replace{{{pattern}}}{{{long}}}{{{short}}}"
+        shorter = log4j.core.layout.PatternLayout.newBuilder()
+        shorter = shorter.withPattern(pattern).withConfiguration(configuration)
+        made = log4j.core.appender.ConsoleAppender.newBuilder()
+        made = made.setName(name + _SHORTENED).setConfiguration(configuration)
+        made = made.setTarget(appender.getTarget()).setFilter(appender.getFilter())
+        made = made.setLayout(shorter.withAlwaysWriteExceptions(False).build()).build()
+        made.start()
+        for logger in configuration.getLoggers().values():
+            if name in logger.getAppenders():
+                logger.removeAppender(name)
+                logger.addAppender(made, None, None)
+    context.updateLoggers()

@@ -202,5 +202,5 @@ def _writer(writer: Any, direct: DirectWrite, of_source: Mapping[str, str]) -> A
     for call, args, kwargs in calls_of(writer):
         if call not in _OF_SINK:
             getattr(again, call)(*args, **kwargs)
-    commit = DirectCommit(direct, direct.options["checkpointlocation"], writer._spark)  # noqa: SLF001
+    commit = DirectCommit(direct, direct.options["checkpointlocation"])
     return again.foreachBatch(commit)
