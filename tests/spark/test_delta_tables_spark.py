@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from airflow_cloudfiles.engine.errors import UnsupportedTableError
 from tests.support.delta_tables import HandMadeTable, column, features, removed
 
 pytestmark = pytest.mark.spark
@@ -51,7 +52,7 @@ def test_a_table_that_cannot_be_read_rightly_is_refused_by_name(
 ) -> None:
     made = made_by_others(tmp_path / "t")
     made.commit({"protocol": features("columnMapping", "deletionVectors", "somethingNew")})
-    with pytest.raises(AnalysisException, match=r"table feature somethingNew, which"):
+    with pytest.raises(UnsupportedTableError, match=r"table feature somethingNew, which"):
         spark.read.format("delta").load(str(made.folder))
 
 

@@ -8,12 +8,15 @@ import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
+import airflow_cloudfiles
+from airflow_cloudfiles.engine.errors import TargetNotDeltaError
 from tests.support.landing import drop, run, stream
 from tests.support.shared_spark import FAST_START
 
@@ -83,6 +86,28 @@ def test_what_was_ingested_is_shown_as_a_frame_of_pandas(
     ingested = spark.read.format("deltalake").load(str(table)).toPandas()
     files = spark.read.format("cloudFiles").option("cloudFiles.format", "json").load(str(source))
     assert sorted(ingested["id"]) == sorted(files.toPandas()["id"]) == ["1", "2"]
+
+
+def test_spark_starts_no_python_to_find_what_is_registered(spark: SparkSession) -> None:
+    sources: Any = spark._jvm.org.apache.spark.sql.execution.datasources  # type: ignore[union-attr]
+    to_be_found = getattr(getattr(sources, "DataSourceManager$"), "MODULE$").dataSourceBuilders()
+    assert to_be_found.get().size() == 1
+    pickled = to_be_found.get().apply("cloudfiles").dataSourceCls().command()
+    # What Spark's Python finds is another class, `DefaultSource`.
+    assert b"CloudFilesDataSource" in bytes(pickled.apply(at) % 256 for at in range(pickled.size()))
+
+
+def test_another_session_finds_the_source_and_is_registered(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    drop(tmp_path / "in", "a.json", [{"id": 1}, {"id": 2}])
+    other = spark.newSession()
+    for _ in range(2):
+        reader = other.read.format("cloudFiles").option("cloudFiles.format", "json")
+        assert reader.load(str(tmp_path / "in")).count() == 2
+        airflow_cloudfiles.register(other)
+    with pytest.raises(TargetNotDeltaError):
+        other.read.format("deltalake").load(str(tmp_path / "in"))
 
 
 def test_the_extra_for_notebooks_has_the_pandas_that_pyspark_asks_for(repository: Path) -> None:

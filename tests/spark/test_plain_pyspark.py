@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -16,6 +16,7 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
     SchemaInferenceError,
     SchemaMismatchError,
+    TargetNotDeltaError,
     UnknownOptionError,
 )
 from tests.support.landing import drop, rows, run, stream
@@ -352,7 +353,7 @@ def test_a_table_is_read_back_without_jars_over_an_evolution(
     found = [(r["a"], r["b"] and r["b"]["c"]) for r in frame.orderBy("a").collect()]
     assert found == [("1", None), ("2", ["1", "2"])]
     assert frame.where("b.c[0] = '1'").count() == 1
-    with pytest.raises(AnalysisException, match="There is no Delta table"):
+    with pytest.raises(TargetNotDeltaError, match=r"^There is no Delta table"):
         spark.read.format("deltalake").load(str(tmp_path / "nowhere"))
 
 

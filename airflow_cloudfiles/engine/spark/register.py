@@ -21,14 +21,17 @@ Other formats are not touched.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
+import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.base import PySparkException
 
@@ -89,6 +92,7 @@ from airflow_cloudfiles.engine.stream.locations import QueryLocations
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSource
 
     from airflow_cloudfiles.engine.spark.checkpoint_mirror import CheckpointMirror
 
@@ -104,7 +108,15 @@ SAMPLE_CONFS = {
 }
 _LOAD = ("path", "format", "schema")
 """The first arguments of `load`."""
+_SOURCES = (
+    CloudFilesDataSource,
+    CloudFilesStateDataSource,
+    DirectDataSource,
+    DeltaLakeDataSource,
+    IcebergDataSource,
+)
 _OUR_SINKS = {DeltaLakeDataSource.name(), IcebergDataSource.name()}
+_FOUND_BY_SPARK = "pyspark_cloudfiles"
 _DELTA_JAR_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
 _DIRECT = DirectQueries()
 _log = logging.getLogger(__name__)
@@ -121,39 +133,96 @@ def register(spark: SparkSession) -> None:
     """
     require_for_queries(spark.version)
     show_metrics()
-    remote = connect.is_connect(spark)
-    if not remote:
-        _use_this_python(spark)
-        quiet_log(spark)
-    spark.dataSource.register(CloudFilesDataSource)
-    spark.dataSource.register(CloudFilesStateDataSource)
-    spark.dataSource.register(DirectDataSource)
-    spark.dataSource.register(DeltaLakeDataSource)
-    spark.dataSource.register(IcebergDataSource)
-    if not remote and not _has_delta_jar(spark):
-        spark.dataSource.register(DeltaDataSource)
-        _OUR_SINKS.add(DeltaDataSource.name())
-    if remote:
+    if connect.is_connect(spark):
+        _register(spark, *_SOURCES)
         connect.wrap_connect(tuple(SAMPLE_CONFS.items()))
-    else:
-        _wrap_pyspark()
+        return
+    quiet_log(spark)
+    with _as_active(spark):
+        to_be_found = _sources_to_be_found(spark) if _use_this_python(spark) else None
+        if to_be_found is not None:
+            to_be_found({})
+        _register(spark, *_SOURCES)
+        if to_be_found is not None:
+            manager = spark._jsparkSession.sessionState().dataSourceManager()  # noqa: SLF001
+            name = CloudFilesDataSource.name().lower()
+            to_be_found({name: manager.lookupDataSource(name)})
+        if not _has_delta_jar(spark):
+            _register(spark, DeltaDataSource)
+            _OUR_SINKS.add(DeltaDataSource.name())
+    _wrap_pyspark()
 
 
-def _use_this_python(spark: SparkSession) -> None:
+def _register(spark: SparkSession, *sources: type[DataSource]) -> None:
+    for each in sources:
+        spark.dataSource.register(each)
+
+
+@contextlib.contextmanager
+def _as_active(spark: SparkSession) -> Iterator[None]:
+    """Make a session the active one; of another, Spark refuses a name that only the active has."""
+    sessions: Any = spark._jvm.SparkSession  # type: ignore[union-attr]  # noqa: SLF001
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+def _use_this_python(spark: SparkSession) -> bool:
     """Let local workers run the Python that has this package, unless the user chose another.
 
     Spark takes `python3` from the path, which in an environment that is not activated is another
     one, and lacks this package. Its processes are forked from one that has imported everything,
     where that is possible.
+
+    Returns:
+        Whether they run it.
     """
     context = getattr(spark, "sparkContext", None)
     if context is None or not str(context.master).startswith("local"):
-        return
+        return False
     conf = dict(context.getConf().getAll())
     chosen = os.environ.get("PYSPARK_PYTHON") or conf.get("spark.pyspark.python")
-    if not chosen or chosen == sys.executable:
-        launcher = fork_server.launcher() if is_on(conf, FORKED_DAEMON) else None
-        context.pythonExec = launcher or sys.executable
+    if chosen and chosen != sys.executable:
+        return False
+    launcher = fork_server.launcher() if is_on(conf, FORKED_DAEMON) else None
+    context.pythonExec = launcher or sys.executable
+    return True
+
+
+def _sources_to_be_found(spark: SparkSession) -> Callable[[dict[str, Any]], None] | None:
+    """Spare Spark two Python processes that look for sources in modules named `pyspark_*`.
+
+    They take two seconds and 70 MB, and find what is registered here where no other package brings
+    such a module.
+
+    Returns:
+        What tells Spark which sources each session has, by name; `None` where Spark has looked, or
+        has to.
+    """
+    named = {each.name for each in pkgutil.iter_modules() if each.name.startswith("pyspark_")}
+    if named - {_FOUND_BY_SPARK}:
+        return None
+    jvm: Any = spark._jvm  # noqa: SLF001
+    try:
+        package = jvm.org.apache.spark.sql.execution.datasources
+        sources = getattr(getattr(package, "DataSourceManager$"), "MODULE$")
+        if sources.dataSourceBuilders().isDefined():
+            return None
+        found: Any = getattr(sources, "dataSourceBuilders_$eq")
+    except Py4JError as error:  # Spark has it for its tests: another version may have none
+        _log.debug("Spark looks for sources by itself: %s", error)
+        return None
+
+    def to_be_found(builders: dict[str, Any]) -> None:
+        found(jvm.scala.Some(jvm.PythonUtils.toScalaMap(builders)))
+
+    return to_be_found
 
 
 def _has_delta_jar(spark: SparkSession) -> bool:

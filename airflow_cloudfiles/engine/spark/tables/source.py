@@ -174,7 +174,10 @@ def load_batch(original: Callable[..., Any], reader: Any, args: Any, kwargs: Any
     check = reader._spark.conf.get(CHECK_CONF, None)  # noqa: SLF001
     if check is not None:
         reader.option(CHECK_OPTION, check)
-    return original(reader, *args, **kwargs)
+    try:
+        return original(reader, *args, **kwargs)
+    except PySparkException as error:
+        raise (errors.from_text(str(error)) or error) from None
 
 
 def started(
