@@ -78,6 +78,12 @@ AIMS = {
 """By case and measure; the peak of memory is to be that of Spark at most in every case."""
 AIMS_WITHOUT_JVM = {("twenty", "wall"): Aim(0.25), ("twenty", "cpu"): Aim(0.15)}
 AIMS_ON_SERVER = {("connect", "wall"): Aim(1.2)}
+AIMS_OF_QUERIES = {
+    "wall": Aim(1.0, rows=ROWS),
+    "cpu": Aim(1.0, rows=ROWS),
+    "peak": Aim(1.2, rows=ROWS),
+}
+"""Of a plain `readStream`, whether its rows pass the JVM or not."""
 PEAK = Aim(1.0)
 FILES_A_SECOND = Aim(278, at_least=True, latency_files=LATENCY_FILES)
 """A million files an hour."""
@@ -182,7 +188,7 @@ def _beside_spark(
 def _aim(case: str, measure: str, engine: str) -> Aim | None:
     """What a ratio to Spark's own stream is to be."""
     if engine in {_QUERY, _ROWS}:
-        return None
+        return AIMS_OF_QUERIES.get(measure)
     if engine in {_LOCAL, _CONNECT}:
         return (AIMS_WITHOUT_JVM if engine == _LOCAL else AIMS_ON_SERVER).get((case, measure))
     return PEAK if measure == "peak" else AIMS.get((case, measure))

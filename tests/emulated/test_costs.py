@@ -23,6 +23,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.overview import cost
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
+from tests.support import laws
 from tests.support import round_trips as proxy
 from tests.support.discovery.ways import Landing, landing, logged
 from tests.support.round_trips import RoundTrips, round_trips
@@ -101,7 +102,7 @@ def _is_below(key: str, place: str) -> bool:
     return f"/{place}/" in key or f"prefix={place}/" in key
 
 
-@pytest.fixture(params=["aws", "azurite", "gcs"])
+@pytest.fixture(params=laws.some(["aws", "azurite", "gcs"], 1, name="costs of listings"))
 def stream(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Counted]:
@@ -229,7 +230,14 @@ class Announced(Counted):
         return cost.estimated(self._source.uri, options, load)["new" if new else "nothing"]
 
 
-@pytest.fixture(params=["s3 notified", "azure notified", "s3 logged", "azure logged"])
+WAYS = [
+    f"{cloud} {way}"
+    for way in ("notified", "logged")
+    for cloud in laws.some(["s3", "azure"], 1, name=f"costs of what is {way}")
+]
+
+
+@pytest.fixture(params=WAYS)
 def announced(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Announced]:
