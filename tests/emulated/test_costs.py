@@ -206,10 +206,8 @@ class Announced(Counted):
     def run(self, **options: str) -> dict[str, Counter[str]]:
         """Run, and give the requests to queue and event log, too."""
         self._queue.requests.clear()
-        if (
-            self._log is not None
-        ):  # as seconds later: who drained it just now leaves the queue alone
-            self._log.delete(COLLECTED)
+        if self._log is not None:
+            self._log.delete(COLLECTED)  # or the queue, drained just now, would be left alone
         found = super().run(**self._options, **options)
         asked = [each for each in self._queue.requests if each.method == "QUEUE"]
         if self._queue is not self._far:

@@ -31,7 +31,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.base import PySparkException
 
@@ -208,6 +207,8 @@ def _sources_to_be_found(spark: SparkSession) -> Callable[[dict[str, Any]], None
     named = {each.name for each in pkgutil.iter_modules() if each.name.startswith("pyspark_")}
     if named - {_FOUND_BY_SPARK}:
         return None
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - a client of Spark Connect has none
+
     jvm: Any = spark._jvm  # noqa: SLF001
     try:
         package = jvm.org.apache.spark.sql.execution.datasources

@@ -105,7 +105,7 @@ _OF_SOURCES: Final = "org.apache.spark.sql.execution.datasources.DataSourceManag
 _OF_CALLBACKS: Final = "py4j.clientserver"
 _LOG4J: Final = "org.apache.logging.log4j.core."
 _SHORTENED: Final = "-cloudFiles"
-"""Behind the name of an appender whose lines are shortened."""
+"""Behind the name of an appender whose lines are shortened; no logger has the former one then."""
 _ERROR: Final = r"airflow_cloudfiles[\w.]*\.(\w+): ([^\n]{1,4000}).*<<cloudfiles-error:.*"
 """A stack that ends in an error with its mark (`errors.marked`): its class, its message."""
 _SHORTER: Final = {
@@ -137,9 +137,7 @@ def quiet_log(session: Any) -> None:
         callbacks.addFilter(_NotOurs())
     log4j = session._jvm.org.apache.logging.log4j  # noqa: SLF001
     context = log4j.LogManager.getContext(False)
-    if (
-        context.getClass().getName().startswith(_LOG4J)
-    ):  # and not what another library has behind it
+    if context.getClass().getName().startswith(_LOG4J):  # another library may be behind its API
         log4j.core.config.Configurator.setLevel(_OF_SOURCES, log4j.Level.ERROR)
         _shorten(log4j, context)
 
@@ -153,7 +151,14 @@ def _shorten(log4j: Any, context: Any) -> None:
     for name, appender in dict(configuration.getAppenders()).items():
         layout = appender.getLayout()
         kinds = appender.getClass().getSimpleName(), layout and layout.getClass().getSimpleName()
-        if kinds != ("ConsoleAppender", "PatternLayout") or name.endswith(_SHORTENED):
+        refs = [
+            (logger, ref)
+            for logger in configuration.getLoggers().values()
+            if name in logger.getAppenders()
+            for ref in logger.getAppenderRefs()
+            if ref.getRef() == name
+        ]
+        if kinds != ("ConsoleAppender", "PatternLayout") or not refs:
             continue
         pattern = layout.getConversionPattern()
         for long, short in _SHORTER.items():
@@ -165,8 +170,7 @@ def _shorten(log4j: Any, context: Any) -> None:
         made = made.setTarget(appender.getTarget()).setFilter(appender.getFilter())
         made = made.setLayout(shorter.withAlwaysWriteExceptions(False).build()).build()
         made.start()
-        for logger in configuration.getLoggers().values():
-            if name in logger.getAppenders():
-                logger.removeAppender(name)
-                logger.addAppender(made, None, None)
+        for logger, ref in refs:
+            logger.removeAppender(name)
+            logger.addAppender(made, ref.getLevel(), ref.getFilter())
     context.updateLoggers()
