@@ -116,6 +116,7 @@ _SOURCES = (
 )
 _OUR_SINKS = {DeltaLakeDataSource.name(), IcebergDataSource.name()}
 _FOUND_BY_SPARK = "pyspark_cloudfiles"
+_SETTER = "dataSourceBuilders_$eq"
 _DELTA_JAR_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
 _DIRECT = DirectQueries()
 _log = logging.getLogger(__name__)
@@ -207,21 +208,16 @@ def _sources_to_be_found(spark: SparkSession) -> Callable[[dict[str, Any]], None
     named = {each.name for each in pkgutil.iter_modules() if each.name.startswith("pyspark_")}
     if named - {_FOUND_BY_SPARK}:
         return None
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - a client of Spark Connect has none
-
     jvm: Any = spark._jvm  # noqa: SLF001
-    try:
-        package = jvm.org.apache.spark.sql.execution.datasources
-        sources = getattr(getattr(package, "DataSourceManager$"), "MODULE$")
-        if sources.dataSourceBuilders().isDefined():
-            return None
-        found: Any = getattr(sources, "dataSourceBuilders_$eq")
-    except Py4JError as error:  # Spark has it for its tests: another version may have none
-        _log.debug("Spark looks for sources by itself: %s", error)
+    package = jvm.org.apache.spark.sql.execution.datasources
+    sources = getattr(getattr(package, "DataSourceManager$"), "MODULE$")
+    # Spark has it for its tests: another version may have none.
+    has_setter = any(each.getName() == _SETTER for each in sources.getClass().getMethods())
+    if not has_setter or sources.dataSourceBuilders().isDefined():
         return None
 
     def to_be_found(builders: dict[str, Any]) -> None:
-        found(jvm.scala.Some(jvm.PythonUtils.toScalaMap(builders)))
+        getattr(sources, _SETTER)(jvm.scala.Some(jvm.PythonUtils.toScalaMap(builders)))
 
     return to_be_found
 
