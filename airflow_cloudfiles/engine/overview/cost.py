@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from airflow_cloudfiles.engine.discovery.event_log.collector import THREADS
+from airflow_cloudfiles.engine.discovery.queues.draining import EMPTY_RECEIVES
+from airflow_cloudfiles.engine.discovery.queues.notifications import RECORDED_FILES
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -49,8 +52,6 @@ GETS_A_COMMIT: Final = 3
 
 EVENT_LOG: Final = {"LIST": 4, "GET": 3, "PUT": 1}
 """Of a run that drains the queue into its event log; a PUT and a GET for each entry besides."""
-RECEIVERS: Final = 4
-"""Threads that drain a queue into an event log; each ends after two receives of nothing new."""
 
 GROWTH_LISTS: Final = 5
 """Of an incremental listing, at most, besides the pages of new files."""
@@ -58,7 +59,6 @@ _FULL_EVERY: Final = 8
 """Of `useIncrementalListing=auto`, one listing of so many is a full one (B81)."""
 _BLOCK_BYTES: Final = 16 * 2**20
 _SAMPLED_FILES: Final = 1000
-_EVENTS_AN_ENTRY: Final = 1000
 COMMITS: Final = 50
 """Of a table, since its last checkpoint: half of the hundred after which there is one."""
 
@@ -154,11 +154,11 @@ def _run(
     total["HEAD"] += announced  # a message is not believed
     receivers = found.fetch_parallelism
     if way == LOGGED:
-        receivers = RECEIVERS
-        entries = -(-announced // _EVENTS_AN_ENTRY)
+        receivers = THREADS
+        entries = -(-announced // RECORDED_FILES)
         total += Counter(EVENT_LOG) + Counter(GET=entries, PUT=entries)
     calls = -(-announced // cloud.received) - (-announced // cloud.deleted)
-    total["QUEUE"] = 2 + 2 * receivers + calls
+    total["QUEUE"] = 2 + EMPTY_RECEIVES * receivers + calls  # it is asked twice for its size
     return total
 
 

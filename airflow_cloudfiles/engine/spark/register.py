@@ -32,7 +32,6 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.errors.exceptions.base import PySparkException
 
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.batches.error_marks import marking
@@ -84,7 +83,7 @@ from airflow_cloudfiles.engine.spark.tables.sink import (
     DeltaLakeDataSource,
     IcebergDataSource,
 )
-from airflow_cloudfiles.engine.spark.wrapping import wrap
+from airflow_cloudfiles.engine.spark.wrapping import raising_ours, wrap
 from airflow_cloudfiles.engine.spark_versions import require_for_queries
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
@@ -117,6 +116,7 @@ _SOURCES = (
 _OUR_SINKS = {DeltaLakeDataSource.name(), IcebergDataSource.name()}
 _FOUND_BY_SPARK = "pyspark_cloudfiles"
 _SETTER = "dataSourceBuilders_$eq"
+"""Of what Spark found."""
 _DELTA_JAR_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
 _DIRECT = DirectQueries()
 _log = logging.getLogger(__name__)
@@ -138,15 +138,9 @@ def register(spark: SparkSession) -> None:
         connect.wrap_connect(tuple(SAMPLE_CONFS.items()))
         return
     quiet_log(spark)
-    with _as_active(spark):
-        to_be_found = _sources_to_be_found(spark) if _use_this_python(spark) else None
-        if to_be_found is not None:
-            to_be_found({})
+    is_ours = _use_this_python(spark)
+    with _as_active(spark), _without_lookup(spark) if is_ours else contextlib.nullcontext():
         _register(spark, *_SOURCES)
-        if to_be_found is not None:
-            manager = spark._jsparkSession.sessionState().dataSourceManager()  # noqa: SLF001
-            name = CloudFilesDataSource.name().lower()
-            to_be_found({name: manager.lookupDataSource(name)})
         if not _has_delta_jar(spark):
             _register(spark, DeltaDataSource)
             _OUR_SINKS.add(DeltaDataSource.name())
@@ -195,31 +189,29 @@ def _use_this_python(spark: SparkSession) -> bool:
     return True
 
 
-def _sources_to_be_found(spark: SparkSession) -> Callable[[dict[str, Any]], None] | None:
+@contextlib.contextmanager
+def _without_lookup(spark: SparkSession) -> Iterator[None]:
     """Spare Spark two Python processes that look for sources in modules named `pyspark_*`.
 
-    They take two seconds and 70 MB, and find what is registered here where no other package brings
-    such a module.
-
-    Returns:
-        What tells Spark which sources each session has, by name; `None` where Spark has looked, or
-        has to.
+    They take two seconds and 70 MB. Where no other package brings such a module, each session finds
+    what is registered meanwhile, as it would find what they return.
     """
-    named = {each.name for each in pkgutil.iter_modules() if each.name.startswith("pyspark_")}
-    if named - {_FOUND_BY_SPARK}:
-        return None
     jvm: Any = spark._jvm  # noqa: SLF001
     package = jvm.org.apache.spark.sql.execution.datasources
     sources = getattr(getattr(package, "DataSourceManager$"), "MODULE$")
+    named = {each.name for each in pkgutil.iter_modules() if each.name.startswith("pyspark_")}
     # Spark has it for its tests: another version may have none.
     has_setter = any(each.getName() == _SETTER for each in sources.getClass().getMethods())
-    if not has_setter or sources.dataSourceBuilders().isDefined():
-        return None
-
-    def to_be_found(builders: dict[str, Any]) -> None:
-        getattr(sources, _SETTER)(jvm.scala.Some(jvm.PythonUtils.toScalaMap(builders)))
-
-    return to_be_found
+    if named - {_FOUND_BY_SPARK} or not has_setter or sources.dataSourceBuilders().isDefined():
+        yield
+        return
+    found: dict[str, Any] = {}
+    getattr(sources, _SETTER)(jvm.scala.Some(jvm.PythonUtils.toScalaMap(found)))
+    yield
+    name = CloudFilesDataSource.name().lower()
+    manager = spark._jsparkSession.sessionState().dataSourceManager()  # noqa: SLF001
+    found[name] = manager.lookupDataSource(name)
+    getattr(sources, _SETTER)(jvm.scala.Some(jvm.PythonUtils.toScalaMap(found)))
 
 
 def _has_delta_jar(spark: SparkSession) -> bool:
@@ -351,12 +343,10 @@ def _defined(
     original: Callable[..., Any], reader: Any, call: dict[str, Any], options: CloudFilesOptions
 ) -> Any:
     """Define the DataFrame; say so where its timestamps are not read in the session's zone."""
-    try:
+    with raising_ours():
         frame = original(reader, **call)
         # Spark resolves the source only when it is asked for the schema.
         warning = zone_warning(frame.schema, options, reader._spark.conf.get(SESSION_ZONE, None))  # noqa: SLF001
-    except PySparkException as error:
-        raise (errors.from_text(str(error)) or error) from None
     if warning is not None:
         _log.warning("%s", warning)
     return frame

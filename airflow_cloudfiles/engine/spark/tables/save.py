@@ -13,13 +13,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.errors.exceptions.base import PySparkException
-
-from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.errors import OptionError, SinkError
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
-from airflow_cloudfiles.engine.spark.wrapping import wrap
+from airflow_cloudfiles.engine.spark.wrapping import raising_ours, wrap
 
 _NOTED = "_cloudfiles_given"
 _SPARKS = ("append", "overwrite")
@@ -114,9 +111,8 @@ def _save(
     named = {"path": path, "format": format_name, "partitionBy": partitions, **kwargs, "mode": mode}
     columns = _hand_partitions(self, named.pop("partitionBy"))
     try:
-        return original(self, **named)
-    except PySparkException as error:
-        raise (errors.from_text(str(error)) or error) from None
+        with raising_ours():
+            return original(self, **named)
     finally:
         self.__dict__[_NOTED]["mode"] = call.mode  # the writer may be used again
         if columns:

@@ -20,10 +20,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
 
-from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.batches.error_marks import marking_errors
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.files import TablePart, shared_out
@@ -34,6 +32,7 @@ from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.spark import checkpoint_mirror, handoff
 from airflow_cloudfiles.engine.spark.data_source_api import DataSourceReader, InputPartition
 from airflow_cloudfiles.engine.spark.tables.stream_reader import IS_STREAM, TOKEN
+from airflow_cloudfiles.engine.spark.wrapping import raising_ours
 from airflow_cloudfiles.engine.types import short_type
 
 if TYPE_CHECKING:
@@ -160,12 +159,10 @@ def load_stream(original: Callable[..., Any], reader: Any, call: dict[str, Any])
         call: The arguments of the call.
     """
     reader.option(IS_STREAM, "true").option(TOKEN, handoff.new_token())
-    try:
+    with raising_ours():
         frame = original(reader, **call)
         # Spark resolves the source only when it is asked for the schema.
         frame.schema  # noqa: B018
-    except PySparkException as error:
-        raise (errors.from_text(str(error)) or error) from None
     return frame
 
 
@@ -174,10 +171,8 @@ def load_batch(original: Callable[..., Any], reader: Any, args: Any, kwargs: Any
     check = reader._spark.conf.get(CHECK_CONF, None)  # noqa: SLF001
     if check is not None:
         reader.option(CHECK_OPTION, check)
-    try:
+    with raising_ours():
         return original(reader, *args, **kwargs)
-    except PySparkException as error:
-        raise (errors.from_text(str(error)) or error) from None
 
 
 def started(
