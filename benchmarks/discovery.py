@@ -6,8 +6,8 @@ For 10 thousand, 100 thousand and 1 million files in a tree partitioned by day a
 2. A run that finds nothing new, listing everything and incrementally.
 3. A thousand new files behind the others, listing everything and incrementally.
 
-Then the same on an S3 emulator (its size is limited by how fast it takes files), and the largest
-tree again with a ledger of 10 million keys. Every run is a process of its own.
+Then the largest tree again through an S3 server that serves its folder, where each page is a
+request, and with a ledger of 10 million keys. Every run is a process of its own.
 
 `--events` measures an event log that two hundred streams read instead.
 
@@ -25,8 +25,10 @@ import platform
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ from typing import Any
 from benchmarks import event_log, measure
 
 RESULTS = Path(__file__).parent / "results"
+BUCKET = "landing"
 FILES_A_FOLDER = 1000
 NEW = 1000
 YOUNG_RUNS = 300
@@ -63,11 +66,12 @@ def main() -> None:
         for files in arguments.files:
             work = Path(tempfile.mkdtemp(prefix="cloudfiles-bench-", dir=arguments.data))
             try:
+                _tree(work / BUCKET, 0, files)
+                if files == max(arguments.files) and not arguments.no_s3:
+                    _s3(files, work, results)
                 _local(files, work, arguments, results)
             finally:
                 shutil.rmtree(work, ignore_errors=True)
-        if arguments.s3_files:
-            _s3(arguments.s3_files, arguments, results)
     finally:
         _keep(results, arguments)
 
@@ -75,7 +79,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.discovery", description=__doc__)
     parser.add_argument("--files", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--s3-files", type=int, default=20_000, help="0: no S3 emulator")
+    parser.add_argument("--no-s3", action="store_true")
     parser.add_argument("--keys", type=int, default=10_000_000, help="keys in the large ledger")
     parser.add_argument("--state", type=int, nargs="+", default=[], help="files in a large state")
     parser.add_argument("--listed", type=int, default=10_000_000, help="keys of it in a listing")
@@ -99,14 +103,13 @@ def _local(
     files: int, work: Path, arguments: argparse.Namespace, results: list[dict[str, Any]]
 ) -> None:
     """All cases of one local tree."""
-    source = work / "in"
-    _tree(source, 0, files)
+    source = work / BUCKET
     task = {"source": str(source), "files": files, "cache": str(work / "cache")}
     for engine in ("cloudFiles", *(() if arguments.no_spark else ("spark",))):
         state = str(work / f"state-{engine}")
         _run(f"{files:,} files, first listing", {**task, "engine": engine, "state": state}, results)
     ours = {**task, "engine": "cloudFiles", "state": str(work / "state-cloudFiles")}
-    _nothing_and_new(files, ours, lambda first: _tree(source, first, NEW), results)
+    _nothing_and_new(files, ours, partial(_tree, source, count=NEW), results)
     if files == max(arguments.files) and arguments.keys > files:
         keys = arguments.keys
         ours = {**ours, "state": str(work / "state-large")}
@@ -118,20 +121,20 @@ def _local(
 def _nothing_and_new(
     files: int,
     task: dict[str, Any],
-    add: Any,
+    add: Callable[[int], None],
     results: list[dict[str, Any]],
     *,
-    has_order: bool = True,
+    where: str = "",
 ) -> None:
     """Cases 2 and 3; `add` puts a thousand files behind the others."""
-    ways = [("false", "full"), *([("true", "incremental")] if has_order else [])]
+    ways = [("false", "full"), ("true", "incremental")]
     for incremental, how in ways:
         asked = {**task, "incremental": incremental}
-        _run(f"{files:,} files, nothing new, {how}", asked, results)
+        _run(f"{where}{files:,} files, nothing new, {how}", asked, results)
     for turn, (incremental, how) in enumerate(reversed(ways)):
         add(files + turn * NEW)
         asked = {**task, "incremental": incremental}
-        _run(f"{files:,} files, 1,000 new, {how}", asked, results)
+        _run(f"{where}{files:,} files, 1,000 new, {how}", asked, results)
 
 
 def _tree(source: Path, first: int, count: int) -> None:
@@ -166,30 +169,23 @@ def _fill(task: dict[str, Any], keys: int) -> None:
     intake.close()
 
 
-def _s3(files: int, arguments: argparse.Namespace, results: list[dict[str, Any]]) -> None:
-    """The same cases, listed in full, against an S3 emulator, in which every page is a request."""
-    from benchmarks.s3 import Emulator  # noqa: PLC0415
+def _s3(files: int, work: Path, results: list[dict[str, Any]]) -> None:
+    """The same cases through a server of S3, in which every page is a request."""
+    from benchmarks.s3 import Gateway  # noqa: PLC0415
 
-    work = Path(tempfile.mkdtemp(prefix="cloudfiles-bench-", dir=arguments.data))
-    try:
-        with Emulator(work) as s3:
-            s3.put((_key(number), b"") for number in range(files))
-            task = {
-                "engine": "cloudFiles",
-                "source": s3.uri,
-                "state": str(work / "state"),
-                "cache": str(work / "cache"),
-                "s3": s3.access,
-            }
-            _run(f"S3: {files:,} files, first listing", task, results)
-
-            def add(first: int) -> None:
-                s3.put((_key(at), b"") for at in range(first, first + NEW))
-
-            # SeaweedFS lists folder by folder, which is never listed incrementally.
-            _nothing_and_new(files, task, add, results, has_order=False)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with Gateway(work) as s3:
+        task = {
+            "engine": "cloudFiles",
+            "source": f"s3://{BUCKET}",
+            "state": str(work / "state-s3"),
+            "cache": str(work / "cache"),
+            "s3": s3.access,
+        }
+        _run(f"S3: {files:,} files, first listing", task, results)
+        add = partial(_tree, work / BUCKET, count=NEW)
+        _nothing_and_new(files, task, add, results, where="S3: ")
+    for number in range(files, files + 2 * NEW):
+        (work / BUCKET / _key(number)).unlink()
 
 
 def _tell(count: int, case: str, figures: dict[str, Any]) -> None:

@@ -11,8 +11,10 @@ import contextlib
 import json
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +44,9 @@ class Counted:
         access: How the runs reach the store.
         root: Where state and table are, with what else is theirs.
         target: The table; `None` for one in the root.
+
+    Attributes:
+        log: What the runs have logged.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class Counted:
         self._root = root
         self._target = target or f"{root}/table"
         self._files = 0
+        self.log: list[str] = []
 
     def land(self, count: int) -> None:
         """Add files to the source."""
@@ -75,7 +81,7 @@ class Counted:
             options=options,
             run_id=uuid.uuid4().hex,
         )
-        launch(spec, LocalPython(), on_log=print, access=self._access).wait()
+        launch(spec, LocalPython(), on_log=self.log.append, access=self._access).wait()
         found: dict[str, Counter[str]] = {"in": Counter(), "state": Counter(), "table": Counter()}
         for each in self._far.requests:
             # None, where it is asked what kind of account or bucket it is.
@@ -146,6 +152,7 @@ def test_a_run_costs_what_the_page_says(stream: Counted) -> None:
         while tries[-1] and len(tries) < TRIES:
             tries.append(run())
         assert not tries[-1], tries
+    assert not [line for line in stream.log if "discarding connection" in line]
 
 
 def test_a_further_micro_batch_costs_little_of_the_state_and_the_table(stream: Counted) -> None:
@@ -175,22 +182,30 @@ class Announced(Counted):
     Args:
         place: Where they land, reached directly.
         far: Between the runs and the store.
-        queue: Between the runs and the queue; `far` where one address serves both.
+        asked: How many requests the queue has had.
         access: How the runs reach both.
         root: Where nothing is announced.
+        target: See `Counted`.
     """
 
     def __init__(
-        self, place: Landing, far: RoundTrips, queue: RoundTrips, access: Access, root: str
+        self,
+        place: Landing,
+        far: RoundTrips,
+        asked: Callable[[], int],
+        access: Access,
+        root: str,
+        target: str | None = None,
     ) -> None:
-        super().__init__(far, place.store, access, root)
-        self._place, self._queue = place, queue
+        super().__init__(far, place.store, access, root, target)
+        self._place, self._asked = place, asked
         found = place.options
         given = {
             "cloudFiles.useNotifications": found.use_notifications,
             "cloudFiles.useManagedFileEvents": found.use_managed_file_events,
             "cloudFiles.queueUrl": found.queue_url,
             "cloudFiles.queueName": found.queue_name,
+            "cloudFiles.subscription": found.subscription,
             "cloudFiles.fileEventsLocation": found.file_events_location,
         }
         self._options = {name: str(value) for name, value in given.items() if value}
@@ -205,19 +220,17 @@ class Announced(Counted):
 
     def run(self, **options: str) -> dict[str, Counter[str]]:
         """Run, and give the requests to queue and event log, too."""
-        self._queue.requests.clear()
         if self._log is not None:
             self._log.delete(COLLECTED)  # or the queue, drained just now, would be left alone
+        self._far.requests.clear()
+        asked = self._asked()
         found = super().run(**self._options, **options)
-        asked = [each for each in self._queue.requests if each.method == "QUEUE"]
-        if self._queue is not self._far:
-            asked = list(self._queue.requests)
         log = Counter(
             each.method
             for each in self._far.requests
             if _is_below(each.key, "log") and ".lock" not in each.key
         )
-        return {**found, "log": log, "queue": Counter(QUEUE=len(asked))}
+        return {**found, "log": log, "queue": Counter(QUEUE=self._asked() - asked)}
 
     def estimate(self, new: int) -> Counter[str]:
         """Estimate a run with so many new files, or with none."""
@@ -231,34 +244,53 @@ class Announced(Counted):
 WAYS = [
     f"{cloud} {way}"
     for way in ("notified", "logged")
-    for cloud in laws.some(["s3", "azure"], 1, name=f"costs of what is {way}")
+    for cloud in laws.some(["s3", "azure", "gcs"], 1, name=f"costs of what is {way}")
 ]
+_FIXTURES = {"s3": "aws", "azure": "azurite", "gcs": "gcs", "pubsub": "pubsub_here"}
+"""Of Pub/Sub, the one that counts calls."""
 
 
 @pytest.fixture(params=WAYS)
 def announced(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Announced]:
+    def ask(name: str) -> Any:
+        return request.getfixturevalue(_FIXTURES.get(name, name))
+
     cloud, _, way = request.param.partition(" ")
-    place = landing(f"{cloud} notified", tmp_path, request.getfixturevalue)
-    emulator = request.getfixturevalue("azurite" if cloud == "azure" else "aws")
+    place = landing(f"{cloud} notified", tmp_path, ask)
+    emulator = ask(cloud)
     root = emulator.container() if cloud == "azure" else emulator.bucket()
     if way == "logged":
         place = logged(place, root)
     monkeypatch.setattr(proxy, "LATENCY_SECONDS", 0.0)
     monkeypatch.setenv(CACHE_DIR, str(tmp_path / "cache"))
     with contextlib.ExitStack() as stack:
+
+        def before(port: int) -> RoundTrips:
+            return stack.enter_context(round_trips(f"http://127.0.0.1:{port}"))
+
         if cloud == "azure":
-            far, queue = (
-                stack.enter_context(round_trips(f"http://127.0.0.1:{port}"))
-                for port in (emulator.blob_port, emulator.queue_port)
-            )
+            far, queue = before(emulator.blob_port), before(emulator.queue_port)
             ports = [int(each.endpoint.rpartition(":")[2]) for each in (far, queue)]
             access = emulator.access_through(*ports)
-        else:
-            far = queue = stack.enter_context(round_trips(emulator.endpoint))
-            access = emulator.access_through(far.endpoint)
-        yield Announced(place, far, queue, access, root)
+            yield Announced(place, far, lambda: len(queue.requests), access, root)
+            return
+        far = stack.enter_context(round_trips(emulator.endpoint))
+        access = emulator.access_through(far.endpoint)
+        if cloud == "gcs":
+            pubsub = ask("pubsub")
+            access = replace(access, pubsub_endpoint=pubsub.endpoint)
+            table = str(tmp_path / "table")
+            yield Announced(place, far, pubsub.service.calls.total, access, root, table)
+            return
+        yield Announced(
+            place,
+            far,
+            lambda: sum(each.method == "QUEUE" for each in far.requests),
+            access,
+            root,
+        )
 
 
 def test_what_announces_files_costs_what_is_estimated(announced: Announced) -> None:
@@ -276,3 +308,4 @@ def test_what_announces_files_costs_what_is_estimated(announced: Announced) -> N
             del made["DELETE"]  # has no price
             tries.append({} if made == estimate else {"made": made, "estimated": estimate, **found})
         assert not tries[-1], tries
+    assert not [line for line in announced.log if "discarding connection" in line]

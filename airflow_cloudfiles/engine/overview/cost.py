@@ -65,17 +65,27 @@ COMMITS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class CloudLimits:
-    """What one request of a cloud takes: objects of a listing, messages of its queue."""
+    """What one request of a cloud takes, and which ones its queue is asked besides.
+
+    Attributes:
+        page: Objects of a listing.
+        received: Messages that one request receives.
+        deleted: Messages that one request deletes.
+        hides: Whether a request hides what was received.
+        sizes: How often a run asks for the size of the queue.
+    """
 
     page: int
     received: int
     deleted: int
+    hides: bool = False
+    sizes: int = 2
 
 
 SERVICES: Final[Mapping[str, CloudLimits]] = {
     "s3": CloudLimits(page=1000, received=10, deleted=10),
     "abfss": CloudLimits(page=5000, received=32, deleted=1),
-    "gs": CloudLimits(page=1000, received=1000, deleted=1000),
+    "gs": CloudLimits(page=1000, received=1000, deleted=1000, hides=True, sizes=0),
 }
 """By the scheme of sources."""
 
@@ -157,8 +167,9 @@ def _run(
         receivers = THREADS
         entries = -(-announced // RECORDED_FILES)
         total += Counter(EVENT_LOG) + Counter(GET=entries, PUT=entries)
-    calls = -(-announced // cloud.received) - (-announced // cloud.deleted)
-    total["QUEUE"] = 2 + EMPTY_RECEIVES * receivers + calls  # it is asked twice for its size
+    receives = -(-announced // cloud.received) * (1 + cloud.hides)
+    deletions = -(-announced // cloud.deleted)
+    total["QUEUE"] = cloud.sizes + EMPTY_RECEIVES * receivers + receives + deletions
     return total
 
 

@@ -34,6 +34,9 @@ REQUEST_ARGUMENTS = {
 """What requests to S3 may say: who pays, and how is encrypted what is written. With the variables
 that say it where no access does, which are also the options of `deltalake`."""
 
+CONNECTIONS = 32
+"""Connections to a cloud that one client keeps: no more threads ask one at once."""
+
 MAX_CONNECTIONS = 2
 """Connections to one SFTP server that a process keeps where nothing else is said."""
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
-from airflow_cloudfiles.engine.storage.access import version_of_file
+from airflow_cloudfiles.engine.storage.access import CONNECTIONS, version_of_file
 from airflow_cloudfiles.engine.storage.base import (
     Fingerprint,
     ListedStore,
@@ -380,6 +380,12 @@ class CloudStore(FlatStore):
     def _where(self, full_key: str) -> str:
         """Give the URI of a full key, for messages."""
         return f"{self.uri.partition('://')[0]}://{self._bucket}/{printable_path(full_key)}"
+
+
+def keep_connections(session: Any) -> None:
+    """Have a session of requests keep as many connections as threads use, not ten."""
+    for adapter in session.adapters.values():
+        adapter.init_poolmanager(len(session.adapters), CONNECTIONS)
 
 
 class ClientPerProcess:

@@ -65,11 +65,20 @@ def s3mock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
 @pytest.fixture(scope="session")
 def versity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
     """S3 before a POSIX file system, in Go."""
-    port, folder = free_port(), tmp_path_factory.mktemp("versity")
+    folder = tmp_path_factory.mktemp("versity")
     (folder / "data").mkdir()
-    command = [program("versitygw"), "--port", f"127.0.0.1:{port}", "posix", str(folder / "data")]
+    server, endpoint = versity_server(folder / "data", folder / "log")
+    with running(server):
+        yield Aws(endpoint)
+
+
+def versity_server(folder: Path, log: Path) -> tuple[Server, str]:
+    """Versity's gateway before a folder, in which each folder is a bucket, and its address."""
+    port = free_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    command = [program("versitygw"), "--port", f"127.0.0.1:{port}", "posix", str(folder)]
     keys = {"ROOT_ACCESS_KEY": "test", "ROOT_SECRET_KEY": "test-secret"}
-    yield from _serve(command, port, folder, **keys)
+    return Server(command, lambda: answers(endpoint), log, environment=keys), endpoint
 
 
 @pytest.fixture(scope="session")

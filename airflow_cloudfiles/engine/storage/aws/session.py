@@ -19,6 +19,7 @@ from typing import Any
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import (
+    CONNECTIONS,
     REQUEST_ARGUMENTS,
     AwsAccess,
     check_environment,
@@ -195,7 +196,7 @@ def _client_arguments(service: str, access: AwsAccess) -> dict[str, Any]:
             },
             connect_timeout=10,
             read_timeout=READ_SECONDS,
-            max_pool_connections=32,
+            max_pool_connections=CONNECTIONS,
             s3={"addressing_style": "path"} if access.path_style else None,
             **access.checksums,
             **_further_config(access),

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from azure.core import MatchConditions
 from azure.core.exceptions import AzureError, DecodeError, HttpResponseError
+from azure.core.pipeline.transport import RequestsTransport
 from azure.storage.blob import BlobServiceClient, ExponentialRetry
 
 from airflow_cloudfiles.engine.files import FileEntry
@@ -49,7 +50,12 @@ from airflow_cloudfiles.engine.storage.flat import (
     first_key,
     list_flat,
 )
-from airflow_cloudfiles.engine.storage.flat_store import ClientPerProcess, CloudStore, PageRequest
+from airflow_cloudfiles.engine.storage.flat_store import (
+    ClientPerProcess,
+    CloudStore,
+    PageRequest,
+    keep_connections,
+)
 from airflow_cloudfiles.engine.storage.outage import BrokenOffError, Call
 
 if TYPE_CHECKING:
@@ -298,11 +304,13 @@ class AzureStore(CloudStore):
     def _open_client(self) -> Any:
         account = open_account(self._account, self._access, "blob", domain=self._domain)
         retries = self._retries
+        transport = RequestsTransport(connection_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS)
+        transport.open()
+        keep_connections(transport.session)
         service = BlobServiceClient(
             account.endpoint,
             account.credential,
-            connection_timeout=CONNECT_SECONDS,
-            read_timeout=READ_SECONDS,
+            transport=transport,
             permit_redirects=False,  # the service sends none; each would be signed anew
             **proxies_of(self._access),
             retry_policy=ExponentialRetry(

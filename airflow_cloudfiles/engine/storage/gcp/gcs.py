@@ -29,7 +29,12 @@ from airflow_cloudfiles.engine.storage.base import (
     refuse_version,
 )
 from airflow_cloudfiles.engine.storage.flat import Listed, Page
-from airflow_cloudfiles.engine.storage.flat_store import ClientPerProcess, CloudStore, PageRequest
+from airflow_cloudfiles.engine.storage.flat_store import (
+    ClientPerProcess,
+    CloudStore,
+    PageRequest,
+    keep_connections,
+)
 from airflow_cloudfiles.engine.storage.gcp.client import (
     google_credentials,
     is_identity_outage,
@@ -272,6 +277,7 @@ class GcsStore(CloudStore):
         client = Client(project=access.project, credentials=google_credentials(access), **options)
         client._http.max_redirects = 0  # noqa: SLF001 - the service sends none, nothing follows any
         client._http.hooks["response"].append(_refuse_empty)  # noqa: SLF001 - as above
+        keep_connections(client._http)  # noqa: SLF001 - as above
         return client
 
 
