@@ -383,3 +383,13 @@ def test_a_long_listing_tells_and_notes_how_far_it_is(landing, monkeypatch, capl
         landing.run()
     assert "keys so far" in caplog.text
     assert landing.state.requests["put"] > 2
+
+
+def test_a_long_listing_that_found_nothing_leaves_nothing_to_continue(landing, monkeypatch):  # B83
+    landing.kinds(2, NEVER)
+    with monkeypatch.context() as patched:
+        patched.setattr(listing_run, "_SAVE_SECONDS", 0.0)
+        assert landing.run(NEVER).new == 0
+    landing.put("eu/2024-001/late")
+    report = landing.run(NEVER)
+    assert (report.kind, report.new) == ("full", 1)

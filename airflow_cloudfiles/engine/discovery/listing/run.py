@@ -298,6 +298,7 @@ class ListingRun:
         self._clock = clock
         self._readers: Readers | None = None
         self._doubt: ListingState | None = None
+        self._has_marks = False
         is_full = choice.kind == "full"
         self._comparison = (
             _ListingComparison(given.plans, given.plan) if is_full else _ListingComparison()
@@ -402,13 +403,19 @@ class ListingRun:
         )
         remembered = self._doubt or self._given.remembered
         save_state(self._state, replace(remembered, unfinished=unfinished))
+        self._has_marks = True
 
     def _has_shown_nothing(self, readers: Readers) -> bool:
-        """Tell whether the next listing would be the same without a note of this one."""
+        """Tell whether the next listing would be the same without a note of this one.
+
+        What was noted of its own progress, or of an interrupted one before it, has to go.
+        """
         given = self._given
         pages = given.remembered.full_listed // given.page_size
         return (
             self._choice.kind == "full"
+            and not self._has_marks
+            and given.remembered.unfinished is None
             and readers.new == 0
             and readers.listed // given.page_size == pages
             and not self._has_seen_order(readers)
