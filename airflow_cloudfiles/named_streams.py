@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.messages import printable
-from airflow_cloudfiles.engine.storage.extras import import_with_extra
+from airflow_cloudfiles.engine.storage.vendors import import_with_extra
 from airflow_cloudfiles.engine.streams_file import NamedStream, read_streams
 from airflow_cloudfiles.hooks.arguments import StreamArguments, has_template, options_of
 

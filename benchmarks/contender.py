@@ -75,10 +75,10 @@ def _connect(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _launched(task: dict[str, Any], how: Any) -> dict[str, Any]:
+    from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess  # noqa: PLC0415
     from airflow_cloudfiles.engine.errors import CloudFilesError  # noqa: PLC0415
     from airflow_cloudfiles.engine.job.launch import launch  # noqa: PLC0415
     from airflow_cloudfiles.engine.storage import open_store  # noqa: PLC0415
-    from airflow_cloudfiles.engine.storage.access import AwsAccess  # noqa: PLC0415
 
     spec = spec_of(task)
     failed = None
@@ -250,8 +250,8 @@ def _disk(task: dict[str, Any]) -> dict[str, Any]:
 
 def _one_at_a_time(task: dict[str, Any]) -> dict[str, Any]:
     """Get files from a store one after another, with the client that the engine uses."""
+    from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess  # noqa: PLC0415
     from airflow_cloudfiles.engine.storage import open_store  # noqa: PLC0415
-    from airflow_cloudfiles.engine.storage.access import AwsAccess  # noqa: PLC0415
 
     store = open_store(task["source"], AwsAccess(**task["s3"]))
     paths = [file.path for file in store.list("")][: task["files"]]

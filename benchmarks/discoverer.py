@@ -31,7 +31,7 @@ def _ours(task: dict[str, Any]) -> dict[str, Any]:
     options = DiscoveryOptions(use_incremental_listing=task["incremental"])
     access = None
     if task.get("s3"):
-        from airflow_cloudfiles.engine.storage.access import AwsAccess  # noqa: PLC0415
+        from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess  # noqa: PLC0415
 
         access = AwsAccess(**task["s3"])
     intake = Intake.open(

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from airflow_cloudfiles.engine import storage
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.intake import Intake
@@ -36,7 +37,6 @@ from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord, position
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.access import AwsAccess
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.uri import local_path

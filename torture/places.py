@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
-from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
+from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
+from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
 from tests.support.discovery.notified import azure_event, s3_event
 from tests.support.emulators.aws import REGION, Aws, ministack_server
 from tests.support.emulators.azure import ACCOUNT, Azurite, azurite_running

@@ -33,9 +33,9 @@ PRELOADED = (
     "airflow_cloudfiles.engine.storage.local",
 )
 OF_STORES = {
-    "s3": ("airflow_cloudfiles.engine.storage.aws.s3",),
-    "azure": ("airflow_cloudfiles.engine.storage.azure.blobs",),
-    "gcs": ("airflow_cloudfiles.engine.storage.gcp.gcs", "google.cloud.storage"),
+    "s3": ("airflow_cloudfiles.engine.clouds.aws.store",),
+    "azure": ("airflow_cloudfiles.engine.clouds.azure.store",),
+    "gcs": ("airflow_cloudfiles.engine.clouds.gcp.store", "google.cloud.storage"),
 }
 SCHEDULE_SECONDS = 3600.0
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.source import source_of
-from airflow_cloudfiles.engine.storage.extras import import_with_extra
+from airflow_cloudfiles.engine.storage.vendors import import_with_extra
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access

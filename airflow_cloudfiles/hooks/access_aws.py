@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.storage.access import AwsAccess
 from airflow_cloudfiles.hooks.extras import Extras, address_of
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.storage.access import AzureAccess
 from airflow_cloudfiles.hooks.extras import Extras, address_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.engine.clouds.sftp.access import MAX_CONNECTIONS, SftpAccess
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.storage.access import MAX_CONNECTIONS, SftpAccess
 from airflow_cloudfiles.hooks.extras import Extras, refuse_fields
 
 if TYPE_CHECKING:

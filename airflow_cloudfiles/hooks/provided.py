@@ -140,7 +140,7 @@ def _of_aws(hook: Any) -> Source:
     kept: list[Any] = []
 
     def keys(_: str) -> dict[str, Any]:
-        from airflow_cloudfiles.engine.storage.aws.session import (  # noqa: PLC0415 - of this cloud
+        from airflow_cloudfiles.engine.clouds.aws.session import (  # noqa: PLC0415 - of this cloud
             readable_errors,
         )
 
@@ -169,7 +169,7 @@ def _of_azure(hook: Any) -> Source | None:
         return None
 
     def token(scope: str) -> dict[str, Any]:
-        from airflow_cloudfiles.engine.storage.azure.errors import (  # noqa: PLC0415 - of this cloud
+        from airflow_cloudfiles.engine.clouds.azure.errors import (  # noqa: PLC0415 - of this cloud
             access_token,
         )
 
@@ -187,7 +187,7 @@ def _of_google(hook: Any) -> Source:
         from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415 - of this cloud
         from google.auth.transport.requests import Request  # noqa: PLC0415 - as above
 
-        from airflow_cloudfiles.engine.storage.gcp.client import (  # noqa: PLC0415 - as above
+        from airflow_cloudfiles.engine.clouds.gcp.client import (  # noqa: PLC0415 - as above
             is_identity_outage,
         )
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from airflow_cloudfiles.engine.storage.access import AwsAccess
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
 from tests.support.connect_server import (
     ConnectServer,
     ConnectStream,

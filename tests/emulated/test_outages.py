@@ -16,11 +16,17 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from airflow_cloudfiles.engine.clouds.aws import queue as sqs
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
+from airflow_cloudfiles.engine.clouds.aws.store import S3Store
+from airflow_cloudfiles.engine.clouds.azure import queue as azure_queue
+from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
+from airflow_cloudfiles.engine.clouds.azure.store import AzureStore
+from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
+from airflow_cloudfiles.engine.clouds.gcp.store import GcsStore
 from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta.opening import open_table
-from airflow_cloudfiles.engine.discovery.queues.azure import open_azure_queue
 from airflow_cloudfiles.engine.discovery.queues.base import as_queue_error
-from airflow_cloudfiles.engine.discovery.queues.sqs import open_sqs
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     FileUnreachableError,
@@ -41,20 +47,12 @@ from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.job.launch import LocalPython, launch
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
+from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.schema.log import SchemaLog
-from airflow_cloudfiles.engine.storage.access import (
-    Access,
-    AwsAccess,
-    AzureAccess,
-    GcpAccess,
-    to_environment,
-)
-from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
-from airflow_cloudfiles.engine.storage.azure.blobs import AzureStore
+from airflow_cloudfiles.engine.storage.access import Access, to_environment
 from airflow_cloudfiles.engine.storage.base import ObjectStore
-from airflow_cloudfiles.engine.storage.gcp.gcs import GcsStore
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.outage import is_transient
@@ -233,14 +231,14 @@ def test_what_deltalake_says_is_read(kind, fault, address, monkeypatch):
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("kind", ["s3", "azure"])
 def test_a_fault_of_a_queue_says_whether_a_retry_helps(kind, fault, address, monkeypatch):
-    monkeypatch.setattr(
-        "airflow_cloudfiles.engine.discovery.queues.sqs._FIRST_PAUSE_SECONDS", 0.001
-    )
+    monkeypatch.setattr("airflow_cloudfiles.engine.clouds.aws.queue._FIRST_PAUSE_SECONDS", 0.001)
     access = _access(kind, address(fault))
     if kind == "s3":
-        queue = open_sqs("https://sqs.eu-west-1.amazonaws.com/1/q", None, access)
+        queue = sqs.open_queue(
+            "https://sqs.eu-west-1.amazonaws.com/1/q", "", DiscoveryOptions(), access
+        )
     else:
-        queue = open_azure_queue("files", URIS["azure"], access)
+        queue = azure_queue.open_queue("files", URIS["azure"], DiscoveryOptions(), access)
         queue._client._config.retry_policy.total_retries = 0
     with pytest.raises(OSError, match=r"q|files") as caught:
         queue.receive(1)

@@ -59,13 +59,13 @@ _MEMORY = "no file: a queue in memory, or a pipe"
 _SCRIPT = "a script or a log of the same run"
 
 NO_FORMAT: dict[str, str] = {
+    "clouds/azure/set_up.py:EventSubscription.make": "a call of Azure's",
     "cluster/submission.py:Submission.write": "a script for people, and templates of Kubernetes",
     "delta/data_files.py:_CloudFile.finish": "Parquet",
     "delta/opening.py:_set_aside": _BYTES,
     "delta/write/log_commit.py:write_version": "Delta's log; our note in it is delta_commit_note",
     "discovery/inventory/data_files.py:DataFiles._fetch": "a copy of the cloud's own file",
     "discovery/queues/draining.py:Drain._hand_over": _MEMORY,
-    "discovery/services/azure.py:EventSubscription.make": "a call of Azure's",
     "job/jvm.py:ClassArchive._made": _BYTES,
     "job/jvm.py:main": "what the kernel is told of this process",
     "job/jvm.py:_launched": "a command line, named by the hash of all that it follows from",

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.providers.common.compat.sdk import Connection
 
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
+from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
+from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
+from airflow_cloudfiles.engine.clouds.sftp.access import SftpAccess
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
-from airflow_cloudfiles.engine.storage.access import (
-    AwsAccess,
-    AzureAccess,
-    GcpAccess,
-    SftpAccess,
-    from_environment,
-    to_environment,
-)
+from airflow_cloudfiles.engine.storage.access import from_environment, to_environment
 from airflow_cloudfiles.hooks.access import access_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from airflow.sdk import DAG
 
-from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
+from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
+from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
 from airflow_cloudfiles.get_provider_info import get_provider_info
 from airflow_cloudfiles.hooks.observability.links import (
     PAGE,

@@ -18,10 +18,10 @@ from typing import Any
 import asyncssh
 import pytest
 
-from airflow_cloudfiles.engine.storage.access import SftpAccess
+from airflow_cloudfiles.engine.clouds.sftp import session
+from airflow_cloudfiles.engine.clouds.sftp.access import SftpAccess
+from airflow_cloudfiles.engine.clouds.sftp.store import SftpStore
 from airflow_cloudfiles.engine.storage.local import LocalStore
-from airflow_cloudfiles.engine.storage.sftp import session
-from airflow_cloudfiles.engine.storage.sftp.store import SftpStore
 from tests.support.waiting import ended, until
 
 USER = "partner"

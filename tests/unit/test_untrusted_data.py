@@ -39,7 +39,7 @@ ALLOWED = {
     ("engine/job/transform/function.py", "calls exec"): _FUNCTION,
     ("engine/job/transform/function.py", "imports by name"): _FUNCTION,
     ("engine/spark/preload.py", "imports by name"): _OURS,
-    ("engine/storage/extras.py", "imports by name"): _OURS,
+    ("engine/storage/vendors.py", "imports by name"): _OURS,
     ("hooks/provided.py", "imports by name"): "hooks of Airflow's providers, of a list",
 }
 """What is allowed, and why."""

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess
-from airflow_cloudfiles.engine.storage.aws.session import (
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
+from airflow_cloudfiles.engine.clouds.aws.session import (
     aws_client,
     aws_credentials,
     request_arguments,
 )
-from airflow_cloudfiles.engine.storage.azure.client import open_account
-from airflow_cloudfiles.engine.storage.gcp.client import google_credentials
+from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
+from airflow_cloudfiles.engine.clouds.azure.client import open_account
+from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
+from airflow_cloudfiles.engine.clouds.gcp.client import google_credentials
 from airflow_cloudfiles.hooks.access import access_of
 from airflow_cloudfiles.hooks.access_aws import aws_access
 from airflow_cloudfiles.hooks.access_azure import azure_access

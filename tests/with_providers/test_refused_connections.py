@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
+from airflow_cloudfiles.engine.clouds.aws.session import aws_client
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.storage.access import AwsAccess
-from airflow_cloudfiles.engine.storage.aws.session import aws_client
 from airflow_cloudfiles.hooks.access import access_of
 
 if TYPE_CHECKING:

@@ -11,25 +11,22 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_cloudfiles.engine.clouds.aws.session import aws_client, aws_credentials
+from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
+from airflow_cloudfiles.engine.clouds.azure.client import open_account
+from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
+from airflow_cloudfiles.engine.clouds.gcp.client import google_credentials
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.errors import UnsupportedOptionError
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.access import (
-    ENVIRONMENT,
-    AzureAccess,
-    GcpAccess,
-    to_environment,
-    with_identity,
-)
-from airflow_cloudfiles.engine.storage.aws.session import aws_client, aws_credentials
-from airflow_cloudfiles.engine.storage.azure.client import open_account
+from airflow_cloudfiles.engine.storage.access import ENVIRONMENT, to_environment
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
-from airflow_cloudfiles.engine.storage.gcp.client import google_credentials
 from airflow_cloudfiles.engine.storage.identities import Served
 from airflow_cloudfiles.hooks.access import access_of
 from tests.support.machine_identity import identities
@@ -53,10 +50,10 @@ SHORT = 900
 CHILD = """
 import json, sys
 from airflow_cloudfiles.engine.storage.access import from_environment
-from airflow_cloudfiles.engine.storage.aws.session import aws_client, aws_credentials
-from airflow_cloudfiles.engine.storage.azure.client import open_account
+from airflow_cloudfiles.engine.clouds.aws.session import aws_client, aws_credentials
+from airflow_cloudfiles.engine.clouds.azure.client import open_account
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
-from airflow_cloudfiles.engine.storage.gcp.client import google_credentials
+from airflow_cloudfiles.engine.clouds.gcp.client import google_credentials
 
 assert "airflow" not in sys.modules
 access = from_environment()
@@ -82,7 +79,7 @@ def _child(access: Access) -> Iterator[Callable[..., str]]:
     identity = getattr(access, "identity", None)
     assert identity is not None
     served = Served(identity)
-    handed = to_environment(with_identity(access, served.path))
+    handed = to_environment(replace(access, identity=served.path))
     given = json.loads(handed[ENVIRONMENT])
     kept = {"kind", "identity", "region", "endpoint_urls", "path_style", "verify", "project"}
     assert {name for name, value in given.items() if value} <= kept | {"quota_project"}

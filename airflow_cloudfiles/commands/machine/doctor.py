@@ -23,6 +23,7 @@ from airflow_cloudfiles.commands.running.outcome import Outcome, Tone, Toned, ad
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.messages import counted
+from airflow_cloudfiles.engine.storage.vendors import VENDORS
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands
@@ -40,10 +41,7 @@ _EXTRAS: Final = {
     "connect": ("pyspark-client", "pyarrow"),
     "delta": ("deltalake", "pyarrow"),
     "iceberg": ("pyiceberg",),
-    "aws": ("boto3",),
-    "azure": ("azure-storage-blob", "azure-storage-queue", "azure-identity"),
-    "gcp": ("google-cloud-storage", "google-cloud-pubsub"),
-    "sftp": ("asyncssh",),
+    **{each.name: each.clients for each in VENDORS},
 }
 """By extra of this package: the distributions that show whether it is installed."""
 _TONES: Final[Mapping[Verdict, Tone]] = {"problem": "problem", "note": "caution"}

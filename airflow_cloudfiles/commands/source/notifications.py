@@ -13,7 +13,7 @@ from airflow_cloudfiles.engine.discovery.event_log.description import (
     set_up_event_log,
     tear_down_event_log,
 )
-from airflow_cloudfiles.engine.discovery.services.base import (
+from airflow_cloudfiles.engine.discovery.services import (
     VIAS,
     CloudScope,
     NotificationServices,
@@ -22,7 +22,8 @@ from airflow_cloudfiles.engine.discovery.services.base import (
     set_up_notifications,
     tear_down_notifications,
 )
-from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess, of_kind
+from airflow_cloudfiles.engine.storage.access import of_kind
+from airflow_cloudfiles.engine.storage.vendors import BY_NAME
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 _DAY_SECONDS = 86400.0
 _SET_UP = "make what a source needs for notifications, as far as it is missing"
 _LISTED = "show what was set up for notifications, and what is missing of it"
-_KINDS: dict[str, type[Access]] = {"aws": AwsAccess, "azure": AzureAccess, "gcp": GcpAccess}
 
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -148,7 +148,7 @@ def _list(given: argparse.Namespace) -> Outcome:
         return Outcome(value, f"Event log of {log.source}\n\n{parts or 'Its queue is gone.'}")
     access: Access | None = None
     if given.cloud:
-        kind = _KINDS[given.cloud]
+        kind = BY_NAME[given.cloud].access_class()
         access = of_kind(kind, None) or kind()
     found = list_notifications(given.source, access=access, scope=_scope(given))
     text = "\n\n".join("\n".join(_text(each)) for each in found)

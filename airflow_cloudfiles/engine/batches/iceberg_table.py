@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.errors import LostBatchesError
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
 from airflow_cloudfiles.engine.state.sink_log import SinkRecord
-from airflow_cloudfiles.engine.storage.extras import import_with_extra
+from airflow_cloudfiles.engine.storage.vendors import import_with_extra
 
 if TYPE_CHECKING:
     import pyarrow as pa

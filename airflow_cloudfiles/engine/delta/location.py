@@ -8,13 +8,11 @@ identity. The options of `deltalake` hold secrets, so it is made when it is need
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import urlsplit
+from typing import cast
 
 from deltalake.exceptions import (
     CommitFailedError,
@@ -31,16 +29,10 @@ from airflow_cloudfiles.engine.errors import (
     is_panic,
 )
 from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.access import (
-    REQUEST_ARGUMENTS,
-    AwsAccess,
-    AzureAccess,
-    GcpAccess,
-    of_kind,
-)
 from airflow_cloudfiles.engine.storage.base import key_bytes
 from airflow_cloudfiles.engine.storage.outage import is_passing, is_transient
 from airflow_cloudfiles.engine.storage.uri import bucket_and_path, local_path, refuse_source_only
+from airflow_cloudfiles.engine.storage.vendors import BY_SCHEME
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _CATALOG = re.compile(r"(?i)(uc|unity|glue|hive|hms|unitycatalog)://")
@@ -67,8 +59,6 @@ _OUTAGE = re.compile(
 )
 """What it says when the place did not answer; its own tries have failed by then."""
 _OS_ERROR = re.compile(r"os error (\d+)\b")
-_NO_KEY = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
-_STORAGE_SCOPE = "https://storage.azure.com/.default"
 _SECRETS = (
     "_secret_access_key", "_session_token", "_account_key", "_sas_token", "_storage_token",
     "proxy_url",
@@ -147,9 +137,10 @@ class DeltaLocation:
         if self.folder is not None:
             return {}
         bucket, _ = bucket_and_path(self.uri)
-        make = {"s3": _of_aws, "abfss": _of_azure, "gs": _of_gcp}
+        vendor = BY_SCHEME[self.uri.partition(":")[0]]
         try:
-            return make[self.uri.partition(":")[0]](bucket)
+            leaf = vendor.load("table_options", needed_for=self.uri)
+            return cast("dict[str, str]", leaf.table_options(bucket))
         except OSError as error:
             lasts = not is_transient(error)
             raise self._failed("cannot be reached", str(error), lasts=lasts) from error
@@ -254,132 +245,6 @@ def _check_name(location: DeltaLocation) -> None:
             f"The target {location.target!r} has {found} in its path, which the deltalake library "
             "does not take literally. Choose another path."
         )
-
-
-def _of_aws(bucket: str) -> dict[str, str]:
-    """Find identity and address for S3, as boto3 does."""
-    from airflow_cloudfiles.engine.storage.aws.session import (  # noqa: PLC0415 - of this cloud only
-        aws_client,
-        aws_credentials,
-        request_arguments,
-    )
-
-    access: AwsAccess | None = of_kind(AwsAccess, None)
-    client = aws_client("s3", access)
-    options = {
-        "aws_region": _region(client, bucket),
-        # Whole versions of the log or none, and each once: S3's own condition, no lock beside it.
-        "aws_conditional_put": "etag",
-    }
-    found = aws_credentials(access)
-    if found is not None:
-        options["aws_access_key_id"] = found.access_key
-        options["aws_secret_access_key"] = found.secret_key
-        if found.token:
-            options["aws_session_token"] = found.token
-    endpoint = str(client.meta.endpoint_url)
-    # What `deltalake` finds by itself; the addresses of other partitions, too, are named to it.
-    of_amazon = (urlsplit(endpoint).hostname or "").endswith(".amazonaws.com")
-    if not of_amazon:
-        options |= _address("aws_endpoint_url", "aws_allow_http", endpoint)
-    path_style = not of_amazon or "." in bucket or (access is not None and access.path_style)
-    options["aws_virtual_hosted_style_request"] = str(not path_style).lower()
-    options |= _of_client_config(access.client_config if access else {})
-    for name, value in request_arguments(access).items():
-        is_yes = value is True or name == "RequestPayer"
-        options[REQUEST_ARGUMENTS[name].lower()] = "true" if is_yes else str(value)
-    if access is not None and access.verify is False:
-        options["allow_invalid_certificates"] = "true"
-    return options
-
-
-def _of_client_config(config: Mapping[str, Any]) -> dict[str, str]:
-    """Find what clients of S3 obey besides, in the words of `deltalake`.
-
-    Raises:
-        UnsupportedOptionError: It has no word for it.
-    """
-    for name in ("use_dualstack_endpoint", "use_fips_endpoint", "proxies_config"):
-        if config.get(name):
-            raise UnsupportedOptionError(
-                f"The connection says {name} in config_kwargs, which deltalake does not know. Give "
-                "the address as endpoint_url, or a proxy that needs no settings, for tables."
-            )
-    options = _proxied(config.get("proxies") or {})
-    if config.get("signature_version") == "unsigned":
-        options["aws_skip_signature"] = "true"
-    return options
-
-
-def _proxied(proxies: Mapping[str, str]) -> dict[str, str]:
-    """Find the option for a proxy."""
-    address = proxies.get("https") or proxies.get("http")
-    return {"proxy_url": address} if address else {}
-
-
-def _region(client: Any, bucket: str) -> str:
-    """Return the region of a client; ask the bucket when the client has none."""
-    named = str(client.meta.region_name or "")
-    if named not in {"", "aws-global"}:
-        return named
-    return str(client.head_bucket(Bucket=bucket).get("BucketRegion") or "us-east-1")
-
-
-def _of_azure(bucket: str) -> dict[str, str]:
-    """Find identity and address for a container, as the Azure store does."""
-    from airflow_cloudfiles.engine.storage.azure.client import (  # noqa: PLC0415 - of this cloud only
-        open_account,
-    )
-    from airflow_cloudfiles.engine.storage.azure.errors import (  # noqa: PLC0415 - as above
-        token_of,
-    )
-
-    name, _, domain = bucket.rpartition("@")[2].partition(".dfs.")
-    access: AzureAccess | None = of_kind(AzureAccess, None)
-    account = open_account(name, access, "blob", domain=domain)
-    options = {
-        **_proxied(access.proxies if access else {}),
-        "azure_storage_account_name": name,
-        **_address("azure_storage_endpoint", "azure_allow_http", account.endpoint),
-    }
-    credential = account.credential
-    if isinstance(credential, dict):
-        options["azure_storage_account_key"] = credential["account_key"]
-    elif hasattr(credential, "signature"):
-        options["azure_storage_sas_token"] = credential.signature
-    else:
-        options["azure_storage_token"] = token_of(credential, _STORAGE_SCOPE)
-    return options
-
-
-def _of_gcp(_bucket: str) -> dict[str, str]:
-    """Find identity and address for Cloud Storage; without a key, `deltalake` looks for its own."""
-    access: GcpAccess = of_kind(GcpAccess, None) or GcpAccess()
-    options: dict[str, str] = {}
-    if access.identity is not None:
-        raise UnsupportedOptionError(
-            "A Delta table on Cloud Storage is written through deltalake, which takes no token: "
-            "an identity that Airflow's Google provider logs in with can't reach it. Use the key "
-            "of a service account, or application default credentials, for the target."
-        )
-    if access.keyfile_json:
-        options["google_service_account_key"] = access.keyfile_json
-    elif access.keyfile_path:
-        options["google_service_account"] = access.keyfile_path
-    elif access.anonymous:
-        options["google_skip_signature"] = "true"
-        # Without this option, too, it asks for a token when it writes (object_store 0.13).
-        options["google_service_account_key"] = json.dumps(_NO_KEY)
-    endpoint = access.storage_endpoint or os.environ.get("STORAGE_EMULATOR_HOST")
-    if endpoint:
-        endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"
-        options |= _address("google_base_url", "google_allow_http", endpoint)
-    return options
-
-
-def _address(key: str, allow_key: str, endpoint: str) -> dict[str, str]:
-    allowed = {allow_key: "true"} if endpoint.startswith("http:") else {}
-    return {key: endpoint.rstrip("/"), **allowed}
 
 
 def _without_secrets(text: str, options: dict[str, str]) -> str:

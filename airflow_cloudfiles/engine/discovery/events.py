@@ -34,6 +34,7 @@ from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.base import ObjectStore, check_key
 from airflow_cloudfiles.engine.storage.outage import absence
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
+from airflow_cloudfiles.engine.storage.vendors import VENDORS
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.filters import CompletionMarker
@@ -225,7 +226,7 @@ def sample(body: bytes) -> str:
     return shown + "..." * (len(text) > _SAMPLE_CHARACTERS)
 
 
-_CLOUDS = ("s3://", "abfss://", "gs://")
+_CLOUDS = tuple(f"{each.scheme}://" for each in VENDORS if each.queue)
 NO_FILE = "no such file"
 NAMED = 5
 """Files that are not there, of which a report has the names."""

@@ -16,6 +16,7 @@ import tempfile
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from airflow_cloudfiles.engine.errors import (
@@ -45,9 +46,7 @@ from airflow_cloudfiles.engine.storage import (
 )
 from airflow_cloudfiles.engine.storage.access import (
     Access,
-    identity_in,
     to_environment,
-    with_identity,
 )
 from airflow_cloudfiles.engine.storage.base import key_bytes
 from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
@@ -84,7 +83,7 @@ class HandedOver:
 
     def access(self, access: Access) -> Access:
         """Give the access that the driver gets."""
-        return access if self.served is None else with_identity(access, self.served.path)
+        return access if self.served is None else replace(access, identity=self.served.path)
 
     def take_back(self) -> None:
         """Remove it; repeating that is harmless."""
@@ -245,7 +244,7 @@ def _hand_over(spec: JobSpec, access: Access | None) -> HandedOver:
     try:
         handed.folder = tempfile.mkdtemp(prefix="airflow-cloudfiles-")
         handoff.put(f"{handed.folder}/{SPEC}", json.loads(spec.to_json()))
-        if access is not None and (identity := identity_in(access)):
+        if access is not None and (identity := access.identity):
             handed.served = Served(identity)
     except OSError as failure:
         handed.take_back()

@@ -9,17 +9,18 @@ Google are asked besides, once for each place: what kind of account or bucket it
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from airflow_cloudfiles.engine.discovery.event_log.collector import THREADS
+from airflow_cloudfiles.engine.discovery.listing.ranges import PAGES_PER_CUT
 from airflow_cloudfiles.engine.discovery.queues.draining import EMPTY_RECEIVES
 from airflow_cloudfiles.engine.discovery.queues.notifications import RECORDED_FILES
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import normalize_uri
+from airflow_cloudfiles.engine.storage.vendors import BY_SCHEME, VENDORS, Vendor
 
 KINDS: Final = ("LIST", "GET", "HEAD", "PUT", "QUEUE")
 """What is priced: requests to stores by what they do, and all of those to a queue."""
@@ -64,33 +65,6 @@ COMMITS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class CloudLimits:
-    """What one request of a cloud takes, and which ones its queue is asked besides.
-
-    Attributes:
-        page: Objects of a listing.
-        received: Messages that one request receives.
-        deleted: Messages that one request deletes.
-        hides: Whether a request hides what was received.
-        sizes: How often a run asks for the size of the queue.
-    """
-
-    page: int
-    received: int
-    deleted: int
-    hides: bool = False
-    sizes: int = 2
-
-
-SERVICES: Final[Mapping[str, CloudLimits]] = {
-    "s3": CloudLimits(page=1000, received=10, deleted=10),
-    "abfss": CloudLimits(page=5000, received=32, deleted=1),
-    "gs": CloudLimits(page=1000, received=1000, deleted=1000, hides=True, sizes=0),
-}
-"""By the scheme of sources."""
-
-
-@dataclass(frozen=True, slots=True)
 class Load:
     """What a stream has to do.
 
@@ -119,9 +93,9 @@ def estimated(source: str, options: CloudFilesOptions, load: Load) -> dict[str, 
     Raises:
         OptionError: No request to this kind of source has a price.
     """
-    cloud = SERVICES.get(normalize_uri(source).partition("://")[0])
-    if cloud is None:
-        known = ", ".join(f"{name}://" for name in SERVICES)
+    cloud = BY_SCHEME.get(normalize_uri(source).partition("://")[0])
+    if cloud is None or not cloud.page:
+        known = ", ".join(f"{each.scheme}://" for each in VENDORS if each.page)
         raise OptionError(
             f"Requests are priced by clouds, and {printable_path(source)} is in none of them. "
             f"Give a source of {known}."
@@ -141,7 +115,7 @@ def _run(
     options: CloudFilesOptions,
     load: Load,
     new: int,
-    cloud: CloudLimits,
+    cloud: Vendor,
     *,
     is_first: bool = False,
 ) -> Counter[str]:
@@ -159,7 +133,7 @@ def _run(
         total[kind] += more * count
     reads = 2 if found.identity == "content" else 1
     total["GET"] += GETS_A_COMMIT * commits + more * COMMITS + reads * new * _blocks(load)
-    if way == LISTED:
+    if way == LISTED or cloud.queue is None:
         return total
     total["HEAD"] += announced  # a message is not believed
     receivers = found.fetch_parallelism
@@ -167,9 +141,10 @@ def _run(
         receivers = THREADS
         entries = -(-announced // RECORDED_FILES)
         total += Counter(EVENT_LOG) + Counter(GET=entries, PUT=entries)
-    receives = -(-announced // cloud.received) * (1 + cloud.hides)
-    deletions = -(-announced // cloud.deleted)
-    total["QUEUE"] = cloud.sizes + EMPTY_RECEIVES * receivers + receives + deletions
+    queue = cloud.queue
+    receives = -(-announced // queue.received) * (1 + queue.hides)
+    deletions = -(-announced // queue.deleted)
+    total["QUEUE"] = queue.sizes + EMPTY_RECEIVES * receivers + receives + deletions
     return total
 
 
@@ -180,7 +155,7 @@ def _way(options: CloudFilesOptions) -> str:
     return QUEUED if found.use_notifications else LISTED
 
 
-def _listed(options: CloudFilesOptions, load: Load, cloud: CloudLimits) -> int:
+def _listed(options: CloudFilesOptions, load: Load, cloud: Vendor) -> int:
     """Compute how many pages a run lists, on average."""
     if _way(options) != LISTED:
         return 0
@@ -194,8 +169,10 @@ def _listed(options: CloudFilesOptions, load: Load, cloud: CloudLimits) -> int:
     return ((_FULL_EVERY - 1) * grown + full) // _FULL_EVERY
 
 
-def _pages(files: int, cloud: CloudLimits) -> int:
-    return max(1, -(-files // cloud.page))
+def _pages(files: int, cloud: Vendor) -> int:
+    """Compute how many requests a full listing makes; threads that share it make some more."""
+    pages = max(1, -(-files // cloud.page))
+    return pages + pages // PAGES_PER_CUT
 
 
 def _blocks(load: Load) -> int:

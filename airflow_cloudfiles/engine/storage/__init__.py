@@ -10,22 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError, ObjectStore
-from airflow_cloudfiles.engine.storage.extras import import_with_extra
 from airflow_cloudfiles.engine.storage.uri import normalize_uri, refuse_iceberg
+from airflow_cloudfiles.engine.storage.vendors import BY_SCHEME
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
 
 __all__ = ["ObjectNotFoundError", "ObjectStore", "normalize_uri", "open_store"]
-
-_FAR = {
-    "s3": ("aws.s3", "S3Store", "aws"),
-    "abfss": ("azure.blobs", "AzureStore", "azure"),
-    "gs": ("gcp.gcs", "GcsStore", "gcp"),
-    "sftp": ("sftp.store", "SftpStore", "sftp"),
-}
-"""By scheme: the module, its store, and the extra with the client that it needs."""
-
 
 FETCHED: dict[str, ObjectStore] = {}
 """Locations of which parts were fetched ahead, for the time being (`fetched_ahead`)."""
@@ -52,10 +43,9 @@ def open_store(uri: str, access: Access | None = None) -> ObjectStore:
     if access is None and canonical in FETCHED:
         return FETCHED[canonical]
     scheme = canonical.partition(":")[0]
-    if scheme in _FAR:
-        module, store, extra = _FAR[scheme]
-        leaf = import_with_extra(f"{__name__}.{module}", extra, needed_for=canonical)
-        return cast("ObjectStore", getattr(leaf, store)(canonical, access))
+    if vendor := BY_SCHEME.get(scheme):
+        leaf = vendor.load("store", needed_for=canonical)
+        return cast("ObjectStore", getattr(leaf, vendor.store)(canonical, access))
     if scheme == "memory":
         from airflow_cloudfiles.engine.storage.memory import MemoryStore  # noqa: PLC0415 - lazy import
 

@@ -14,19 +14,11 @@ import re
 
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.storage.vendors import VENDORS, Vendor
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/|$)")
-_CLOUDS = {
-    "s3": "s3",
-    "s3a": "s3",
-    "s3n": "s3",
-    "gs": "gs",
-    "abfss": "abfss",
-    "abfs": "abfss",
-    "wasbs": "abfss",
-    "wasb": "abfss",
-}
-"""Schemes of the clouds, and the one that each is written with."""
+_CLOUDS = {name: each for each in VENDORS if each.bucket for name in (each.scheme, *each.aliases)}
+"""Clouds by the schemes that their locations may have."""
 
 ICEBERG = "iceberg"
 """The scheme of tables that are found by a catalog, not by where they are."""
@@ -37,16 +29,6 @@ SFTP = "sftp"
 _SERVER = re.compile(r"(?:([^/@:\s]+)@)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _SSH_PORT = 22
 _PORTS = 2**16
-
-_BUCKET = {
-    "s3": (re.compile(r"[A-Za-z0-9._-]+"), "s3://bucket/path"),
-    "gs": (re.compile(r"[a-z0-9._:-]+"), "gs://bucket/path"),
-    "abfss": (
-        re.compile(r"[^@/\s]+@[a-z0-9-]+(\.[a-z0-9-]+)*\.dfs\.[a-z0-9.-]+"),
-        "abfss://container@account.dfs.core.windows.net/path",
-    ),
-}
-"""What stands between `//` and the next slash, and how the whole is written."""
 
 
 def normalize_uri(uri: str) -> str:
@@ -216,18 +198,18 @@ def _memory_name(uri: str, rest: str) -> str:
     return "/".join(parts)
 
 
-def _cloud(scheme: str, rest: str) -> str:
+def _cloud(vendor: Vendor, rest: str) -> str:
     """Canonical URI of a cloud location; a refused one is not quoted, for it may hold a key."""
+    scheme = vendor.scheme
     bucket, slash, path = rest.removeprefix("//").partition("/")
     if scheme == "abfss":
         container, at, host = bucket.rpartition("@")
         bucket = container + at + host.lower().replace(".blob.", ".dfs.", 1)
-    pattern, example = _BUCKET[scheme]
-    if not rest.startswith("//") or not pattern.fullmatch(bucket):
+    if not rest.startswith("//") or not re.fullmatch(vendor.bucket, bucket):
         msg = (
-            f"A location that starts with {scheme}: is written {example}, and the one given is "
-            f"not. Credentials do not belong in it: they come from a connection or from the "
-            f"environment."
+            f"A location that starts with {scheme}: is written {vendor.example}, and the one "
+            "given is not. Credentials do not belong in it: they come from a connection or from "
+            "the environment."
         )
         raise OptionError(msg)
     return f"{scheme}://{bucket}{slash}{path}".rstrip("/")

@@ -7,14 +7,13 @@ rights of their own.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlsplit
 
 from airflow.providers.common.compat.sdk import BaseOperatorLink, conf
 
-from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
+from airflow_cloudfiles.engine.storage.vendors import BY_SCHEME, Vendor
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.task import map_index_of, run_id_of
 
@@ -25,16 +24,6 @@ TAB: Final = "cloudfiles_stream"
 """The tab of a task instance, as the plugin calls it."""
 PAGE: Final = "/cloudfiles/stream"
 """The page in that tab."""
-_AWS_CONSOLES: Final = {"cn-": "amazonaws.cn", "us-gov-": "amazonaws-us-gov.com"}
-"""Where a region's console is, if it is not where the others are."""
-_AZURE_PORTALS: Final = {
-    ".dfs.core.windows.net": "portal.azure.com",
-    ".dfs.core.usgovcloudapi.net": "portal.azure.us",
-    ".dfs.core.chinacloudapi.cn": "portal.azure.cn",
-}
-"""The portal of each of Azure's clouds, by the end of its accounts' hosts."""
-_OTHER_S3: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
-_OTHER_GCS: Final = "STORAGE_EMULATOR_HOST"
 
 
 class StreamLink(BaseOperatorLink):
@@ -75,7 +64,7 @@ class TableLink(BaseOperatorLink):
         if not isinstance(target, str) or "://" not in target:
             return ""
         location = normalize_uri(target)  # `wasbs`, `s3a` and others are the same places
-        if urlsplit(location).scheme not in _CONSOLES:
+        if _vendor_of(location) is None:
             return ""
         return console_of(location, CloudFilesHook(operator.conn_id).access)
 
@@ -98,48 +87,17 @@ def console_of(location: str, access: Access | None) -> str:
         which its portal names it.
     """
     parts = urlsplit(location)
-    console = _CONSOLES.get(parts.scheme)
-    if console is None or not parts.netloc:
+    vendor = _vendor_of(location)
+    if vendor is None or not parts.netloc:
         return ""
-    return console(parts.netloc, parts.path.strip("/"), access)
+    leaf = vendor.load("console", needed_for=location)
+    return str(leaf.address(parts.netloc, parts.path.strip("/"), access))
 
 
-def _s3(bucket: str, folder: str, access: Access | None) -> str:
-    given = access if isinstance(access, AwsAccess) else AwsAccess()
-    if "@" in bucket or given.endpoint_url("s3") or any(os.environ.get(name) for name in _OTHER_S3):
-        return ""
-    region = given.region or ""
-    others = (host for start, host in _AWS_CONSOLES.items() if region.startswith(start))
-    asked = {"region": region} if region else {}
-    asked |= {"prefix": f"{folder}/"} if folder else {}
-    host = next(others, "aws.amazon.com")
-    return f"https://console.{host}/s3/buckets/{_part(bucket)}?{urlencode(asked)}".rstrip("?")
-
-
-def _gcs(bucket: str, folder: str, access: Access | None) -> str:
-    given = access if isinstance(access, GcpAccess) else GcpAccess()
-    if "@" in bucket or given.storage_endpoint or os.environ.get(_OTHER_GCS):
-        return ""
-    path = "/".join(map(_part, filter(None, (bucket, *folder.split("/")))))
-    asked = f"?{urlencode({'project': given.project})}" if given.project else ""
-    return f"https://console.cloud.google.com/storage/browser/{path}{asked}"
-
-
-def _azure(place: str, folder: str, access: Access | None) -> str:  # noqa: ARG001 - of a container
-    container, _, host = place.partition("@")
-    account, _, _ = host.partition(".")
-    portal = _AZURE_PORTALS.get(host.removeprefix(account))
-    given = access if isinstance(access, AzureAccess) else AzureAccess()
-    subscription, group = given.subscription_id, given.resource_group
-    if portal is None or given.blob_endpoint or not subscription or not group:
-        return ""
-    named = f"/subscriptions/{subscription}/resourceGroups/{group}"
-    named += f"/providers/Microsoft.Storage/storageAccounts/{account}"
-    page = "Microsoft_Azure_Storage/ContainerMenuBlade/~/overview/storageAccountId"
-    return f"https://{portal}/#view/{page}/{_part(named)}/path/{_part(container)}"
-
-
-_CONSOLES: Final = {"s3": _s3, "gs": _gcs, "abfss": _azure}
+def _vendor_of(location: str) -> Vendor | None:
+    """Find whose page shows a location; `None` where nobody's does."""
+    vendor = BY_SCHEME.get(location.partition(":")[0])
+    return vendor if vendor is not None and vendor.has_console else None
 
 
 def _in_airflow(path: str) -> str:

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
 from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
+from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
 from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
@@ -32,7 +33,7 @@ from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
 from airflow_cloudfiles.engine.state.batch import BatchId
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.access import AzureAccess, to_environment
+from airflow_cloudfiles.engine.storage.access import to_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

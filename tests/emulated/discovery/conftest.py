@@ -8,10 +8,10 @@ import pytest
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     """An emulator is one server: its queue is empty when it says so."""
+    from airflow_cloudfiles.engine.clouds.aws.queue import SqsQueue
+    from airflow_cloudfiles.engine.clouds.azure import queue as azure_queue
+    from airflow_cloudfiles.engine.clouds.gcp.queue import PubSubQueue
     from airflow_cloudfiles.engine.discovery.event_log import collector
-    from airflow_cloudfiles.engine.discovery.queues import azure as azure_queue
-    from airflow_cloudfiles.engine.discovery.queues.pubsub import PubSubQueue
-    from airflow_cloudfiles.engine.discovery.queues.sqs import SqsQueue
 
     monkeypatch.setattr(collector, "FRESH_SECONDS", -1000.0)  # each discovery drains the queue
     monkeypatch.setattr(SqsQueue, "wait_seconds", 0)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
+from airflow_cloudfiles.engine.clouds.aws.store import S3Store
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.state import file_log
-from airflow_cloudfiles.engine.storage.access import AwsAccess
-from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
 from tests.support.memory_ledger import MemoryLedger
 
 

@@ -20,13 +20,13 @@ from pathlib import Path
 import pytest
 
 import airflow_cloudfiles
+from airflow_cloudfiles.engine.clouds.aws.store import S3Store
+from airflow_cloudfiles.engine.clouds.azure.store import AzureStore
+from airflow_cloudfiles.engine.clouds.gcp.store import GcsStore
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
-from airflow_cloudfiles.engine.storage.azure.blobs import AzureStore
-from airflow_cloudfiles.engine.storage.gcp.gcs import GcsStore
 from tests.support.laws import some
 from tests.support.memory_ledger import MemoryLedger
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_cloudfiles.engine.clouds.aws.store import S3Store
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.discovery.listing.state import ListingState, save_state
@@ -15,7 +16,6 @@ from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
 from tests.support.discovery.known import MemoryRecorder
 from tests.support.memory_ledger import MemoryLedger
 

@@ -13,7 +13,7 @@ from airflow_cloudfiles.engine.discovery.queues import notifications
 from airflow_cloudfiles.engine.discovery.queues.notifications import open_queue
 from airflow_cloudfiles.engine.errors import QueueAccessError
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
-from airflow_cloudfiles.engine.overview.cost import SERVICES as SERVICES_ASKED
+from airflow_cloudfiles.engine.storage.vendors import BY_SCHEME
 from tests.support.discovery.places import AzurePlace, PubSubPlace, SqsPlace
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -51,7 +51,7 @@ def test_files_are_recorded_once_and_their_messages_deleted(place):  # B93, B94,
 
 def test_a_queue_is_asked_as_often_as_the_estimate_says(place):
     name = {SqsPlace: "s3", AzurePlace: "abfss", PubSubPlace: "gs"}[type(place)]
-    service = SERVICES_ASKED[name]
+    service = BY_SCHEME[name].queue
     place.put(*(f"{number:02}" for number in range(64)))
     report = place.run(fetch_parallelism=1)
     assert report.received == 64

@@ -274,9 +274,7 @@ def test_deletes_that_fail_are_tried_again(place, proxied):
 def test_an_outage_is_an_error_that_a_retry_may_cure(
     place, proxied, monkeypatch, code, status, kind
 ):
-    monkeypatch.setattr(
-        "airflow_cloudfiles.engine.discovery.queues.sqs._FIRST_PAUSE_SECONDS", 0.001
-    )
+    monkeypatch.setattr("airflow_cloudfiles.engine.clouds.aws.queue._FIRST_PAUSE_SECONDS", 0.001)
     place.put("x", "y")
     proxied.rules([sqs_rule("ReceiveMessage", error={"code": code, "status": status})])
     with pytest.raises(kind) as raised:

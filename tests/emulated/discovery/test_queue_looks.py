@@ -80,8 +80,8 @@ def monitoring():
 @pytest.fixture
 def counted_place(pubsub, monitoring):
     """A subscription with a dead-letter policy, and Monitoring beside it."""
-    from airflow_cloudfiles.engine.discovery.queues.pubsub import MessageCounter
-    from airflow_cloudfiles.engine.storage.access import GcpAccess
+    from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
+    from airflow_cloudfiles.engine.clouds.gcp.queue import MessageCounter
 
     place = PubSubPlace(pubsub)
     name = f"projects/p/subscriptions/s{uuid.uuid4().hex}"
@@ -227,8 +227,8 @@ def test_poison_holds_up_no_group(fifo):
 def test_what_is_denied_names_the_right_that_is_missing(code, text, named):
     from botocore.exceptions import ClientError
 
-    from airflow_cloudfiles.engine.discovery.queues.sqs import _refused
-    from airflow_cloudfiles.engine.storage.aws.errors import readable
+    from airflow_cloudfiles.engine.clouds.aws.errors import readable
+    from airflow_cloudfiles.engine.clouds.aws.queue import _refused
 
     answer = {
         "Error": {"Code": code, "Message": text},

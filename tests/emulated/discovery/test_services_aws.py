@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_cloudfiles.engine.clouds.aws.set_up import ACTIONS
+from airflow_cloudfiles.engine.clouds.aws.set_up_bucket import filter_prefix
+from airflow_cloudfiles.engine.clouds.aws.set_up_parts import tag_value, text_of_tag
 from airflow_cloudfiles.engine.discovery.services import (
     list_notifications,
     set_up_notifications,
     tear_down_notifications,
 )
-from airflow_cloudfiles.engine.discovery.services.aws import ACTIONS
-from airflow_cloudfiles.engine.discovery.services.aws_bucket import filter_prefix
-from airflow_cloudfiles.engine.discovery.services.aws_parts import tag_value, text_of_tag
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
 from airflow_cloudfiles.engine.storage.access import to_environment
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tests.support.emulators.aws import Aws
 
-LOGGER = "airflow_cloudfiles.engine.discovery.services.base"
+LOGGER = "airflow_cloudfiles.engine.discovery.services"
 VIAS = ("sqs", "sns", "eventbridge")
 
 
@@ -357,7 +357,7 @@ def test_killed_between_two_steps_it_is_completed_by_the_next_call(aws: Aws, nam
 def test_an_entry_that_somebody_else_wrote_over_is_written_again(aws: Aws, name):
     bucket = aws.bucket()
     access = replace(aws.access, role_session_name=name)  # a client of its own, to listen to
-    from airflow_cloudfiles.engine.storage.aws.session import aws_client
+    from airflow_cloudfiles.engine.clouds.aws.session import aws_client
 
     theirs = {"Id": "theirs", "QueueArn": other_queue(aws), "Events": ["s3:ObjectRemoved:*"]}
     writes = []
@@ -469,7 +469,7 @@ def test_a_filter_ends_before_what_would_have_to_be_encoded():
 @pytest.fixture
 def requests_of(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> object:
     """Give a function that makes an access whose requests are noted."""
-    from airflow_cloudfiles.engine.storage.aws import session
+    from airflow_cloudfiles.engine.clouds.aws import session
 
     # Kept clients are let go when there are many, and other tests have made some.
     monkeypatch.setattr(session, "_clients", {})

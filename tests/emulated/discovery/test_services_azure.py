@@ -26,7 +26,7 @@ from tests.support.emulators.resource_manager import GROUP, SUBSCRIPTION
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LOGGER = "airflow_cloudfiles.engine.discovery.services.base"
+LOGGER = "airflow_cloudfiles.engine.discovery.services"
 SCOPE = CloudScope(subscription_id=SUBSCRIPTION, resource_group=GROUP)
 
 

@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cloudfiles.engine.discovery.queues.pubsub import open_pubsub
+from airflow_cloudfiles.engine.clouds.gcp.queue import open_queue
+from airflow_cloudfiles.engine.clouds.gcp.set_up import path_labels, path_of_labels
 from airflow_cloudfiles.engine.discovery.services import (
     list_notifications,
     set_up_notifications,
     tear_down_notifications,
 )
-from airflow_cloudfiles.engine.discovery.services.gcp import path_labels, path_of_labels
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
+from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from tests.support.discovery.event_log_services import goes_without_a_trace
 from tests.support.emulators import bucket_notifications
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.storage.access import GcpAccess
+    from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
 
-LOGGER = "airflow_cloudfiles.engine.discovery.services.base"
+LOGGER = "airflow_cloudfiles.engine.discovery.services"
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +228,12 @@ def test_a_doorbell_that_looks_again_and_again_makes_nothing_a_dead_letter(
 ):
     dead = pubsub.topic()
     made = set_up_notifications(gcs.bucket(), name, access=access, dead_letter_topic=dead)
-    queue = open_pubsub(made.options["cloudFiles.subscription"], pubsub.project, access)
+    queue = open_queue(
+        made.options["cloudFiles.subscription"],
+        "",
+        DiscoveryOptions(project_id=pubsub.project),
+        access,
+    )
     with pubsub.publisher() as publisher:
         topic = f"projects/{pubsub.project}/topics/cloudfiles-{name}"
         publisher.publish(topic, b"{}").result(timeout=300)

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from azure.core.exceptions import HttpResponseError
 
+from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
+from airflow_cloudfiles.engine.clouds.azure.client import account_of, open_account
+from airflow_cloudfiles.engine.clouds.azure.store import FLAT, TREE, AzureStore
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.storage.access import AzureAccess
-from airflow_cloudfiles.engine.storage.azure.blobs import FLAT, TREE, AzureStore
-from airflow_cloudfiles.engine.storage.azure.client import account_of, open_account
 from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 
 SIGNATURE = "SharedAccessSignature=sv=1&sig=x%3D"

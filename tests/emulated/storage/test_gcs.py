@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
+from airflow_cloudfiles.engine.clouds.gcp.client import google_credentials
+from airflow_cloudfiles.engine.clouds.gcp.store import GcsStore
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.storage.access import GcpAccess
-from airflow_cloudfiles.engine.storage.gcp.client import google_credentials
-from airflow_cloudfiles.engine.storage.gcp.gcs import GcsStore
 
 
 def answer(status: str, body: str = "") -> dict[str, object]:

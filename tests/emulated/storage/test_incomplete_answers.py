@@ -7,8 +7,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
+from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
+from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.access import AwsAccess, AzureAccess, GcpAccess
 from tests.support.emulators.azure import KEY
 from tests.support.serving import serving
 

@@ -12,21 +12,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from airflow_cloudfiles.engine.clouds.aws import session as aws_session
+from airflow_cloudfiles.engine.clouds.aws.access import REQUEST_ARGUMENTS, AwsAccess
+from airflow_cloudfiles.engine.clouds.aws.session import aws_client
+from airflow_cloudfiles.engine.clouds.aws.store import S3Store
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.errors import OptionError, StateError, UnsupportedOptionError
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.access import (
-    ENVIRONMENT,
-    REQUEST_ARGUMENTS,
-    AwsAccess,
-    to_environment,
-)
-from airflow_cloudfiles.engine.storage.aws import session as aws_session
-from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
-from airflow_cloudfiles.engine.storage.aws.session import aws_client
+from airflow_cloudfiles.engine.storage.access import ENVIRONMENT, to_environment
 from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.small_objects import require_conditional_put

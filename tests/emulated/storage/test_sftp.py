@@ -17,6 +17,8 @@ import asyncssh
 import pytest
 
 from airflow_cloudfiles.cli import main
+from airflow_cloudfiles.engine.clouds.sftp import session
+from airflow_cloudfiles.engine.clouds.sftp.login import from_variables, login_of
 from airflow_cloudfiles.engine.errors import (
     FileUnreachableError,
     FileUnreadableError,
@@ -38,8 +40,6 @@ from airflow_cloudfiles.engine.storage.access import to_environment
 from airflow_cloudfiles.engine.storage.base import LinkedObjectError, ObjectChangedError
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.outage import is_transient
-from airflow_cloudfiles.engine.storage.sftp import session
-from airflow_cloudfiles.engine.storage.sftp.login import from_variables, login_of
 from tests.support.landed import Stream
 from tests.support.lines import fetch
 from tests.support.sftp_servers import PASSWORD, USER, Landed, faulty, public
@@ -239,13 +239,13 @@ def test_a_hidden_name_that_a_killed_process_left_is_put_back(landed, monkeypatc
         raise Killed
 
     with monkeypatch.context() as killing:
-        killing.setattr("airflow_cloudfiles.engine.storage.sftp.store.crash_point", kill)
+        killing.setattr("airflow_cloudfiles.engine.clouds.sftp.store.crash_point", kill)
         with pytest.raises(Killed):
             landed.delete_version(entry)
     assert list(landed.list()) == []
     assert landed.fingerprint("a.json").entry == entry
     with monkeypatch.context() as killing:
-        killing.setattr("airflow_cloudfiles.engine.storage.sftp.store.crash_point", kill)
+        killing.setattr("airflow_cloudfiles.engine.clouds.sftp.store.crash_point", kill)
         with pytest.raises(Killed):
             landed.delete_version(entry)
     landed.put("a.json", b"newer")
@@ -492,7 +492,7 @@ _FORKS = """
 import os, sys
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import from_environment
-from airflow_cloudfiles.engine.storage.sftp import session
+from airflow_cloudfiles.engine.clouds.sftp import session
 
 store = open_store(sys.argv[1], from_environment(os.environ))
 content = store.get("a")

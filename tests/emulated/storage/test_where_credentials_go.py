@@ -11,27 +11,24 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from airflow_cloudfiles.engine.clouds.aws import queue as sqs
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
+from airflow_cloudfiles.engine.clouds.aws.store import S3Store
+from airflow_cloudfiles.engine.clouds.azure import queue as azure_queue
+from airflow_cloudfiles.engine.clouds.azure import queue as events_azure
+from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
+from airflow_cloudfiles.engine.clouds.azure.client import DOMAINS, open_account
+from airflow_cloudfiles.engine.clouds.azure.store import AzureStore
+from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
+from airflow_cloudfiles.engine.clouds.gcp.store import GcsStore
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.discovery.events import Candidates, FileEvent
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
-from airflow_cloudfiles.engine.discovery.queues import azure as events_azure
-from airflow_cloudfiles.engine.discovery.queues.azure import open_azure_queue
 from airflow_cloudfiles.engine.discovery.queues.base import Message
-from airflow_cloudfiles.engine.discovery.queues.sqs import open_sqs
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
-from airflow_cloudfiles.engine.storage.access import (
-    Access,
-    AwsAccess,
-    AzureAccess,
-    GcpAccess,
-    to_environment,
-)
-from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
-from airflow_cloudfiles.engine.storage.azure.blobs import AzureStore
-from airflow_cloudfiles.engine.storage.azure.client import DOMAINS, open_account
-from airflow_cloudfiles.engine.storage.gcp.gcs import GcsStore
+from airflow_cloudfiles.engine.storage.access import Access, to_environment
 
 FOREIGN = [
     "attacker.example",
@@ -104,7 +101,7 @@ def test_table_and_queue_at_a_foreign_host_are_refused_too(monkeypatch):
     with pytest.raises(OptionError, match="No credential is sent there"):
         DeltaLocation.of(uri).storage_options()
     with pytest.raises(OptionError, match="No credential is sent there"):
-        open_azure_queue("files", uri, None)
+        azure_queue.open_queue("files", uri, DiscoveryOptions(), None)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +109,9 @@ def test_table_and_queue_at_a_foreign_host_are_refused_too(monkeypatch):
 )
 def test_a_queue_name_that_could_be_part_of_an_address_is_refused(name):
     with pytest.raises(OptionError, match=r"cloudFiles\.queueName"):
-        open_azure_queue(name, "abfss://c@acct.dfs.core.windows.net/in", WAYS["sas"])
+        azure_queue.open_queue(
+            name, "abfss://c@acct.dfs.core.windows.net/in", DiscoveryOptions(), WAYS["sas"]
+        )
 
 
 def _event(host: str, container: str = "c", name: str = "in/f.json") -> FileEvent:
@@ -264,7 +263,9 @@ def test_no_store_follows_a_redirect(kind, operation, redirecting, foreign):
 def test_a_queue_url_decides_no_address(foreign):
     named = Server()
     access = _access("s3", f"http://127.0.0.1:{named.port}")
-    queue = open_sqs(f"http://localhost:{foreign.port}/123456789012/files", None, access)
+    queue = sqs.open_queue(
+        f"http://localhost:{foreign.port}/123456789012/files", "", DiscoveryOptions(), access
+    )
     with pytest.raises(OSError, match="files"):
         queue.receive(1)
     named.close()

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_cloudfiles import cli
-from airflow_cloudfiles.engine.storage.sftp import session
+from airflow_cloudfiles.engine.clouds.sftp import session
 from tests.support.sftp_servers import Served
 
 

@@ -24,8 +24,8 @@ from tests.support.discovery.notified import TIME, azure_event, s3_event
 from tests.support.memory_ledger import MemoryLedger
 
 if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
     from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue
-    from airflow_cloudfiles.engine.storage.access import AwsAccess
     from tests.support.emulators.aws import Aws
     from tests.support.emulators.azure import Azurite
     from tests.support.emulators.gcp import PubSubEmulator

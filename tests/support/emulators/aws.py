@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_cloudfiles.engine.storage.access import AwsAccess
-from airflow_cloudfiles.engine.storage.aws.session import aws_client
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
+from airflow_cloudfiles.engine.clouds.aws.session import aws_client
 from tests.support.emulators.processes import Server, answers, free_port, listens, program, running
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cloudfiles.engine.storage.access import AzureAccess
+from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
 from tests.support.emulators.processes import Server, answers, free_port, program, running
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cloudfiles.engine.storage.access import GcpAccess
+from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
 from tests.support.emulators.processes import (
     Server,
     answers,

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles import cli, named_streams
-from airflow_cloudfiles.engine.storage.access import ENVIRONMENT, AwsAccess, from_environment
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
+from airflow_cloudfiles.engine.storage.access import ENVIRONMENT, from_environment
 
 YAML = """
 defaults:

@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_cloudfiles.engine.clouds.aws import queue as events_aws
+from airflow_cloudfiles.engine.clouds.azure import queue as events_azure
+from airflow_cloudfiles.engine.clouds.gcp import queue as events_gcp
 from airflow_cloudfiles.engine.discovery.events import (
     MAX_BODY_BYTES,
     FileEvent,
@@ -16,9 +19,6 @@ from airflow_cloudfiles.engine.discovery.events import (
     Poison,
     sample,
 )
-from airflow_cloudfiles.engine.discovery.queues import azure as events_azure
-from airflow_cloudfiles.engine.discovery.queues import pubsub as events_gcp
-from airflow_cloudfiles.engine.discovery.queues import sqs as events_aws
 from airflow_cloudfiles.engine.discovery.queues.base import Message
 from tests.support.discovery.notified import azure_event, eventbridge_event, logged_call, s3_event
 from tests.support.laws import examples

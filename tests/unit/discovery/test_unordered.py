@@ -9,6 +9,7 @@ from bisect import bisect_right
 
 import pytest
 
+from airflow_cloudfiles.engine.clouds.aws.store import S3Store
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.listing import ranges as ranges_module
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
@@ -16,7 +17,6 @@ from airflow_cloudfiles.engine.discovery.listing.state import load_state
 from airflow_cloudfiles.engine.errors import ListingError, UnsupportedOptionError
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
-from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
 from airflow_cloudfiles.engine.storage.base import key_bytes
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.discovery.known import MemoryRecorder

@@ -31,9 +31,9 @@ def requests(source="s3://lake/in", load=None, **given):
 @pytest.mark.parametrize(
     ("given", "new", "nothing", "queue"),
     [
-        (FULL, 1000, 1000, 0),  # a million files, a thousand a page
+        (FULL, 1100, 1100, 0),  # a million files, a thousand a page; threads make a tenth more
         ({"cloudFiles.useIncrementalListing": "true"}, 6, 6, 0),
-        ({"cloudFiles.useIncrementalListing": "auto"}, (7 * 6 + 1000) // 8, 130, 0),
+        ({"cloudFiles.useIncrementalListing": "auto"}, (7 * 6 + 1100) // 8, (7 * 6 + 1100) // 8, 0),
         (SQS, 0, 0, 100 + 100 + 2 + 2),  # receives, deletes, two empty ones, two sizes
         (EVENTS, 4, 4, 100 + 100 + 8 + 2),  # the log is looked at; four threads end
     ],
@@ -45,7 +45,7 @@ def test_what_finding_files_costs(given, new, nothing, queue):
     assert found["new"]["QUEUE"] == queue
     assert found["nothing"]["QUEUE"] == max(0, queue - 200)
     assert found["new"]["HEAD"] == 2 + (1000 if queue else 0)  # a message is not believed
-    assert found["first"]["LIST"] >= 1000  # whatever announces files: what was there is listed
+    assert found["first"]["LIST"] >= 1100  # whatever announces files: what was there is listed
 
 
 def test_files_are_read_once_and_those_of_the_sample_twice():
@@ -67,11 +67,14 @@ def test_further_micro_batches_are_counted():
 
 
 def test_other_clouds_have_other_pages_and_queues():
-    assert requests("gs://lake/in", **FULL)["nothing"]["LIST"] == 12 + 1000
+    assert requests("gs://lake/in", **FULL)["nothing"]["LIST"] == 12 + 1100
     azure = "abfss://c@account.dfs.core.windows.net/in"
-    assert requests(azure, **FULL)["nothing"]["LIST"] == 12 + 200
+    assert requests(azure, **FULL)["nothing"]["LIST"] == 12 + 220
     queue = {"cloudFiles.useNotifications": "true", "cloudFiles.queueName": "q"}
     assert requests(azure, **queue)["new"]["QUEUE"] == 32 + 1000 + 4
+    queue = {"cloudFiles.useNotifications": "true", "cloudFiles.subscription": "s"}
+    google = requests("gs://lake/in", load=Load(new=2000), **queue)
+    assert google["new"]["QUEUE"] == 2 * 3 + 2  # a pull, one that hides, one that acknowledges
     for place in ("/data/in", "sftp://host/in"):
         with pytest.raises(OptionError, match="in none of them"):
             requests(place)

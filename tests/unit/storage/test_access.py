@@ -5,6 +5,12 @@ from __future__ import annotations
 import pytest
 from botocore.exceptions import HTTPClientError
 
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
+from airflow_cloudfiles.engine.clouds.aws.errors import readable
+from airflow_cloudfiles.engine.clouds.aws.session import aws_client, aws_credentials
+from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
+from airflow_cloudfiles.engine.clouds.azure.client import open_account
+from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.connect.server import (
     SparkConnect,
@@ -13,17 +19,11 @@ from airflow_cloudfiles.engine.job.connect.server import (
 )
 from airflow_cloudfiles.engine.storage.access import (
     ENVIRONMENT,
-    AwsAccess,
-    AzureAccess,
-    GcpAccess,
     from_environment,
     of_kind,
     to_environment,
 )
-from airflow_cloudfiles.engine.storage.aws.errors import readable
-from airflow_cloudfiles.engine.storage.aws.session import aws_client, aws_credentials
-from airflow_cloudfiles.engine.storage.azure.client import open_account
-from airflow_cloudfiles.engine.storage.extras import import_with_extra
+from airflow_cloudfiles.engine.storage.vendors import import_with_extra
 
 ACCESSES = [
     AwsAccess(

@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.engine.discovery.queues import sqs
+from airflow_cloudfiles.engine.clouds.aws import queue as sqs
+from airflow_cloudfiles.engine.clouds.aws import store as s3
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
+from airflow_cloudfiles.engine.clouds.aws.store import S3Store
 from airflow_cloudfiles.engine.discovery.queues.base import Message
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.access import AwsAccess
-from airflow_cloudfiles.engine.storage.aws import s3
-from airflow_cloudfiles.engine.storage.aws.s3 import S3Store
 from airflow_cloudfiles.engine.storage.base import (
     ObjectChangedError,
     ObjectNotFoundError,
@@ -367,7 +368,7 @@ def test_a_queue_refuses(
 ) -> None:
     monkeypatch.setattr(sqs, "_TRIES", 1)
     server.answers = [answer, answer]  # the client itself repeats some
-    queue = sqs.open_sqs(f"{server.endpoint}/1/q", None, access)
+    queue = sqs.open_queue(f"{server.endpoint}/1/q", "", DiscoveryOptions(), access)
     with pytest.raises(raised) as failure:
         queue.receive(1)
     assert is_transient(failure.value) is passes
@@ -379,6 +380,6 @@ def test_a_batch_that_succeeds_in_part_gives_back_the_rest(
     code = {"SenderFault": True, "Code": "ReceiptHandleIsInvalid"}
     body: dict[str, Any] = {"Successful": [{"Id": "0"}], "Failed": [{"Id": "1", **code}]}
     server.answers = [Scripted(200, json.dumps(body).encode())]
-    queue = sqs.open_sqs(f"{server.endpoint}/1/q", None, access)
+    queue = sqs.open_queue(f"{server.endpoint}/1/q", "", DiscoveryOptions(), access)
     messages = [Message("a", "1", b""), Message("b", "2", b"")]
     assert queue.delete(messages) == messages[1:]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
+from airflow_cloudfiles.engine.clouds.aws.session import aws_credentials
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.storage.access import AwsAccess, identity_in, with_identity
-from airflow_cloudfiles.engine.storage.aws.session import aws_credentials
 from airflow_cloudfiles.engine.storage.identities import Served, ask, register
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ def test_keys_that_end_are_asked_for_again_by_aws(serve: Callable[[Source], str]
         keys = {"access_key": f"KEY{len(given)}", "secret_key": "s", "token": "t"}
         return {**keys, "expiry_time": ends}
 
-    access = with_identity(AwsAccess(), serve(source))
-    assert identity_in(access) is not None
+    access = AwsAccess(identity=serve(source))
+    assert access.identity is not None
     assert isinstance(access, AwsAccess)
     found = [aws_credentials(access) for _ in range(3)]
     assert [each.access_key for each in found if each] == ["KEY2", "KEY2", "KEY2"]

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.discovery.services.base import (
+from airflow_cloudfiles.engine.discovery.services import (
     CloudScope,
     NotificationServices,
     list_notifications,

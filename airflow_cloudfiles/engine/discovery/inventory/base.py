@@ -14,10 +14,11 @@ import errno
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from airflow_cloudfiles.engine.errors import IncompatibleStateError, InventoryError, ListingError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.options.values import parse_time
 from airflow_cloudfiles.engine.storage.outage import is_transient, reaching_state, read_if_there
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, as_record, fields_of
@@ -233,3 +234,48 @@ def not_reached(store: ObjectStore, failure: OSError) -> InventoryError | Listin
         f"The inventory reports in {name} cannot be read: {failure} Let the identity of the run "
         "list and read them, or correct cloudFiles.inventory."
     )
+
+
+class UnreadableError(Exception):
+    """The manifest lacks something, or has it in another form."""
+
+
+NEXT: Final = "Wait for the next report, or name an older one that is whole."
+"""What to do about a report that is not finished."""
+
+
+def require_version(uri: str, found: object, understood: str) -> None:
+    """Refuse a manifest of a version that is not understood."""
+    if found != understood:
+        raise refused(
+            uri,
+            f"it is of version {found!r}, and {understood!r} is understood",
+            "Upgrade the package.",
+        )
+
+
+def require_source(uri: str, what: str, found: object, wanted: str) -> None:
+    """Refuse a report of something else than the source."""
+    if found != wanted:
+        why = f"it is of the {what} {found!r}, not of {wanted!r}"
+        raise refused(uri, why, "Name a report of the source.")
+
+
+def format_of(uri: str, found: object) -> DataFormat:
+    """Read the format of the data files."""
+    name = str(found).lower()
+    if name not in {"csv", "orc", "parquet"}:
+        raise refused(uri, f"its format is {found!r}", "Let the report be CSV, ORC or Parquet.")
+    return cast("DataFormat", name)
+
+
+def time_of(text: object) -> int:
+    """Read a time, as microseconds since 1970.
+
+    Raises:
+        UnreadableError: It is none.
+    """
+    found = parse_time(str(text))
+    if found is None:
+        raise UnreadableError(f"{text!r} is not a time")
+    return found

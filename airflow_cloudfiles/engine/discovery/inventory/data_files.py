@@ -35,7 +35,7 @@ from airflow_cloudfiles.engine.discovery.inventory.base import not_reached, refu
 from airflow_cloudfiles.engine.errors import InventoryError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.base import ObjectChangedError, ObjectNotFoundError
-from airflow_cloudfiles.engine.storage.extras import import_with_extra
+from airflow_cloudfiles.engine.storage.vendors import import_with_extra
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.inventory.base import Report, ReportFile

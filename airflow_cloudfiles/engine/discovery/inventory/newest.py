@@ -19,42 +19,27 @@ import hashlib
 import json
 import logging
 import re
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from airflow_cloudfiles.engine.discovery.inventory.base import (
-    DataFormat,
+    NEXT,
     Report,
-    ReportFile,
     ReportSource,
+    UnreadableError,
     not_reached,
     refused,
 )
 from airflow_cloudfiles.engine.errors import InventoryError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.options.values import parse_time
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
+from airflow_cloudfiles.engine.storage.vendors import BY_SCHEME, VENDORS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable
 
     from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.storage.access import Access
-
-
-CLOUDS: Final = {"s3": "S3", "abfss": "Azure", "gs": "Cloud Storage"}
-"""Whose reports a source is listed by, by its scheme."""
-_S3_VERSION: Final = "2016-11-30"
-_AZURE_VERSION: Final = "1.0"
-_NEXT: Final = "Wait for the next report, or name an older one that is whole."
-
-
-class _UnreadableError(Exception):
-    """The manifest lacks something, or has it in another form."""
-
-
-def has_checksum(content: Mapping[str, Any]) -> bool:
-    """Tell whether the cloud that wrote a manifest writes its checksum beside it."""
-    return "report_config" not in content
+    from airflow_cloudfiles.engine.storage.vendors import Vendor
 
 
 def parse_manifest(
@@ -75,142 +60,40 @@ def parse_manifest(
     try:
         value = json.loads(content)
     except ValueError as failure:
-        raise refused(uri, f"its manifest is not JSON ({failure})", _NEXT) from failure
-    cloud, parse = _kind(value, uri)
-    expected = CLOUDS.get(source.scheme, cloud)
-    if expected != cloud:
-        why = f"it is a report of {cloud}, and the source is in {expected}"
+        raise refused(uri, f"its manifest is not JSON ({failure})", NEXT) from failure
+    vendor = _whose(value, uri)
+    expected = BY_SCHEME.get(source.scheme, vendor)
+    if expected.manifest and expected is not vendor:
+        why = f"it is a report of {vendor.title}, and the source is in {expected.title}"
         raise refused(uri, why, "Name a report of the source.")
     digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if has_checksum(value):
+    leaf = vendor.load("inventory", needed_for=uri)
+    if leaf.HAS_CHECKSUM:
         _check_digest(uri, digest, checksum)
     try:
-        return parse(value, uri, digest, source)
-    except (_UnreadableError, KeyError, TypeError, ValueError, AttributeError) as failure:
+        return cast("Report", leaf.parse(value, uri, digest, source))
+    except (UnreadableError, KeyError, TypeError, ValueError, AttributeError) as failure:
         why = f"its manifest is not understood ({type(failure).__name__}: {failure})"
         raise refused(uri, why, "Name the manifest.json that the cloud has written.") from failure
 
 
-def _kind(value: object, uri: str) -> tuple[str, Callable[[Any, str, str, ReportSource], Report]]:
+def _whose(value: object, uri: str) -> Vendor:
     """Find which cloud wrote a manifest."""
+    with_manifests = [each for each in VENDORS if each.manifest]
     if isinstance(value, dict):
-        if "sourceBucket" in value:
-            return "S3", _s3
-        if "ruleDefinition" in value:
-            return "Azure", _azure
-        if "report_config" in value:
-            return "Cloud Storage", _gcs
-    why = "it has none of the fields sourceBucket, ruleDefinition and report_config"
+        for vendor in with_manifests:
+            if vendor.manifest in value:
+                return vendor
+    first, *others = (each.manifest for each in with_manifests)
+    why = f"it has none of the fields {first}, {' and '.join(others)}"
     raise refused(uri, why, "Name the manifest.json that the cloud has written.")
 
 
 def _check_digest(uri: str, digest: str, checksum: bytes | None) -> None:
     if checksum is None:
-        raise refused(uri, "its checksum file is missing, so it is not finished", _NEXT)
+        raise refused(uri, "its checksum file is missing, so it is not finished", NEXT)
     if checksum.strip().lower() != digest.encode():
-        raise refused(uri, "its manifest does not match its checksum file", _NEXT)
-
-
-def _require_version(uri: str, found: object, understood: str) -> None:
-    if found != understood:
-        raise refused(
-            uri,
-            f"it is of version {found!r}, and {understood!r} is understood",
-            "Upgrade the package.",
-        )
-
-
-def _require_source(uri: str, what: str, found: object, wanted: str) -> None:
-    if found != wanted:
-        why = f"it is of the {what} {found!r}, not of {wanted!r}"
-        raise refused(uri, why, "Name a report of the source.")
-
-
-def _format_of(uri: str, found: object) -> DataFormat:
-    name = str(found).lower()
-    if name not in {"csv", "orc", "parquet"}:
-        raise refused(uri, f"its format is {found!r}", "Let the report be CSV, ORC or Parquet.")
-    return cast("DataFormat", name)
-
-
-def _s3(value: dict[str, Any], uri: str, digest: str, source: ReportSource) -> Report:
-    _require_version(uri, value["version"], _S3_VERSION)
-    _require_source(uri, "bucket", value["sourceBucket"], source.bucket)
-    data_format = _format_of(uri, value["fileFormat"])
-    columns = [each.strip() for each in str(value["fileSchema"]).split(",")]
-    is_csv = data_format == "csv"
-    return Report(
-        uri=uri,
-        id=digest,
-        started_us=int(value["creationTimestamp"]) * 1000,
-        format=data_format,
-        columns=tuple(columns) if is_csv else (),
-        is_encoded=is_csv,
-        is_prefix_known=False,
-        files=tuple(
-            ReportFile(str(each["key"]), int(each["size"]), str(each["MD5checksum"]).lower())
-            for each in value["files"]
-        ),
-    )
-
-
-def _azure(value: dict[str, Any], uri: str, digest: str, source: ReportSource) -> Report:
-    _require_version(uri, value["version"], _AZURE_VERSION)
-    if value.get("status") != "Succeeded":
-        raise refused(uri, f"its status is {value.get('status')!r}, not 'Succeeded'", _NEXT)
-    account = str(value["endpoint"]).partition("://")[2].partition(".")[0]
-    if source.account:
-        _require_source(uri, "account", account, source.account)
-    rule = value["ruleDefinition"]
-    if rule.get("objectType", "blob") != "blob":
-        raise refused(uri, "it lists containers, not blobs", "Let a rule list blobs.")
-    wanted = f"{source.bucket}/{source.root}{source.prefix}"
-    filters = rule.get("filters") or {}
-    prefixes = filters.get("prefixMatch") or [""]
-    if not any(wanted.startswith(each) for each in prefixes) or filters.get("excludePrefix"):
-        why = f"its rule does not take in all of {wanted!r} (prefixMatch or excludePrefix)"
-        raise refused(uri, why, "Name a report of a rule that does.")
-    return Report(
-        uri=uri,
-        id=digest,
-        started_us=_time(value["inventoryStartTime"]),
-        format=_format_of(uri, rule["format"]),
-        key_prefix=source.bucket + "/",
-        files=tuple(ReportFile(str(each["blob"]), int(each["size"])) for each in value["files"]),
-        rows=int(value["summary"]["objectCount"]),
-    )
-
-
-def _gcs(value: dict[str, Any], uri: str, digest: str, source: ReportSource) -> Report:
-    configured = value["report_config"]
-    of_objects = configured["object_metadata_report_options"]
-    bucket = (of_objects.get("storage_filters") or {}).get("bucket")
-    _require_source(uri, "bucket", bucket, source.bucket)
-    names = [str(each) for each in value["report_shards_file_names"]]
-    if "shard_count" in value and len(names) != int(value["shard_count"]):
-        why = f"it names {len(names)} data files of {value['shard_count']}"
-        raise refused(uri, why, _NEXT)
-    of_csv = configured.get("csv_options")
-    has_header = bool(of_csv and of_csv.get("header_required"))
-    folder = uri.partition("://")[2].partition("/")[2].rpartition("/")[0]
-    return Report(
-        uri=uri,
-        id=digest,
-        started_us=_time(value["snapshot_time"]),
-        format="parquet" if of_csv is None else "csv",
-        columns=() if has_header else tuple(map(str, of_objects["metadata_fields"])),
-        version="generation",
-        delimiter=str((of_csv or {}).get("delimiter") or ","),
-        files=tuple(ReportFile(f"{folder}/{each}" if folder else each) for each in names),
-        rows=int(value["records_processed"]),
-    )
-
-
-def _time(text: object) -> int:
-    found = parse_time(str(text))
-    if found is None:
-        raise _UnreadableError(f"{text!r} is not a time")
-    return found
+        raise refused(uri, "its manifest does not match its checksum file", NEXT)
 
 
 _MANIFEST: Final = "manifest.json"

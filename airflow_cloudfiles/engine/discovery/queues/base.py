@@ -18,8 +18,8 @@ from airflow_cloudfiles.engine.errors import (
     QueueError,
     UnsupportedOptionError,
 )
-from airflow_cloudfiles.engine.storage.extras import import_with_extra
 from airflow_cloudfiles.engine.storage.outage import is_transient
+from airflow_cloudfiles.engine.storage.vendors import BY_SCHEME, VENDORS, QueueService, Vendor
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.events import Parsed
@@ -159,32 +159,17 @@ def open_queue(
 
 
 def _open(source_uri: str, options: DiscoveryOptions, access: Access | None) -> MessageQueue:
-    scheme = _scheme(source_uri, options)
-    module, opener, extra, option, what = _SERVICES[scheme]
-    queue, detail = {
-        "s3": (options.queue_url, options.region),
-        "abfss": (options.queue_name, source_uri),
-        "gs": (options.subscription, options.project_id),
-    }[scheme]
+    vendor, service = _service(source_uri, options)
+    queue = getattr(options, service.field)
     if not queue:
         raise OptionError(
-            f"cloudFiles.useNotifications needs {option}: {what} that the notifications of "
-            f"{source_uri} arrive in. If there is none yet, `cloudfiles notifications set-up` or "
-            f"CloudFilesHook.set_up_notifications makes one and prints the option."
+            f"cloudFiles.useNotifications needs {service.option}: {service.what} that the "
+            f"notifications of {source_uri} arrive in. If there is none yet, `cloudfiles "
+            "notifications set-up` or CloudFilesHook.set_up_notifications makes one and prints the "
+            "option."
         )
-    leaf = import_with_extra(f"{__package__}.{module}", extra, needed_for=f"{option}={queue}")
-    return cast("MessageQueue", getattr(leaf, opener)(queue, detail, access))
-
-
-_SERVICES = {
-    "s3": ("sqs", "open_sqs", "aws", "cloudFiles.queueUrl", "the URL of the SQS queue"),
-    "abfss": (
-        "azure", "open_azure_queue", "azure", "cloudFiles.queueName",
-        "the name of the storage queue",
-    ),
-    "gs": ("pubsub", "open_pubsub", "gcp", "cloudFiles.subscription", "the Pub/Sub subscription"),
-}  # fmt: skip
-"""By the scheme of a source: the module of its queue and what opens one, the extra, the option."""
+    leaf = vendor.load("queue", needed_for=f"{service.option}={queue}")
+    return cast("MessageQueue", leaf.open_queue(queue, source_uri, options, access))
 
 
 def as_queue_error(failure: OSError) -> QueueError | QueueAccessError:
@@ -200,16 +185,16 @@ def as_queue_error(failure: OSError) -> QueueError | QueueAccessError:
     )
 
 
-def _scheme(source_uri: str, options: DiscoveryOptions) -> str:
-    """Give the kind of queue, by the scheme of its sources."""
-    scheme = source_uri.partition("://")[0]
-    if scheme in _SERVICES:
-        return scheme
-    if options.path_rewrites:  # a mounted bucket: its events name the bucket, not the mount
-        if options.queue_url:
-            return "s3"
-        if options.subscription:
-            return "gs"
+def _service(source_uri: str, options: DiscoveryOptions) -> tuple[Vendor, QueueService]:
+    """Find whose queue it is: that of the source's scheme, or the one that an option names."""
+    own = BY_SCHEME.get(source_uri.partition("://")[0])
+    if own is not None and own.queue is not None:
+        return own, own.queue
+    for vendor in VENDORS if options.path_rewrites else ():
+        # A mounted bucket: its events name the bucket, not the mount.
+        service = vendor.queue
+        if service is not None and service.is_enough and getattr(options, service.field):
+            return vendor, service
     msg = (
         f"cloudFiles.useNotifications: {source_uri} sends no notifications to a queue. Leave the "
         f"option out to find files by listing. For a mounted bucket, set cloudFiles.queueUrl (or "

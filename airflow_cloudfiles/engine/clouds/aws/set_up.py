@@ -1,0 +1,321 @@
+"""Set up what announces the files of an S3 bucket.
+
+The bucket sends events of created objects to an SQS queue: by itself (`via="sqs"`), through an SNS
+topic (`"sns"`), or through EventBridge (`"eventbridge"`). A bucket names one destination for an
+event, so a second reader of the same files takes one of the other two. Where another topic
+receives the events already, `"sns"` adds a queue to it and leaves the bucket alone.
+
+The queue is in the region of the bucket, as S3 wants it. Its tags record how it was set up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
+from airflow_cloudfiles.engine.clouds.aws.session import aws_client
+from airflow_cloudfiles.engine.clouds.aws.set_up_bucket import (
+    BucketEntry,
+    BucketNotifications,
+    EventBridgeSwitch,
+    shared_topic,
+)
+from airflow_cloudfiles.engine.clouds.aws.set_up_parts import (
+    AwsQueue,
+    EventBridgeRule,
+    EventBridgeTarget,
+    SnsSubscription,
+    SnsTopic,
+    allow,
+    tag_value,
+    text_of_tag,
+    whose,
+)
+from airflow_cloudfiles.engine.discovery.services import (
+    DEFAULT_SCOPE,
+    PREFIX,
+    VENDOR,
+    VIAS,
+    CloudResource,
+    CloudScope,
+    NotificationRequest,
+    Via,
+)
+from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
+from airflow_cloudfiles.engine.storage.access import of_kind
+from airflow_cloudfiles.engine.storage.uri import bucket_and_path
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage.access import Access
+
+_log = logging.getLogger(__name__)
+
+_OPERATIONS = {
+    "sqs": (
+        "ListQueues", "GetQueueUrl", "GetQueueAttributes", "SetQueueAttributes", "ListQueueTags",
+        "TagQueue", "CreateQueue", "DeleteQueue",
+    ),
+    "sns": (
+        "GetTopicAttributes", "SetTopicAttributes", "CreateTopic", "TagResource", "DeleteTopic",
+        "ListSubscriptionsByTopic", "Subscribe", "Unsubscribe",
+    ),
+    "events": (
+        "DescribeRule", "PutRule", "DeleteRule", "ListTargetsByRule", "PutTargets", "RemoveTargets",
+    ),
+}  # fmt: skip
+ACTIONS = {
+    "HeadBucket": "s3:ListBucket",
+    "GetBucketNotificationConfiguration": "s3:GetBucketNotification",
+    "PutBucketNotificationConfiguration": "s3:PutBucketNotification",
+    "ListTagsForResource": "sns:ListTagsForResource or events:ListTagsForResource",
+    **{name: f"{service}:{name}" for service, names in _OPERATIONS.items() for name in names},
+}
+"""The permission that each request needs; most have its name."""
+
+_DENIED = {"403", "AccessDenied", "AccessDeniedException", "AuthorizationError"}
+_NO_BUCKET = {"404", "NoSuchBucket", "NotFound"}
+
+
+@dataclass(frozen=True, slots=True)
+class _WatchedBucket:
+    """What has to be known of a bucket."""
+
+    region: str
+    owner: str | None
+    """Its account, when it is that of the identity."""
+    is_there: bool = True
+
+
+class AwsServices:
+    """Notifications of S3 buckets.
+
+    Args:
+        access: The identity that may set things up.
+    """
+
+    def __init__(self, access: Access | None = None, scope: CloudScope = DEFAULT_SCOPE) -> None:
+        if scope != DEFAULT_SCOPE:
+            raise OptionError("S3 has no subscription, resource group or project. Leave them out.")
+        self._access: AwsAccess = of_kind(AwsAccess, access) or AwsAccess()
+        self._clients: dict[tuple[str, str | None], Any] = {}
+        self._buckets: dict[str, _WatchedBucket] = {}
+
+    def resources(self, wanted: NotificationRequest, *, to_remove: bool) -> Sequence[CloudResource]:
+        """Give the parts, in the order they are made."""
+        self._check(wanted)
+        bucket = self._bucket(wanted.bucket, same_account=wanted.same_account)
+        if not (bucket.is_there or to_remove):
+            raise NotificationServicesError(
+                f"There is no bucket {wanted.bucket}, or this identity may not see it. Correct the "
+                "source. Nothing was changed."
+            )
+        return _Resources(self, wanted, bucket, to_remove=to_remove).resources()
+
+    def options(self, wanted: NotificationRequest) -> dict[str, str]:
+        """Give the options for the stream."""
+        region = self._bucket(wanted.bucket).region
+        found = self.client("sqs", region).get_queue_url(QueueName=wanted.full_name)
+        return {
+            "cloudFiles.useNotifications": "true",
+            "cloudFiles.queueUrl": found["QueueUrl"],
+            "cloudFiles.region": region,
+        }
+
+    def existing(self, source: str | None) -> Iterator[NotificationRequest]:
+        """Find queues by their names and tags."""
+        region = self._bucket(bucket_and_path(source)[0]).region if source else None
+        sqs = self.client("sqs", region)
+        pages = sqs.get_paginator("list_queues").paginate(
+            QueueNamePrefix=PREFIX, PaginationConfig={"PageSize": 1000}
+        )
+        for url in [url for page in pages for url in page.get("QueueUrls", [])]:
+            tags = sqs.list_queue_tags(QueueUrl=url).get("Tags", {})
+            path = tags.get("path", "")
+            if tags.get("vendor") != VENDOR or tags.get("via") not in VIAS:
+                continue
+            if source is not None and path == tag_value(source):
+                yield NotificationRequest(source=source, name=tags["name"])
+            elif tag_value(text_of_tag(path)) != path:
+                _log.warning(
+                    "The source of %s is too long for its tags. List it by that source.", url
+                )
+            elif source is None or path.startswith(f"{tag_value(source)}/"):
+                yield NotificationRequest(source=text_of_tag(path), name=tags["name"])
+
+    def explain(self, failure: Exception) -> str | None:
+        """Explain a failure of boto3."""
+        response = getattr(failure, "response", None)
+        if isinstance(response, dict):
+            error = response.get("Error", {})
+            operation = str(getattr(failure, "operation_name", ""))
+            if str(error.get("Code")) in _DENIED:
+                return f"the identity lacks the permission {ACTIONS.get(operation, operation)}."
+            return f"{error.get('Message', 'no reason was given').rstrip('.')} ({operation})."
+        if type(failure).__module__.startswith("botocore"):
+            return f"{failure}".rstrip(".") + "."
+        return None
+
+    def client(self, service: str, region: str | None = None) -> Any:
+        """Give the client of a service in a region; made once."""
+        key = (service, region)
+        if key not in self._clients:
+            access = dataclasses.replace(self._access, region=region or self._access.region)
+            self._clients[key] = aws_client(service, access)
+        return self._clients[key]
+
+    @cached_property
+    def identity(self) -> tuple[str, str]:
+        """Partition and account of the identity."""
+        found = self.client("sts").get_caller_identity()
+        return found["Arn"].split(":")[1], found["Account"]
+
+    def _check(self, wanted: NotificationRequest) -> None:
+        if wanted.dead_letter_topic:
+            raise OptionError("On AWS a dead-letter queue is created. Leave the topic out.")
+        if wanted.via not in {None, *VIAS}:
+            raise OptionError(f"via must be one of {', '.join(VIAS)}, not {wanted.via!r}.")
+
+    def _bucket(self, name: str, *, same_account: bool = False) -> _WatchedBucket:
+        """Inspection where a bucket is, and whether it is of our account."""
+        if name not in self._buckets:
+            self._buckets[name] = self._inspect_bucket(name, same_account=same_account)
+        return self._buckets[name]
+
+    def _inspect_bucket(self, name: str, *, same_account: bool) -> _WatchedBucket:
+        s3 = self.client("s3")
+        account = self.identity[1]
+        owner: str | None = account
+        try:
+            try:
+                found = s3.head_bucket(Bucket=name, ExpectedBucketOwner=account)
+            except s3.exceptions.ClientError as failure:
+                if failure.response["Error"]["Code"] not in _DENIED:
+                    raise
+                if same_account:
+                    raise NotificationServicesError(
+                        f"The bucket {name} is not of the account {account}, or this identity may "
+                        "not see it (s3:ListBucket). Nothing was changed."
+                    ) from failure
+                owner, found = None, s3.head_bucket(Bucket=name)
+        except s3.exceptions.ClientError as failure:
+            if failure.response["Error"]["Code"] not in _NO_BUCKET:
+                raise
+            return _WatchedBucket(self.client("sqs").meta.region_name, None, is_there=False)
+        headers = found["ResponseMetadata"].get("HTTPHeaders", {})
+        region = found.get("BucketRegion") or headers.get("x-amz-bucket-region")
+        return _WatchedBucket(region or self.client("sqs").meta.region_name, owner)
+
+
+class _Resources:
+    """The parts for one source."""
+
+    def __init__(
+        self,
+        aws: AwsServices,
+        wanted: NotificationRequest,
+        bucket: _WatchedBucket,
+        *,
+        to_remove: bool,
+    ) -> None:
+        partition, account = aws.identity
+        self._aws = aws
+        self._wanted = wanted
+        self._bucket = bucket
+        self._to_remove = to_remove
+        region_and_account = f"{bucket.region}:{account}"
+        self._queue_arn = f"arn:{partition}:sqs:{region_and_account}:{wanted.full_name}"
+        self._topic_arn = f"arn:{partition}:sns:{region_and_account}:{wanted.full_name}"
+        self._rule_arn = f"arn:{partition}:events:{region_and_account}:rule/{wanted.full_name}"
+        self._bucket_arn = f"arn:{partition}:s3:::{wanted.bucket}"
+        self._sqs = aws.client("sqs", bucket.region)
+        self._notifications = BucketNotifications(
+            aws.client("s3", bucket.region), wanted.bucket, bucket.owner
+        )
+        self._tags = {
+            **wanted.tags,
+            "vendor": VENDOR,
+            "path": tag_value(wanted.source),
+            "name": wanted.name,
+        }
+
+    def resources(self) -> Sequence[CloudResource]:
+        """Give them in order."""
+        has = AwsQueue(self._sqs, self._queue_arn, self._tags).tags()
+        is_ours = has is not None and whose(has, self._tags).state == "ours"
+        found = next((via for via in VIAS if is_ours and has and has.get("via") == via), None)
+        if found and self._wanted.via not in {None, found}:
+            raise NotificationServicesError(
+                f"{self._wanted.full_name} is set up with via={found!r}. Tear it down first, or "
+                "choose another name. Nothing was changed."
+            )
+        dead = AwsQueue(self._sqs, f"{self._queue_arn}-dead", self._tags)
+        if self._to_remove and found is None:
+            return self._without_queue(dead, is_foreign=has is not None and not is_ours)
+        via = found or self._wanted.via or "sqs"
+        topic = has.get("topic") if has and found else self._shared_topic(via)
+        tags = {**self._tags, "via": via, **({"topic": topic} if topic else {})}
+        statement = self._sender(via, topic or self._topic_arn)
+        queue = AwsQueue(self._sqs, self._queue_arn, tags, statement)
+        return [dead, queue, *self._way(via, topic or self._topic_arn)]
+
+    def _without_queue(self, dead: AwsQueue, *, is_foreign: bool) -> Sequence[CloudResource]:
+        """List what is to be removed where the queue is gone, or serves another source too."""
+        queue = AwsQueue(
+            self._sqs, self._queue_arn, self._tags, self._sender("sqs", self._topic_arn)
+        )
+        if is_foreign:
+            return [dead, queue]
+        ways: tuple[Via, ...] = ("sns", "eventbridge")  # the entry of a bucket is one, wherever to
+        return [
+            dead,
+            queue,
+            *(resource for via in ways for resource in self._way(via, self._topic_arn)),
+        ]
+
+    def _way(self, via: Via, topic_arn: str) -> list[CloudResource]:
+        """List what is between bucket and queue."""
+        wanted = self._wanted
+        if via == "sqs":
+            return [self._entry(self._queue_arn)]
+        if via == "eventbridge":
+            events = self._aws.client("events", self._bucket.region)
+            prefix = wanted.key_prefix
+            return [
+                EventBridgeRule(events, self._rule_arn, self._tags, wanted.bucket, prefix),
+                EventBridgeTarget(events, wanted.full_name, self._queue_arn),
+                EventBridgeSwitch(self._notifications, wanted.bucket, to_remove=self._to_remove),
+            ]
+        sns = self._aws.client("sns", topic_arn.split(":")[3])
+        subscription = SnsSubscription(sns, topic_arn, self._queue_arn)
+        if topic_arn != self._topic_arn:  # somebody else's, which the bucket publishes to already
+            return [subscription]
+        publisher = allow("sns:Publish", "s3", topic_arn, self._bucket_arn, self._bucket.owner)
+        mine = self._queue_arn if self._to_remove else None
+        topic = SnsTopic(sns, topic_arn, self._tags, publisher, mine)
+        return [topic, subscription, self._entry(topic_arn, topic.other_subscriber)]
+
+    def _entry(self, arn: str, other_user: Callable[[], str | None] | None = None) -> BucketEntry:
+        wanted = self._wanted
+        prefix = wanted.key_prefix
+        return BucketEntry(self._notifications, wanted.full_name, arn, prefix, other_user)
+
+    def _sender(self, via: Via, topic_arn: str) -> dict[str, Any]:
+        """Build the statement that lets events into the queue."""
+        service, source, account = {
+            "sqs": ("s3", self._bucket_arn, self._bucket.owner),
+            "sns": ("sns", topic_arn, None),
+            "eventbridge": ("events", self._rule_arn, None),
+        }[via]
+        return allow("sqs:SendMessage", service, self._queue_arn, str(source), account)
+
+    def _shared_topic(self, via: Via) -> str | None:
+        """Find a topic of others that the events go to already."""
+        if via != "sns":
+            return None
+        found = shared_topic(self._notifications.read(), self._wanted.key_prefix)
+        return None if found == self._topic_arn else found
