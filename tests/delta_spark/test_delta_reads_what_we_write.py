@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
+from airflow_cloudfiles import cli
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.optimize import optimize
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
@@ -179,6 +181,27 @@ def _overwrites(target: Path) -> None:
     write_dataframe(target, pa.table({"other": ["x"]}), overwriteSchema="true")
 
 
+def _runs(target: Path) -> None:
+    """Runs that rescue a field, its promotion, and a replay of what the table has lost."""
+    source, state = target.with_name("in"), target.with_name("state")
+    source.mkdir()
+    places = ["--checkpoint-location", str(state), "--target", str(target)]
+    ingest = ["ingest", "--engine", "local", "--source", str(source), "--format", "json", *places]
+    for option in ("inferColumnTypes=true", "schemaEvolutionMode=rescue"):
+        ingest += ["--option", f"cloudFiles.{option}"]
+    replay = ["replay", *places, "--from-batch", "2"]
+    for number, text in enumerate(('{"a": 0}', '{"a": 1, "b": 1}', '{"a": 2, "b": 2}')):
+        (source / f"{number}.json").write_text(text)
+        assert cli.main(ingest) == 0
+    before = snapshot_of(target).version - 1
+    assert cli.main(["promote", *places, "--field", "b"]) == 0
+    (source / "3.json").write_text('{"a": 3, "b": 3}')
+    assert cli.main(ingest) == 0
+    DeltaTable(target).restore(before)
+    assert cli.main(replay) == 0
+    assert sorted(read(target)["a"].to_pylist()) == [0, 1, 2, 3]
+
+
 HISTORIES: dict[str, Callable[[Path], None]] = {
     "every type": _types,
     "evolution": _evolution,
@@ -191,6 +214,7 @@ HISTORIES: dict[str, Callable[[Path], None]] = {
     "merges": _merges,
     "compaction, vacuum and checkpoints": _upkeep,
     "overwrites": _overwrites,
+    "runs, a promotion and a replay": _runs,
 }
 
 
