@@ -88,31 +88,33 @@ def _aws() -> dict[str, object]:
         "conn-fields": {
             "test_location": _test_location("s3://acme-lake/_state"),
             "region_name": _text("Region", "Such as eu-central-1."),
-            "role_arn": _text("Role", "ARN of a role to assume with the credentials above."),
+            "role_arn": _text("Role ARN", "Of a role to assume with the credentials above."),
             "assume_role_kwargs": _text(
-                "Role: external id and session name (JSON)",
+                "Role: external ID and session name (JSON)",
                 'Such as {"ExternalId": "…", "RoleSessionName": "airflow"}.',
                 secret=True,
             ),
             "profile_name": _text("Profile", "Name of a profile in AWS's configuration files."),
             "aws_session_token": _text("Session token", "Of temporary credentials.", secret=True),
-            "endpoint_url": _text("Address", "Of another S3; none for Amazon's own."),
+            "endpoint_url": _text("Endpoint URL", "Of another S3; none for Amazon's own."),
             "service_config": _text(
-                "Addresses by service (JSON)", 'Such as {"sqs": {"endpoint_url": "https://…"}}.'
+                "Endpoint URLs by service (JSON)", 'Such as {"sqs": {"endpoint_url": "https://…"}}.'
             ),
             "config_kwargs": _text(
-                "Configuration of the client (JSON)",
+                "Client configuration (JSON)",
                 'Such as {"s3": {"addressing_style": "path"}}.',
             ),
             "extra_args": _text(
-                "What requests to S3 say (JSON)",
+                "Arguments of S3 requests (JSON)",
                 'Such as {"RequestPayer": "requester"}, or {"ServerSideEncryption": "aws:kms"}.',
             ),
-            "verify": _text("Certificates", "false, or the path of a bundle to check them with."),
+            "verify": _text(
+                "Verify certificates", "false, or the path of a CA bundle to check them with."
+            ),
         },
         "ui-field-behaviour": {
             "hidden-fields": ["host", "schema", "port"],
-            "relabeling": {"login": "Access key id", "password": "Secret access key"},
+            "relabeling": {"login": "Access key ID", "password": "Secret access key"},
             "placeholders": {"login": "none: the environment's own credentials"},
         },
     }
@@ -126,24 +128,24 @@ def _azure() -> dict[str, object]:
         "hook-name": "Cloud Files: Azure Storage",
         "conn-fields": {
             "test_location": _test_location("abfss://lake@acme.dfs.core.windows.net/_state"),
-            "tenant_id": _text("Tenant", "Of a service principal."),
+            "tenant_id": _text("Tenant ID", "Of a service principal."),
             "managed_identity_client_id": _text(
-                "Managed identity", "Client id of one that a user has assigned."
+                "Managed identity client ID", "Of one that a user has assigned."
             ),
-            "sas_token": _text("Shared access signature", "Alone, or as a URL.", secret=True),
+            "sas_token": _text("Shared access signature (SAS)", "Alone, or as a URL.", secret=True),
             "connection_string": _text(
                 "Connection string", "Everything at once, as the portal shows it.", secret=True
             ),
-            "queue_endpoint": _text("Address of queues", "Of an emulator or a cloud of one's own."),
-            "subscription_id": _text("Subscription", "Of the account, for links to the portal."),
+            "queue_endpoint": _text("Queue endpoint", "Of an emulator or a cloud of one's own."),
+            "subscription_id": _text("Subscription ID", "Of the account, for links to the portal."),
             "resource_group": _text("Resource group", "Of the account, for links to the portal."),
         },
         "ui-field-behaviour": {
             "hidden-fields": ["schema", "port"],
             "relabeling": {
-                "host": "Address of blobs",
-                "login": "Client id of a service principal",
-                "password": "Account key, or secret of the service principal",
+                "host": "Blob endpoint",
+                "login": "Client ID of a service principal",
+                "password": "Account key, or client secret",
             },
             "placeholders": {
                 "host": "none: the location says which account",
@@ -161,18 +163,18 @@ def _gcp() -> dict[str, object]:
         "hook-name": "Cloud Files: Google Cloud Storage",
         "conn-fields": {
             "test_location": _test_location("gs://acme-lake/_state"),
-            "project": _text("Project", "Id of the project that requests are made for."),
+            "project": _text("Project ID", "Of the project that requests are made for."),
             "keyfile_dict": _text(
-                "Key of a service account (JSON)", "The text of its key file.", secret=True
+                "Service account key (JSON)", "The text of its key file.", secret=True
             ),
             "key_path": _text("Key file", "Path of such a file on every worker."),
             "is_anonymous": {
-                "label": "No credentials",
-                "description": "For public buckets and emulators.",
+                "label": "Anonymous",
+                "description": "Without credentials: public buckets and emulators.",
                 "schema": {"type": ["boolean", "null"], "default": False},
             },
-            "storage_endpoint": _text("Address of Cloud Storage", "Of an emulator."),
-            "pubsub_endpoint": _text("Address of Pub/Sub", "Of an emulator: host:port."),
+            "storage_endpoint": _text("Cloud Storage endpoint", "Of an emulator."),
+            "pubsub_endpoint": _text("Pub/Sub endpoint", "Of an emulator: host:port."),
         },
         "ui-field-behaviour": {
             "hidden-fields": ["host", "schema", "port", "login", "password"],
@@ -192,9 +194,7 @@ def _sftp() -> dict[str, object]:
             "test_location": _text(
                 "Location to test", "A folder such as sftp://sftp.acme.com/inbox, to be listed."
             ),
-            "host_key": _text(
-                "Key of the server", "Such as ssh-ed25519 AAAA…; none for the known hosts."
-            ),
+            "host_key": _text("Host key", "Such as ssh-ed25519 AAAA…; none for the known hosts."),
             "known_hosts": _text("Known hosts", "Path of a file on every worker."),
             "key_file": _text("Private key file", "Path of such a file on every worker."),
             "private_key": _text("Private key", "The text of its file.", secret=True),
