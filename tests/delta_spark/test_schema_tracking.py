@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from airflow_cloudfiles.engine.delta.merge_schema import SOURCE_NAME
 from airflow_cloudfiles.engine.delta.optimize import optimize
 from airflow_cloudfiles.engine.delta.write.alter import (
     add_column,
@@ -65,17 +66,21 @@ class Both:
 
     @property
     def columns(self) -> list[str]:
-        return read(self.target).column_names if self.target.exists() else ["a", "b"]
+        return read(self.target).column_names
 
-    def append(self) -> None:
+    def append(self, *more: str) -> None:
         self.number += 1
-        values = {name: [f"{name} {self.number}"] for name in self.columns}
-        self.sink.write(pa.table(values))
+        self.sink.write(pa.table({name: [f"{name} {self.number}"] for name in self._fed(*more)}))
 
     def append_a_new_column(self) -> None:
-        self.number += 1
-        values = {name: [f"{name} {self.number}"] for name in [*self.columns, self.a_new()]}
-        self.sink.write(pa.table(values))
+        self.append(self.a_new())
+
+    def _fed(self, *more: str) -> list[str]:
+        """Name the columns of rows as a stream has them, which may feed columns of other names."""
+        if not self.target.exists():
+            return ["a", "b"]
+        fields = json.loads(snapshot_of(self.target).metadata.schema_json)["fields"]
+        return [*(str(each["metadata"].get(SOURCE_NAME, each["name"])) for each in fields), *more]
 
     def a_new(self) -> str:
         self.made += 1
