@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles import __version__
@@ -97,7 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given = found.parse_args(arguments)
             logged.enter_context(_log_to_stderr(given))
             _check_locations(given)
-            outcome: Outcome = given.run(given)
+            # Airflow logs to stdout, where programs expect JSON and nothing else.
+            with redirect_stdout(sys.stderr) if given.json else nullcontext():
+                outcome: Outcome = given.run(given)
             _write(outcome, as_json=given.json)
         except KeyboardInterrupt:
             what = "Interrupted. What is done is done; run the same again to go on."
@@ -197,11 +199,14 @@ def _know_stream(found: argparse.ArgumentParser, texts: Sequence[str]) -> None:
         return  # the parser of the command says what is wrong
     if not given.stream and not given.conn_id:
         return
-    from airflow_cloudfiles import named_streams  # noqa: PLC0415 - few commands need it
+    stream = None
+    with redirect_stdout(sys.stderr):  # to which Airflow logs when it is imported
+        from airflow_cloudfiles import named_streams  # noqa: PLC0415 - few commands need it
 
-    access = named_streams.access_of(given.conn_id) if given.conn_id else None
-    if given.stream:
-        stream = named_streams.find(given.stream, given.streams_file)
+        access = named_streams.access_of(given.conn_id) if given.conn_id else None
+        if given.stream:
+            stream = named_streams.find(given.stream, given.streams_file)
+    if stream is not None:
         access = access or stream.access
         for each in parsers_of_streams(found):
             _fill(each, stream)
@@ -211,9 +216,10 @@ def _know_stream(found: argparse.ArgumentParser, texts: Sequence[str]) -> None:
 
 def _all_streams(path: str | None) -> Sequence[NamedStream]:
     """Find the streams of a file, or of Airflow."""
-    from airflow_cloudfiles import named_streams  # noqa: PLC0415 - few commands need it
+    with redirect_stdout(sys.stderr):  # as above
+        from airflow_cloudfiles import named_streams  # noqa: PLC0415 - few commands need it
 
-    return named_streams.in_airflow() if path is None else named_streams.in_file(path)
+        return named_streams.in_airflow() if path is None else named_streams.in_file(path)
 
 
 def _fill(found: argparse.ArgumentParser, stream: NamedStream) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
@@ -141,3 +143,23 @@ def test_a_message_starts_a_run_that_waits_for_two_clouds_and_ingests_from_both(
     assert example.returns.poke(context)
     assert _ingested(example.ingest_orders) == (1, 2)
     assert _ingested(example.ingest_returns) == (1, 1)
+
+
+def test_a_command_logs_in_by_the_hook_and_so_does_the_driver_that_it_starts(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing, lake = aws.bucket(), aws.bucket()
+    monkeypatch.setenv("AIRFLOW_CONN_LANDING", _connection(aws))
+    put(aws, landing, "orders/1.json", '{"id": 1}\n{"id": 2}')
+    command = [sys.executable, "-m", "airflow_cloudfiles.cli", "ingest", "--conn-id", "landing"]
+    command += ["--engine", "local", "--source", f"{landing}/orders", "--format", "json"]
+    command += ["--checkpoint-location", f"{lake}/state", "--target", f"{lake}/orders", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["files"], report["rows"]) == (1, 2)
+    kept = objects(aws, lake)
+    assert any(key.startswith("orders/_delta_log/") for key in kept)
+    shown = done.stdout + done.stderr
+    assert HUSH not in shown
+    assert HUSH.encode() not in b"".join(kept.values())
