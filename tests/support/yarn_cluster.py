@@ -218,6 +218,9 @@ class YarnCluster:
                 "yarn.nodemanager.pmem-check-enabled": "false",
                 "yarn.nodemanager.vmem-check-enabled": "false",
                 "yarn.nodemanager.disk-health-checker.enable": "false",
+                # Which is looked at once all the same; a disk may be nearly full.
+                "yarn.nodemanager.disk-health-checker."
+                "max-disk-utilization-per-disk-percentage": "100",
             },
         }
         for site, values in sites.items():
