@@ -28,6 +28,22 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
+def install(*extras: str) -> str:
+    """Say in a sentence how what extras of this package bring is installed.
+
+    No index has the package, so it comes from its wheel or a checkout. The extras are named in
+    words, too: Airflow's command line takes a word in brackets for markup, and leaves it out.
+
+    Args:
+        extras: Of `airflow-provider-cloudfiles`.
+    """
+    named = f"{plural(len(extras), 'extra', 'extras')} {' and '.join(extras)}"
+    return (
+        f"Install this package with the {named}, from its wheel or a checkout: "
+        f"pip install '<path>[{','.join(extras)}]'."
+    )
+
+
 def printable(text: str, *, but: str = "") -> str:
     r"""Make a text safe to show: what is no printable character is written `\x1b`.
 

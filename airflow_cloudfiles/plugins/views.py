@@ -18,6 +18,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.intake.file_states import STATUSES, FileQuery
+from airflow_cloudfiles.engine.messages import install
 from airflow_cloudfiles.engine.overview.runs import (
     Runs,
     RunSummary,
@@ -237,7 +238,7 @@ def rescued_view(task: TaskStream) -> RescuedFields | None:
     except ModuleNotFoundError as failure:
         raise OptionError(
             f"Rescued data is in the table, and reading that needs the package {failure.name} on "
-            "the API server. Install airflow-provider-cloudfiles[spark,delta] there."
+            f"the API server. {install('spark', 'delta')}"
         ) from failure
     return rescued_fields(target, task.access)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_cloudfiles.commands.help.docs import pages
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
 from airflow_cloudfiles.engine.errors import CloudFilesError
+from airflow_cloudfiles.engine.messages import install
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS, usable
 
 if TYPE_CHECKING:
@@ -34,8 +35,7 @@ def _run(given: argparse.Namespace) -> Outcome:
         import shtab  # noqa: PLC0415 - of an extra
     except ImportError as missing:
         raise CloudFilesError(
-            "Completion needs shtab, which is not installed: "
-            "pip install 'airflow-provider-cloudfiles[completion]'."
+            f"Completion needs shtab, which is not installed. {install('completion')}"
         ) from missing
     program: argparse.ArgumentParser = given.program
     for action in _actions(program):

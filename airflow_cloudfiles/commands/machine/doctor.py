@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from airflow_cloudfiles.commands.running.outcome import Outcome, Tone, Toned, add_command
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.messages import counted
+from airflow_cloudfiles.engine.messages import counted, install
 from airflow_cloudfiles.engine.storage.vendors import VENDORS
 
 if TYPE_CHECKING:
@@ -162,9 +162,8 @@ def _extras() -> Iterator[Finding]:
         if not missing:
             yield Finding(f"extra {extra}", "ok", there)
             continue
-        how = f"pip install 'airflow-provider-cloudfiles[{extra}]' installs it."
         what = f"{', '.join(missing)} not installed{f' (but {there})' if there else ''}"
-        yield Finding(f"extra {extra}", "note", f"{what}. {how}")
+        yield Finding(f"extra {extra}", "note", f"{what}. {install(extra)}")
     if len(sparks) == len(_SPARKS):
         text = (
             "pyspark and pyspark-client overwrite each other's files. Uninstall both, install one."

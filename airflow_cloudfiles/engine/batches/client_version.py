@@ -13,10 +13,11 @@ from collections.abc import Mapping
 
 from airflow_cloudfiles import __version__
 from airflow_cloudfiles.engine.errors import CloudFilesError, SparkServerError
+from airflow_cloudfiles.engine.messages import install
 
 CLIENT_VERSION = "cloudFiles.internal.clientVersion"
 """Option of the source: the version of this package where the stream was defined."""
-_INSTALL = f"pip install 'airflow-provider-cloudfiles[spark,delta]=={__version__}'"
+_INSTALL = f"{install('spark', 'delta')} It has to be version {__version__}."
 _OURS = frozenset({"airflow_cloudfiles", "deltalake", "msgspec", "numpy", "pyarrow", "rocksdict"})
 """What the extras `spark` and `delta` bring; a module of the user's is the user's to install."""
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
@@ -53,14 +54,14 @@ def explained(text: str, address: str) -> CloudFilesError | None:
         if name.startswith("airflow_cloudfiles."):
             what = f"another version of airflow_cloudfiles (without {name})"
         return SparkServerError(
-            f"The Python of the Spark Connect server {address} has {what}. Install it there: "
-            f"{_INSTALL}. The server takes the Python that spark.pyspark.python or PYSPARK_PYTHON "
+            f"The Python of the Spark Connect server {address} has {what}. {_INSTALL} "
+            "The server takes the Python that spark.pyspark.python or PYSPARK_PYTHON "
             "named when it was started."
         )
     if _NO_ATTRIBUTE.search(text):
         return SparkServerError(
             f"The Python of the Spark Connect server {address} has another version of "
-            f"airflow_cloudfiles. Install {__version__} there: {_INSTALL}."
+            f"airflow_cloudfiles. {_INSTALL}"
         )
     if _OTHER_PYTHON.search(text):
         mine = f"{sys.version_info[0]}.{sys.version_info[1]}"

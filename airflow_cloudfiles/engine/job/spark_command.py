@@ -20,6 +20,7 @@ from airflow_cloudfiles.engine import spark_versions
 from airflow_cloudfiles.engine.errors import OptionError, RunError
 from airflow_cloudfiles.engine.job.java import find_java
 from airflow_cloudfiles.engine.job.spec import refuse_secrets
+from airflow_cloudfiles.engine.messages import install
 from airflow_cloudfiles.engine.spark.preload import EXECUTOR_PRELOAD, FORKABLE, check, is_on
 
 DEFAULT_CONF = {
@@ -257,9 +258,7 @@ def spark_home() -> Path:
     """
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
-        raise RunError(
-            "PySpark is not installed. Install airflow-provider-cloudfiles[spark,delta]."
-        )
+        raise RunError(f"PySpark is not installed. {install('spark', 'delta')}")
     folder, given = Path(found.origin).parent, os.environ.get("SPARK_HOME")
     return folder if (folder / "bin").is_dir() or not given else Path(given)
 

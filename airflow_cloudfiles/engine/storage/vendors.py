@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.messages import install
 
 _CLOUDS: Final = "airflow_cloudfiles.engine.clouds"
 
@@ -199,6 +200,6 @@ def import_with_extra(module: str, extra: str, *, needed_for: str) -> Any:
         if (failure.name or "").startswith("airflow_cloudfiles"):
             raise
         raise OptionError(
-            f"{needed_for} needs the package {failure.name}, which is not installed here. Run: "
-            f"pip install 'airflow-provider-cloudfiles[{extra}]'"
+            f"{needed_for} needs the package {failure.name}, which is not installed here. "
+            f"{install(extra)}"
         ) from failure

@@ -39,6 +39,7 @@ from airflow_cloudfiles.engine.formats.columnar.reader import (
     ColumnarReader,
     add_new,
 )
+from airflow_cloudfiles.engine.messages import install
 from airflow_cloudfiles.engine.options.formats.columnar import ParquetOptions
 
 if TYPE_CHECKING:
@@ -174,8 +175,7 @@ try:
     import fastavro
 except ImportError as error:
     raise OptionError(
-        "cloudFiles.format=avro needs the package fastavro. Install it: "
-        "pip install 'airflow-provider-cloudfiles[avro]'."
+        f"cloudFiles.format=avro needs the package fastavro. {install('avro')}"
     ) from error
 
 

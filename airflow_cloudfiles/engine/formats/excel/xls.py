@@ -19,14 +19,12 @@ from airflow_cloudfiles.engine.formats.excel.cells import (
     built_in,
     shown_by,
 )
+from airflow_cloudfiles.engine.messages import install
 
 try:
     import xlrd
 except ImportError as error:
-    raise OptionError(
-        "Reading .xls files needs the package xlrd. Install it: "
-        "pip install 'airflow-provider-cloudfiles[excel]'."
-    ) from error
+    raise OptionError(f"Reading .xls files needs the package xlrd. {install('excel')}") from error
 
 
 _ENCRYPTED: Final = "EncryptedPackage".encode("utf-16-le")

@@ -50,6 +50,7 @@ from airflow_cloudfiles.engine.formats.xml.rows import RowScanner, XmlRows
 from airflow_cloudfiles.engine.formats.xml.shape import compile_struct
 from airflow_cloudfiles.engine.formats.xml.source import printable
 from airflow_cloudfiles.engine.formats.xml.tree import Fields, NotXmlError, parse
+from airflow_cloudfiles.engine.messages import install
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 if TYPE_CHECKING:
@@ -76,10 +77,7 @@ class RowValidator:
         try:
             from lxml import etree  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
         except ImportError as error:
-            raise OptionError(
-                "rowValidationXSDPath needs lxml. Install it with: "
-                "pip install 'airflow-provider-cloudfiles[xml]'"
-            ) from error
+            raise OptionError(f"rowValidationXSDPath needs lxml. {install('xml')}") from error
         self._etree: Any = etree
         self._parser = etree.XMLParser(
             resolve_entities=False, no_network=True, load_dtd=False, huge_tree=True

@@ -40,6 +40,7 @@ from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
 from airflow_cloudfiles.engine.job.connect.server import USER_ID, SparkConnect, server_of_driver
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spark_command import DAEMON_MODULE
+from airflow_cloudfiles.engine.messages import install
 from airflow_cloudfiles.engine.spark_versions import JOBS, numbers
 
 if TYPE_CHECKING:
@@ -296,9 +297,9 @@ def _create(server: SparkConnect) -> SparkSession:
         from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415
     except ImportError as error:
         raise SparkServerError(
-            f"The client of Spark Connect is not installed: {error}. Install "
-            "airflow-provider-cloudfiles[connect,delta]; beside pyspark, which it would damage, "
-            "install pyspark[connect] instead."
+            f"The client of Spark Connect is not installed: {error}. {install('connect', 'delta')} "
+            "Beside pyspark, which the extra connect would damage, install the extra connect of "
+            "pyspark instead."
         ) from error
     finally:
         gc.enable()

@@ -92,7 +92,7 @@ def test_each_shell_gets_a_script_that_it_can_parse(shell, tmp_path, capsys):
 def test_without_shtab_it_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert cli.main(["completion", "bash"]) == cli.NOT_DONE
-    assert "airflow-provider-cloudfiles[completion]" in capsys.readouterr().err
+    assert "with the extra completion" in capsys.readouterr().err
 
 
 class Terminal(io.StringIO):

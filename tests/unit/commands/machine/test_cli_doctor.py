@@ -11,6 +11,7 @@ import pytest
 from airflow_cloudfiles import cli
 from airflow_cloudfiles.commands.machine import doctor
 from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.messages import install
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.storage import open_store
@@ -91,10 +92,8 @@ def test_both_sparks_at_once_are_a_problem(
     monkeypatch.setattr(doctor, "_version", versions.get)
     found = _found(capsys)
     assert found["Spark"][0] == "problem"
-    assert found["extra aws"] == (
-        "note",
-        "boto3 not installed. pip install 'airflow-provider-cloudfiles[aws]' installs it.",
-    )
+    assert found["extra aws"] == ("note", f"boto3 not installed. {install('aws')}")
+    assert "pip install '<path>[aws]'" in install("aws")
 
 
 def test_people_read_a_line_for_each_check(capsys: pytest.CaptureFixture[str]) -> None:
