@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.messages import install
 
 CLIENT_VERSION = "cloudFiles.internal.clientVersion"
 """Option of the source: the version of this package where the stream was defined."""
-_INSTALL = f"{install('spark', 'delta')} It has to be version {__version__}."
+_INSTALL = f"It has to be there in version {__version__}. {install('spark', 'delta')}"
 _OURS = frozenset({"airflow_cloudfiles", "deltalake", "msgspec", "numpy", "pyarrow", "rocksdict"})
 """What the extras `spark` and `delta` bring; a module of the user's is the user's to install."""
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
