@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from itertools import pairwise
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches.local import LocalProcesses, cores
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.spark.python_processes.forked_python import ForkedDaemon
 
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
+_OF_PY4J = re.compile(r"py4j\.")
 _log = logging.getLogger(__name__)
 
 
@@ -73,9 +75,15 @@ class SparkStart:
     def check(self) -> None:
         """Refuse a run that this Spark cannot do, before anything is done."""
 
-    def as_ours(self, error: Exception) -> CloudFilesError | None:  # noqa: ARG002 - of a server
-        """Explain a failure of Spark; return `None` where nothing is known of it."""
-        return None
+    def as_ours(self, error: Exception) -> CloudFilesError | None:
+        """Say that the JVM has ended; return `None` where that is not what failed."""
+        modules = (each.f_globals["__name__"] for each, _ in walk_tb(error.__traceback__))
+        if not isinstance(error, ConnectionError) or not any(map(_OF_PY4J.match, modules)):
+            return None
+        return RunFailedError(
+            "Spark's JVM has ended, with what its tasks were doing. Nothing is lost: run again. "
+            "Its end is in the log above, or in that of the cluster."
+        )
 
     def begin(self) -> None:
         """Start Spark in the background, in a local run; once.
