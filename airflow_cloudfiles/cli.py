@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given = found.parse_args(arguments)
             logged.enter_context(_log_to_stderr(given))
             _check_locations(given)
-            # Airflow logs to stdout, where programs expect JSON and nothing else.
+            # Airflow logs to stdout, too, while it runs; programs expect JSON and nothing else.
             with redirect_stdout(sys.stderr) if given.json else nullcontext():
                 outcome: Outcome = given.run(given)
             _write(outcome, as_json=given.json)
@@ -199,27 +199,24 @@ def _know_stream(found: argparse.ArgumentParser, texts: Sequence[str]) -> None:
         return  # the parser of the command says what is wrong
     if not given.stream and not given.conn_id:
         return
-    stream = None
-    with redirect_stdout(sys.stderr):  # to which Airflow logs when it is imported
+    with redirect_stdout(sys.stderr):  # Airflow logs to stdout when it is imported
         from airflow_cloudfiles import named_streams  # noqa: PLC0415 - few commands need it
 
         access = named_streams.access_of(given.conn_id) if given.conn_id else None
         if given.stream:
             stream = named_streams.find(given.stream, given.streams_file)
-    if stream is not None:
-        access = access or stream.access
-        for each in parsers_of_streams(found):
-            _fill(each, stream)
+            access = access or stream.access
+            for each in parsers_of_streams(found):
+                _fill(each, stream)
     if access is not None:
         os.environ.update(to_environment(access))
 
 
 def _all_streams(path: str | None) -> Sequence[NamedStream]:
     """Find the streams of a file, or of Airflow."""
-    with redirect_stdout(sys.stderr):  # as above
-        from airflow_cloudfiles import named_streams  # noqa: PLC0415 - few commands need it
+    from airflow_cloudfiles import named_streams  # noqa: PLC0415 - few commands need it
 
-        return named_streams.in_airflow() if path is None else named_streams.in_file(path)
+    return named_streams.in_airflow() if path is None else named_streams.in_file(path)
 
 
 def _fill(found: argparse.ArgumentParser, stream: NamedStream) -> None:

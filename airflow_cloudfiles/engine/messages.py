@@ -37,7 +37,7 @@ def install(*extras: str) -> str:
     Args:
         extras: Of `airflow-provider-cloudfiles`.
     """
-    named = f"{plural(len(extras), 'extra', 'extras')} {' and '.join(extras)}"
+    named = f"{plural(len(extras), 'extra')} {' and '.join(extras)}"
     return (
         f"Install this package with the {named}, from its wheel or a checkout: "
         f"pip install '<path>[{','.join(extras)}]'."

@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionEr
 from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.storage.uri import bucket_and_path
-from airflow_cloudfiles.engine.storage.vendors import VENDORS
+from airflow_cloudfiles.engine.storage.vendors import BY_NAME, BY_SCHEME
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
@@ -399,19 +399,18 @@ def _as_found(resource: CloudResource) -> Part:
 
 def _cloud_of(source: str | None, access: Access | None, scope: CloudScope) -> Cloud:
     """Open the cloud that a source is in; without one, that of the access."""
-    for vendor in VENDORS:
-        if source:
-            is_wanted = source.partition(":")[0] == vendor.scheme
-        else:
-            is_wanted = type(access).__name__ == vendor.access
-        if is_wanted and vendor.services:
-            leaf = vendor.load("set_up", needed_for=source or vendor.scheme)
-            return cast("Cloud", getattr(leaf, vendor.services)(access, scope))
-    raise OptionError(
-        f"{source} is not in a cloud, so it sends no notifications. Find its files by listing."
-        if source
-        else "The cloud is not known. Give a source, or an access of the cloud."
-    )
+    if source:
+        vendor = BY_SCHEME.get(source.partition(":")[0])
+    else:
+        vendor = None if access is None else BY_NAME[access.vendor]
+    if vendor is None or not vendor.services:
+        raise OptionError(
+            f"{source} is not in a cloud, so it sends no notifications. Find its files by listing."
+            if source
+            else "The cloud is not known. Give a source, or an access of the cloud."
+        )
+    leaf = vendor.load("set_up", needed_for=source or vendor.scheme)
+    return cast("Cloud", getattr(leaf, vendor.services)(access, scope))
 
 
 @contextmanager

@@ -18,10 +18,10 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.storage.vendors import BY_NAME, VENDORS
+from airflow_cloudfiles.engine.storage.vendors import BY_NAME
 
 ENVIRONMENT = "CLOUDFILES_ACCESS"
 """Environment variable of a child process: the access as JSON. It holds secrets."""
@@ -40,9 +40,11 @@ class Access:
     """How a cloud or a server is reached; each vendor has its own (`clouds`).
 
     Attributes:
+        vendor: The name of its vendor (`vendors`), and what it is called in the environment.
         identity: Who is asked for credentials (`identities`), in place of all others that it has.
     """
 
+    vendor: ClassVar[str]
     identity: str | None = None
 
     def __post_init__(self) -> None:
@@ -113,8 +115,7 @@ def version_of_file(path: str | None) -> str:
 
 def to_environment(access: Access) -> dict[str, str]:
     """Give the environment variable that hands an access to a child process."""
-    kind = next(each.name for each in VENDORS if each.access == type(access).__name__)
-    return {ENVIRONMENT: json.dumps({"kind": kind, **asdict(access)})}
+    return {ENVIRONMENT: json.dumps({"kind": access.vendor, **asdict(access)})}
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> Access | None:

@@ -146,7 +146,7 @@ class FetchedAhead:
             folders: Of numbered logs, which grow at their end and nowhere else.
         """
         self._objects |= other._created()
-        for key in other._once & set(other._aside):  # is sooner there than asked for once more
+        for key in other._once & set(other._aside):  # which takes no longer than asking again
             other._wait_for(key)
         marks = dict(other._marks)
         self._objects |= marks

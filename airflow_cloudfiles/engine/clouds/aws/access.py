@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow_cloudfiles.engine.storage.access import Access
 
@@ -42,6 +42,7 @@ class AwsAccess(Access):
         client_config: Further settings of botocore's clients: proxies, `signature_version`, ….
     """
 
+    vendor: ClassVar = "aws"
     access_key_id: str | None = None
     secret_access_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)

@@ -209,7 +209,7 @@ def _further_config(access: AwsAccess) -> dict[str, Any]:
 def _botocore_session() -> Any:
     """Session of botocore that reads the times of a page of a listing in little time.
 
-    Nine tenths of what botocore needs for a page are its thousand times, which it reads with a
+    Four fifths of what botocore needs for a page are its thousand times, which it reads with a
     parser of any text that may be one.
     """
     made = get_session()

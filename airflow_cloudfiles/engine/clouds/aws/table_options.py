@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from airflow_cloudfiles.engine.clouds.addresses import address_options, proxy_options
 from airflow_cloudfiles.engine.clouds.aws.access import REQUEST_ARGUMENTS, AwsAccess
 from airflow_cloudfiles.engine.clouds.aws.session import (
     aws_client,
     aws_credentials,
     request_arguments,
 )
-from airflow_cloudfiles.engine.clouds.table_options import address_options, proxy_options
 from airflow_cloudfiles.engine.errors import UnsupportedOptionError
 from airflow_cloudfiles.engine.storage.access import of_kind
 

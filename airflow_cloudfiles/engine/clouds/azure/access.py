@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from airflow_cloudfiles.engine.storage.access import Access
 
@@ -26,6 +27,7 @@ class AzureAccess(Access):
         proxies: Addresses of proxies, by scheme.
     """
 
+    vendor: ClassVar = "azure"
     connection_string: str | None = field(default=None, repr=False)
     account_key: str | None = field(default=None, repr=False)
     sas_token: str | None = field(default=None, repr=False)

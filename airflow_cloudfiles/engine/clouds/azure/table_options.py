@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from airflow_cloudfiles.engine.clouds.addresses import address_options, proxy_options
 from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
 from airflow_cloudfiles.engine.clouds.azure.client import open_account
 from airflow_cloudfiles.engine.clouds.azure.errors import token_of
-from airflow_cloudfiles.engine.clouds.table_options import address_options, proxy_options
 from airflow_cloudfiles.engine.storage.access import of_kind
 
 _STORAGE_SCOPE = "https://storage.azure.com/.default"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from airflow_cloudfiles.engine.storage.access import Access
 
@@ -21,6 +22,7 @@ class GcpAccess(Access):
         quota_project: Id of the project whose quota requests count against.
     """
 
+    vendor: ClassVar = "gcp"
     project: str | None = None
     keyfile_json: str | None = field(default=None, repr=False)
     keyfile_path: str | None = None

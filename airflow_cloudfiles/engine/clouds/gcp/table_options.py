@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 
+from airflow_cloudfiles.engine.clouds.addresses import address_options
 from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
-from airflow_cloudfiles.engine.clouds.table_options import address_options
 from airflow_cloudfiles.engine.errors import UnsupportedOptionError
 from airflow_cloudfiles.engine.storage.access import of_kind
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from airflow_cloudfiles.engine.storage.access import Access
 
@@ -32,6 +33,7 @@ class SftpAccess(Access):
         max_connections: Connections that one process keeps to the server, at most.
     """
 
+    vendor: ClassVar = "sftp"
     host: str | None = None
     port: int | None = None
     user: str | None = None
