@@ -9,8 +9,9 @@ import random
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from tests.support.faults import Fault, FaultyProcess
 from tests.support.laws import ALL, SEED
@@ -69,3 +70,25 @@ def test_a_call_that_fails_once_is_an_error_of_ours_and_loses_no_row(
         if sorted(rows) != ["0", "1"] or after != {"class": ""}:
             wrong.append((fault, failed, after, rows))
     assert not wrong
+
+
+OPEN = """
+def work():
+    from airflow_cloudfiles.engine.delta.opening import open_table
+    assert open_table(str(ROOT / "table")).version() == 0
+"""
+
+
+@pytest.mark.parametrize("error", ["EIO", "ESTALE"])
+def test_a_table_that_a_disk_does_not_show_is_neither_missing_nor_damaged(
+    tmp_path: Path, error: str
+) -> None:
+    root = tmp_path / "root"
+    write_deltalake(str(root / "table"), pa.table({"a": [1]}))
+    process = FaultyProcess(OPEN, root, tmp_path / "log")
+    count = process.trace(1)["statx"]  # with which `deltalake` looks
+    assert count
+    failed = [process.run(1, Fault("statx", each, error)) for each in range(1, count + 1)]
+    assert any(each["class"] for each in failed)
+    assert not [each for each in failed if each["class"] and not each["is_retryable"]]
+    assert not [each for each in failed if "raw" in each]

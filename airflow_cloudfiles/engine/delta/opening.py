@@ -7,6 +7,7 @@ request, a run opens it once (`opened_once`), and then lists what is new of its 
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 import threading
@@ -28,7 +29,12 @@ from airflow_cloudfiles.engine.delta.durability import (
 )
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.columns import physical_name
-from airflow_cloudfiles.engine.delta.read.log import LAST_CHECKPOINT, LOG, noted_checkpoint
+from airflow_cloudfiles.engine.delta.read.log import (
+    LAST_CHECKPOINT,
+    LOG,
+    list_log,
+    noted_checkpoint,
+)
 from airflow_cloudfiles.engine.delta.read.table_state import TableColumns
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -41,6 +47,10 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 
 _COMMIT: Final = re.compile(re.escape(LOG) + r"(\d{20})\.json")
+_NOT_SEEN: Final = re.compile(
+    r"No (table metadata|protocol)\b.* found|Path does not exist|is not a directory"
+)
+"""What `deltalake` says of a table that is there where its looks at the disk fail."""
 _opened = threading.local()
 _log = logging.getLogger(__name__)
 
@@ -233,12 +243,17 @@ def load_table(location: DeltaLocation, version: int | None = None) -> DeltaTabl
                     "be read. It repeats entries of the log, which are all there: the next run of "
                     "a stream, or the next write, renames it."
                 ) from None
-            if isinstance(error, TableNotFoundError):
+            if isinstance(error, TableNotFoundError) and list_log(location.store()).latest < 0:
                 raise
         except ValueError as error:
             raise _null_partition(location) or error from error
-        # A flaky disk hides an entry from one look, which `deltalake` takes for a gap.
-        return DeltaTable(location.table_uri, version=version, storage_options=options)
+        try:  # a flaky disk hides an entry from one look, which `deltalake` takes for a gap
+            return DeltaTable(location.table_uri, version=version, storage_options=options)
+        except DeltaError as error:
+            if isinstance(error, TableNotFoundError) or _NOT_SEEN.search(str(error)):
+                _log_of(location).snapshot()  # names what is wrong, if it is not the disk
+                raise OSError(errno.EAGAIN, str(error)) from None
+            raise
 
 
 def _null_partition(location: DeltaLocation) -> SinkError | None:

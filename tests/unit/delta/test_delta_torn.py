@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, Schema, write_deltalake
 
 from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta import durability
@@ -146,3 +146,12 @@ def test_old_entries_are_removed_only_where_a_checkpoint_covers_them(tmp_path: P
         _commit(target, number)
         assert _values(target) == list(range(number + 1))
     assert len(list((target / "_delta_log").glob("*.json"))) < 12
+
+
+def test_a_log_without_columns_is_named(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), pa.table({"a": [1]}))
+    entry = tmp_path / "_delta_log" / f"{0:020}.json"
+    kept = [line for line in entry.read_text().splitlines() if "metaData" not in line]
+    entry.write_text("\n".join(kept) + "\n")
+    with pytest.raises(TargetCorruptedError, match="version 0 has no columns"):
+        open_existing(str(tmp_path))
