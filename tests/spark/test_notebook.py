@@ -110,6 +110,18 @@ def test_another_session_finds_the_source_and_is_registered(
         other.read.format("deltalake").load(str(tmp_path / "in"))
 
 
+def test_sources_send_this_process_something_only_for_a_profiler(spark: SparkSession) -> None:
+    def accumulator(session: Any) -> object:
+        sources = session._jsparkSession.sessionState().dataSourceManager()
+        return sources.lookupDataSource("cloudfiles").dataSourceCls().accumulator()
+
+    assert accumulator(spark) is None
+    other = spark.newSession()
+    other.conf.set("spark.sql.pyspark.dataSource.profiler", "perf")
+    airflow_cloudfiles.register(other)
+    assert accumulator(other) is not None
+
+
 def test_the_extra_for_notebooks_has_the_pandas_that_pyspark_asks_for(repository: Path) -> None:
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
     named = [Requirement(each) for each in project["optional-dependencies"]["notebook"]]

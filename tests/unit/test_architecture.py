@@ -115,7 +115,8 @@ def test_workbooks_are_read_without_the_package_for_old_ones() -> None:
 
 @pytest.mark.slow
 def test_a_session_is_registered_and_a_delta_job_runs_without_pyiceberg() -> None:
-    modules = ("airflow_cloudfiles.engine.spark.register", "airflow_cloudfiles.engine.job.ingest")
+    sources = "airflow_cloudfiles.engine.spark.load_and_start"
+    modules = (sources, "airflow_cloudfiles.engine.job.ingest")
     assert not _probe(*modules, blocked="pyiceberg")
 
 

@@ -57,11 +57,6 @@ _IN_A_PIPELINE = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 _log = logging.getLogger(__name__)
 
 
-def is_connect(spark: object) -> bool:
-    """Tell whether a session is one of Spark Connect."""
-    return any(each.__module__.startswith("pyspark.sql.connect.") for each in type(spark).__mro__)
-
-
 @functools.cache
 def wrap_connect(sample_confs: tuple[tuple[str, str], ...]) -> None:
     """Wrap the classes of PySpark's Connect client once a process.

@@ -51,7 +51,7 @@ NAME = "spark-python"
 QUERIES = (
     "pyspark.sql.streaming.python_streaming_source_runner",
     "pyspark.sql.worker.create_data_source",
-    "airflow_cloudfiles.engine.spark.register",
+    "airflow_cloudfiles.engine.spark.load_and_start",
 )
 """What processes of queries import besides what tasks of runs do."""
 _OWNER = 0
