@@ -18,7 +18,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators oldest-spark delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs generate golden lock size audit dist ci clean other-servers providers iceberg-spark yarn
+.PHONY: help setup emulators oldest-spark delta-spark older-delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs generate golden lock size audit dist ci clean other-servers providers iceberg-spark yarn
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -45,6 +45,7 @@ help:
 	@echo '  make test-emulators  the tests with emulators of the clouds'
 	@echo '  make oldest-spark  PySpark 3.5.0 beside the installed one, for the tests that run with both'
 	@echo "  make delta-spark   the tests with Delta's own implementation, of Maven and another PySpark"
+	@echo "  make older-delta-spark  the same with Delta 3.3 on Spark 3.5"
 	@echo "  make other-servers  the tests with other people's servers of S3 and SQS, and Hadoop's S3A"
 	@echo "  make providers     the tests with the hooks of Airflow's providers of the clouds"
 	@echo "  make iceberg-spark  the same with Iceberg's runtime and a REST catalog"
@@ -83,8 +84,8 @@ emulators: .venv/emulators/.synced
 oldest-spark: .venv/oldest-spark/.synced
 
 # Jars of Delta's and of Iceberg's own are fetched by Spark, into the same folder.
-delta-spark: .venv/delta-spark/.synced
-	@$(WITH_JAVA) $(BIN)/python -m pytest tests/delta_spark $(ARGS)
+delta-spark older-delta-spark: %: .venv/%/.synced
+	@$(WITH_JAVA) DELTA_RELEASE=$@ $(BIN)/python -m pytest tests/delta_spark $(ARGS)
 
 iceberg-spark: .venv/iceberg-spark/.synced
 	@$(WITH_JAVA) $(BIN)/python -m pytest tests/iceberg_spark $(ARGS)
@@ -207,6 +208,7 @@ lock:
 	$(COMPILE) --generate-hashes --group emulators -o requirements/emulators.lock
 	$(COMPILE) --generate-hashes --group oldest-spark -o requirements/oldest-spark.lock
 	$(COMPILE) --generate-hashes --group delta-spark -o requirements/delta-spark.lock
+	$(COMPILE) --generate-hashes --group older-delta-spark -o requirements/older-delta-spark.lock
 	$(COMPILE) --generate-hashes --group other-servers -o requirements/other-servers.lock
 	$(COMPILE) --generate-hashes --group iceberg-spark -o requirements/iceberg-spark.lock
 	$(COMPILE) --generate-hashes --group java -o requirements/java.lock

@@ -11,7 +11,7 @@ import pytest
 from airflow_cloudfiles.engine.delta.optimize import optimize
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from tests.delta_spark.test_delta_reads_what_we_write import same
-from tests.support.delta_spark import DeltaSpark
+from tests.support.delta_spark import IS_OLDER, DeltaSpark
 from tests.support.delta_tables import read
 from tests.support.delta_writes import Sink
 
@@ -88,6 +88,8 @@ REFUSED = {
     "row tracking": "the table feature rowTracking",
 }
 """Tables that are read and not appended to: what the refusal of an append names."""
+NEWER = ("generated column", "identity", "identity by default", "type widening", "variant")
+"""Tables for which the SQL of Spark 3.5 and Delta 3.3 has no statement."""
 
 
 def _made(delta: DeltaSpark, target: Path, name: str) -> None:
@@ -107,7 +109,7 @@ def _same(delta: DeltaSpark, target: Path) -> pa.Table:
     return ours
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", [each for each in TABLES if not (IS_OLDER and each in NEWER)])
 def test_a_table_of_deltas_own_is_read_and_appended_to(
     delta: DeltaSpark, tmp_path: Path, name: str
 ) -> None:

@@ -21,9 +21,14 @@ import pytest
 from airflow_cloudfiles.engine.job.java import find_java
 from tests.support.shared_spark import FAST_START
 
-HOME = Path(sys.prefix) / "delta-spark"
-PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
-"""Delta for the PySpark of `requirements/delta-spark.lock`."""
+_RELEASES = {
+    "delta-spark": "io.delta:delta-spark_4.2_2.13:4.4.0",
+    "older-delta-spark": "io.delta:delta-spark_2.12:3.3.2",
+}
+"""Delta for the PySpark of the lock of that name in `requirements`."""
+RELEASE = os.environ.get("DELTA_RELEASE", "delta-spark")
+HOME, PACKAGE = Path(sys.prefix) / RELEASE, _RELEASES[RELEASE]
+IS_OLDER = RELEASE == "older-delta-spark"
 
 SESSION = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -41,6 +46,14 @@ _CONF = {
     "spark.sql.shuffle.partitions": "1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+}
+_OLDER_CONF = {
+    # The default of Spark 4: before it, dates before 1582 are written and read with this only.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    # It fails where files lack a field of an array's structs and columns are mapped by id.
+    "spark.sql.parquet.enableNestedColumnVectorizedReader": "false",
 }
 
 
@@ -80,7 +93,7 @@ class DeltaSpark:
         folder: For its warehouse and its log.
     """
 
-    home, packages, conf = HOME, PACKAGE, _CONF
+    home, packages, conf = HOME, PACKAGE, {**_CONF, **(_OLDER_CONF if IS_OLDER else {})}
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -189,7 +202,7 @@ def _serve() -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def _answered(spark: Any, question: dict[str, Any]) -> pa.Table:
+def _answered(spark: Any, question: dict[str, Any]) -> Any:
     if "run" in question:
         spark.sql(question["run"]).collect()
         return pa.table({})
@@ -197,8 +210,14 @@ def _answered(spark: Any, question: dict[str, Any]) -> pa.Table:
         resolve_name(question["call"])(spark, **question["arguments"])
         return pa.table({})
     found = spark.sql(question["query"]) if "query" in question else _streamed(spark, question)
-    table: pa.Table = found.toArrow()
-    return table
+    if hasattr(found, "toArrow"):
+        return found.toArrow()
+    from pyspark.sql.pandas.types import to_arrow_schema  # Spark 3.5
+
+    batches = found._collect_as_arrow()
+    return (
+        pa.Table.from_batches(batches) if batches else to_arrow_schema(found.schema).empty_table()
+    )
 
 
 def _streamed(spark: Any, question: dict[str, Any]) -> Any:

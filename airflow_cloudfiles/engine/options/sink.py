@@ -66,8 +66,9 @@ class TableOptions(OptionGroup):
     enable_type_widening: bool | None = option(
         "delta.enableTypeWidening", boolean, default=None, shown="`false`"
     )
-    """Whether types of a new table become wider in its metadata only. `deltalake` (1.6) cannot
-    read rows of such a table; Spark, DuckDB and this package can."""
+    """Whether types of a new table become wider in its metadata only. Delta 4, DuckDB and this
+    package can read its rows; Delta 3.3 cannot where a type became BIGINT, `deltalake` (1.6)
+    never."""
     append_only: bool | None = option("delta.appendOnly", boolean, default=None, shown="`false`")
     """Whether rows of a new table can only be added."""
 
