@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,11 @@ from airflow_cloudfiles.engine.delta.write.alter import (
     rename_column,
     set_properties,
 )
-from airflow_cloudfiles.engine.errors import CloudFilesError
-from tests.support.delta_spark import DeltaError, DeltaSpark
+from tests.support.delta_pairs import Streams
+from tests.support.delta_spark import DeltaSpark
 from tests.support.delta_tables import read
 from tests.support.delta_writes import Sink, snapshot_of
 from tests.support.laws import examples
-from tests.support.table_streams import Query
 
 pytestmark = [pytest.mark.spark, pytest.mark.law]
 
@@ -40,25 +38,13 @@ BLOCKED = "DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING_POST_SCHEMA_EVOLUTION"
 TURNS = 8
 
 
-def follow(spark: Any, table: str, checkpoint: str, rows: str, options: dict[str, str]) -> None:
-    """Run Delta's stream until it has all or fails; its rows are in a file, a line each."""
-
-    def keep(batch: Any, _: int) -> None:
-        with Path(rows).open("a", encoding="utf-8") as file:
-            file.writelines(f"{each}\n" for each in batch.toJSON().collect())
-
-    frame = spark.readStream.format("delta").options(**options).load(table)
-    stream = frame.writeStream.option("checkpointLocation", checkpoint).foreachBatch(keep)
-    stream.trigger(availableNow=True).start().awaitTermination()
-
-
 class Both:
     """A table, and two streams from it."""
 
     def __init__(self, delta: DeltaSpark, folder: Path, mode: str = "name") -> None:
         self.delta, self.folder, self.target = delta, folder, folder / "table"
         self.sink = Sink(self.target, delta_columnMapping_mode=mode)
-        self.ours = Query(self.target, folder / "ours", track=True)
+        self.streams = Streams(delta, self.target, folder, tracks=True)
         self.number = self.made = 0
         self.append()
 
@@ -113,34 +99,11 @@ class Both:
 
     def start(self, **options: str) -> str:
         """Start both; the error that both fail with, or nothing."""
-        ours, theirs = self._ours(options), self._theirs(options)
+        ours, theirs = self.streams.ours(**options), self.streams.theirs(**options)
         assert ours == theirs
         if theirs[0] != EVOLVED:  # then the log of Delta's has only the first of several changes
             assert self._entry("ours") == self._entry("theirs")
         return theirs[0]
-
-    def _ours(self, options: dict[str, str]) -> tuple[str, list[dict[str, Any]]]:
-        tracking = self.ours.options["schematrackinglocation"]
-        lower = {key.lower(): each for key, each in options.items()}
-        self.ours.options = {"schematrackinglocation": tracking, **lower}
-        before, error = len(self.ours.batches), ""
-        try:
-            self.ours.run()
-        except CloudFilesError as raised:
-            error = _code(raised.message)
-        rows = [row for batch in self.ours.batches[before:] for row in batch]
-        return error, _in_order({k: v for k, v in row.items() if v is not None} for row in rows)
-
-    def _theirs(self, options: dict[str, str]) -> tuple[str, list[dict[str, Any]]]:
-        checkpoint, rows, error = self.folder / "theirs", self.folder / "rows", ""
-        rows.write_text("")
-        places = {"table": str(self.target), "checkpoint": str(checkpoint), "rows": str(rows)}
-        tracking = {"schemaTrackingLocation": str(checkpoint / "schemas")}
-        try:
-            self.delta.call(follow, **places, options={**tracking, **options})
-        except DeltaError as raised:
-            error = _code(str(raised))
-        return error, _in_order(map(json.loads, rows.read_text().splitlines()))
 
     def _entry(self, name: str) -> dict[str, Any]:
         """The newest entry of a schema log, without the place of its stream and its number."""
@@ -151,15 +114,6 @@ class Both:
             entry[key] = json.loads(entry[key])
         own = ("sourceMetadataPath", "previousMetadataSeqNum")
         return {key: value for key, value in entry.items() if key not in own}
-
-
-def _in_order(rows: Any) -> list[dict[str, Any]]:
-    return sorted(rows, key=repr)
-
-
-def _code(message: str) -> str:
-    found = re.search(r"\[(DELTA_\w+)", message)
-    return found[1] if found else message
 
 
 @contextlib.contextmanager

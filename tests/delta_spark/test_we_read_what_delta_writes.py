@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from airflow_cloudfiles.engine.errors import CloudFilesError
 from tests.delta_spark.test_delta_reads_what_we_write import same
 from tests.support.delta_spark import IS_OLDER, DeltaSpark
 from tests.support.delta_tables import read
-from tests.support.delta_writes import Sink
+from tests.support.delta_writes import Sink, merge_rows
 
 pytestmark = pytest.mark.spark
 
@@ -88,12 +89,21 @@ REFUSED = {
     "row tracking": "the table feature rowTracking",
 }
 """Tables that are read and not appended to: what the refusal of an append names."""
+MERGES_REFUSED = REFUSED | {
+    "append only": "delta.appendOnly=true",
+    "mapped by id": "deltalake misreads column mapping of the legacy protocol",
+    "mapped by name": "deltalake misreads column mapping of the legacy protocol",
+    "type widening": "typeWidening",
+}
+"""As `REFUSED`, of a merge."""
 NEWER = ("generated column", "identity", "identity by default", "type widening", "variant")
 """Tables for which the SQL of Spark 3.5 and Delta 3.3 has no statement."""
+MADE = [each for each in TABLES if not (IS_OLDER and each in NEWER)]
 
 
-def _made(delta: DeltaSpark, target: Path, name: str) -> None:
-    created, *changes = TABLES[name]
+def make(delta: DeltaSpark, target: Path, how: Sequence[str]) -> None:
+    """Have Delta make a table of `TABLES`."""
+    created, *changes = how
     delta.run(f"CREATE TABLE delta.`{target}` {created}")
     delta.run(f"INSERT INTO delta.`{target}` (id, v, p) {ROWS}")
     for change in changes:
@@ -109,12 +119,12 @@ def _same(delta: DeltaSpark, target: Path) -> pa.Table:
     return ours
 
 
-@pytest.mark.parametrize("name", [each for each in TABLES if not (IS_OLDER and each in NEWER)])
+@pytest.mark.parametrize("name", MADE)
 def test_a_table_of_deltas_own_is_read_and_appended_to(
     delta: DeltaSpark, tmp_path: Path, name: str
 ) -> None:
     target = tmp_path / "table"
-    _made(delta, target, name)
+    make(delta, target, TABLES[name])
     before = _same(delta, target)
     rows = pa.table({"id": [1000], "v": ["ours"], "p": [7]})
     if name in REFUSED:
@@ -128,10 +138,28 @@ def test_a_table_of_deltas_own_is_read_and_appended_to(
     assert _same(delta, target).num_rows == before.num_rows + 6
 
 
+@pytest.mark.parametrize("name", MADE)
+def test_a_table_of_deltas_own_is_merged_into(delta: DeltaSpark, tmp_path: Path, name: str) -> None:
+    target = tmp_path / "table"
+    make(delta, target, TABLES[name])
+    before = _same(delta, target)
+    known = before.column("id")[0].as_py()
+    rows = pa.table({"id": [known, 1000], "v": ["ours", "ours"], "p": [7, 7]})
+    if name in MERGES_REFUSED:
+        with pytest.raises(CloudFilesError, match=MERGES_REFUSED[name]):
+            merge_rows(target, 0, rows, keys=("id",))
+        assert _same(delta, target).equals(before)
+        return
+    merge_rows(target, 0, rows, keys=("id",))
+    after = _same(delta, target).select(["id", "v", "p"]).to_pylist()
+    kept = [each for each in before.select(["id", "v", "p"]).to_pylist() if each["id"] != known]
+    assert sorted(after, key=str) == sorted([*kept, *rows.to_pylist()], key=str)
+
+
 @pytest.mark.parametrize("name", ["plain", "partitioned", "mapped by name", "mapped by id"])
 def test_a_table_of_deltas_own_is_compacted(delta: DeltaSpark, tmp_path: Path, name: str) -> None:
     target = tmp_path / "table"
-    _made(delta, target, name)
+    make(delta, target, TABLES[name])
     delta.run(f"INSERT INTO delta.`{target}` (id, v, p) {MORE}")
     before = delta.table(target)
     assert optimize(str(target)).removed_files
@@ -143,7 +171,7 @@ def test_writers_of_both_kinds_at_once_lose_and_double_nothing(
     delta: DeltaSpark, tmp_path: Path
 ) -> None:
     target = tmp_path / "table"
-    _made(delta, target, "plain")
+    make(delta, target, TABLES["plain"])
     before = read(target).num_rows
 
     def ours(number: int) -> None:

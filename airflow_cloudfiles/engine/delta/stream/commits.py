@@ -133,11 +133,11 @@ class TableOffset:
 def other_table(target: str, found: str, before: str) -> StateConflictError:
     """Build the error for a path with another table than the one the stream has read."""
     return StateConflictError(
-        f"The streaming query was reading from an unexpected Delta table (id = '{found}'). It used "
-        f"to read from another Delta table (id = '{before}') according to checkpoint. This may "
-        "happen when you changed the code to read from a new table or you deleted and re-created a "
-        f"table. Revert that change ({target}), or start from scratch with a new checkpoint "
-        "location."
+        "[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE] The streaming query was reading from an "
+        f"unexpected Delta table (id = '{found}'). It used to read from another Delta table (id = "
+        f"'{before}') according to checkpoint. This may happen when you changed the code to read "
+        f"from a new table or you deleted and re-created a table. Revert that change ({target}), "
+        "or start from scratch with a new checkpoint location."
     )
 
 

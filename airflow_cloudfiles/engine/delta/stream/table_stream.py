@@ -323,15 +323,16 @@ class FileRules:
         file = decoded(commit.removes[0].path)
         if commit.adds and not options.ignore_changes:
             raise TableRowsChangedError(
-                f"Detected a data update (for example {file}) in the source table at version "
-                f"{commit.version}. {_UPDATED} The source table can be found at path {self.target}."
+                "[DELTA_SOURCE_TABLE_IGNORE_CHANGES] Detected a data update (for example "
+                f"{file}) in the source table at version {commit.version}. {_UPDATED} The source "
+                f"table can be found at path {self.target}."
             )
         if not commit.adds and not (options.ignore_deletes or options.ignore_changes):
             raise TableRowsChangedError(
-                f"Detected deleted data (for example {file}) from streaming source at version "
-                f"{commit.version}. This is currently not supported. If you'd like to ignore "
-                "deletes, set the option 'ignoreDeletes' to 'true'. The source table can be found "
-                f"at path {self.target}."
+                f"[DELTA_SOURCE_IGNORE_DELETE] Detected deleted data (for example {file}) from "
+                f"streaming source at version {commit.version}. This is currently not supported. "
+                "If you'd like to ignore deletes, set the option 'ignoreDeletes' to 'true'. The "
+                f"source table can be found at path {self.target}."
             )
         return commit.adds
 

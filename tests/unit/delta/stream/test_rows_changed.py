@@ -36,11 +36,12 @@ class Made:
         try:
             return self.values(self.query.run())
         except TableRowsChangedError as error:
-            return error.message[:24]
+            return error.message.partition(" (")[0]
 
 
 ALL = [dict(zip(NAMES, flags, strict=True)) for flags in product((False, True), repeat=3)]
-UPDATE, DELETE = "Detected a data update (", "Detected deleted data (f"
+UPDATE = "[DELTA_SOURCE_TABLE_IGNORE_CHANGES] Detected a data update"
+DELETE = "[DELTA_SOURCE_IGNORE_DELETE] Detected deleted data"
 
 
 @pytest.mark.parametrize("options", ALL)

@@ -1,0 +1,90 @@
+"""Delta's own stream and ours go alike over tables that Delta's own writer makes and changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.delta_spark.test_we_read_what_delta_writes import (
+    MADE,
+    MORE,
+    PLAIN,
+    TABLES,
+    VECTORS,
+    make,
+)
+from tests.support.delta_pairs import Streams
+from tests.support.delta_spark import DeltaSpark
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_each_kind_of_table_is_streamed_alike(delta: DeltaSpark, tmp_path: Path, name: str) -> None:
+    target = tmp_path / "table"
+    make(delta, target, TABLES[name])
+    streams = Streams(delta, target, tmp_path)
+    for change in (None, f"INSERT INTO {{}} (id, v, p) {MORE}", "OPTIMIZE {}"):
+        if change:
+            delta.run(change.format(f"delta.`{target}`"))
+        ours, theirs = streams.ours(), streams.theirs()
+        assert ours == theirs, change
+    assert ours == ("", [])
+
+
+CHANGES = {
+    "UPDATE": "UPDATE {} SET v = 'changed' WHERE id < 7",
+    "DELETE of rows": "DELETE FROM {} WHERE id % 2 = 0",
+    "DELETE of files": "DELETE FROM {} WHERE p = 1",
+    "DELETE of all": "DELETE FROM {}",
+    "TRUNCATE": "TRUNCATE TABLE {}",
+    "MERGE": "MERGE INTO {0} t USING (SELECT 3L AS id, 'merged' AS v, 0L AS p UNION ALL "
+    "SELECT 300L, 'new', 0L) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * "
+    "WHEN NOT MATCHED THEN INSERT *",
+    "INSERT OVERWRITE": f"INSERT OVERWRITE {{}} {MORE}",
+    "RESTORE": "RESTORE TABLE {} TO VERSION AS OF 1",
+    "OPTIMIZE": "OPTIMIZE {}",
+    "a new table": f"CREATE OR REPLACE TABLE {{}} USING delta AS {MORE}",
+}
+"""What Delta's writer does to a table that has its rows in version 1."""
+OPTIONS = ("", "ignoreDeletes", "ignoreChanges", "skipChangeCommits")
+KINDS = {
+    "plain": (PLAIN,),
+    "partitioned": (f"{PLAIN} PARTITIONED BY (p)",),
+    "deletion vectors": (f"{PLAIN} TBLPROPERTIES {VECTORS}",),
+    "mapped": (f"{PLAIN} TBLPROPERTIES (delta.columnMapping.mode='name')",),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_change_of_rows_stops_or_passes_both(
+    delta: DeltaSpark, tmp_path: Path, kind: str, change: str
+) -> None:
+    target = tmp_path / "table"
+    make(delta, target, KINDS[kind])
+    before = Streams(delta, target, tmp_path / "before")
+    assert before.ours() == before.theirs()
+    delta.run(f"INSERT INTO delta.`{target}` {MORE}")
+    delta.run(CHANGES[change].format(f"delta.`{target}`"))
+    assert before.ours() == before.theirs()
+    if change == "a new table":
+        return  # ours begins before it where rows may change, Delta's does not
+    delta.run(f"INSERT INTO delta.`{target}` {MORE}")
+    for option in OPTIONS:
+        after = Streams(delta, target, tmp_path / f"after {option}")
+        options = {"startingVersion": "2", **({option: "true"} if option else {})}
+        assert after.ours(**options) == after.theirs(**options), option
+
+
+def test_what_vacuum_has_removed_stops_both(delta: DeltaSpark, tmp_path: Path) -> None:
+    target = tmp_path / "table"
+    make(delta, target, KINDS["plain"])
+    delta.run(f"UPDATE delta.`{target}` SET v = 'changed'")
+    delta.run(f"VACUUM delta.`{target}` RETAIN 0 HOURS")
+    streams = Streams(delta, target, tmp_path)
+    for who in (streams.ours, streams.theirs):
+        error, rows = who(startingVersion="0")
+        assert error
+        assert rows == []
