@@ -246,6 +246,9 @@ def _statements(target: Path) -> dict[str, str]:
         "appended": f"INSERT INTO {table} SELECT * FROM {table}",
         "compacted": f"OPTIMIZE {table}",
         "given deletion vectors": f"ALTER TABLE {table} SET TBLPROPERTIES ({VECTORS}=true)",
+        "merged into": f"MERGE INTO {table} t USING (SELECT * FROM {table} LIMIT 1) s "
+        f"ON t.`{first}` = s.`{first}` WHEN MATCHED THEN UPDATE SET * "
+        "WHEN NOT MATCHED THEN INSERT *",
         "deleted from": f"DELETE FROM {table} WHERE pmod(hash(`{first}`), 2) = 0",
         "restored": f"RESTORE TABLE {table} TO VERSION AS OF 0",
     }

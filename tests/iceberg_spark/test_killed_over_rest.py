@@ -11,7 +11,7 @@ from airflow_cloudfiles.engine.job.launch import LocalPython, LocalSpark
 from airflow_cloudfiles.engine.job.spark_command import How
 from tests.support.answering_proxy import CUT, AnsweringProxy, answering_proxy
 from tests.support.driver import Driver
-from tests.support.iceberg_spark import HOME, RestServer
+from tests.support.iceberg_spark import IcebergSpark, RestServer
 from tests.support.iceberg_tables import LocalCatalog
 from tests.support.landing import drop
 
@@ -29,10 +29,8 @@ TOUR = (
 
 
 @pytest.fixture
-def wire(tmp_path: Path) -> Iterator[AnsweringProxy]:
-    """A REST catalog, and a proxy before it."""
-    if not HOME.exists():
-        pytest.skip("The PySpark that Iceberg supports is not here: run `make iceberg-spark`")
+def wire(iceberg: IcebergSpark, tmp_path: Path) -> Iterator[AnsweringProxy]:
+    """A REST catalog, whose jars `iceberg` brings, and a proxy before it."""
     with (
         RestServer(tmp_path, tmp_path / "warehouse") as server,
         answering_proxy(server.uri) as proxy,

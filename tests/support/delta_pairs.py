@@ -8,20 +8,24 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from airflow_cloudfiles.engine.errors import CloudFilesError
-from tests.support.delta_spark import DeltaError, DeltaSpark
+from tests.support.delta_spark import DeltaError, DeltaSpark, as_arrow
 from tests.support.table_streams import Query
 
-Started = tuple[str, list[dict[str, Any]]]
-"""The error of a start, or nothing, and its rows without what is null, in an order."""
+Started = tuple[str, list[str]]
+"""The error of a start, or nothing, and its rows as JSON without what is null, in an order."""
 
 
 def follow(spark: Any, table: str, checkpoint: str, rows: str, options: dict[str, str]) -> None:
-    """Run Delta's stream until it has all or fails; its rows are in a file, a line each."""
+    """Run Delta's stream until it has all or fails; the rows of a batch are in a file each."""
 
-    def keep(batch: Any, _: int) -> None:
-        with Path(rows).open("a", encoding="utf-8") as file:
-            file.writelines(f"{each}\n" for each in batch.toJSON().collect())
+    def keep(batch: Any, number: int) -> None:
+        named = [name for name, kind in batch.dtypes if kind != "variant"]
+        found = as_arrow(batch.select(*(f"`{name.replace('`', '``')}`" for name in named)))
+        with pa.OSFile(f"{rows}/{number}", "wb") as file, pa.ipc.new_file(file, found.schema) as to:
+            to.write_table(found)
 
     frame = spark.readStream.format("delta").options(**options).load(table)
     stream = frame.writeStream.option("checkpointLocation", checkpoint).foreachBatch(keep)
@@ -43,6 +47,7 @@ class Streams:
     ) -> None:
         self._delta, self._table, self._folder, self._tracks = delta, table, folder, tracks
         self._ours = Query(table, folder / "ours")
+        self._started = 0
 
     def ours(self, **options: str) -> Started:
         """Start ours."""
@@ -52,29 +57,30 @@ class Streams:
             self._ours.run()
         except CloudFilesError as raised:
             error = _code(raised.message)
-        rows = [row for batch in self._ours.batches[before:] for row in batch]
-        return error, _in_order({k: v for k, v in row.items() if v is not None} for row in rows)
+        return error, _in_order(row for batch in self._ours.batches[before:] for row in batch)
 
     def theirs(self, **options: str) -> Started:
         """Start Delta's."""
-        rows, error = self._folder / "rows", ""
-        rows.parent.mkdir(parents=True, exist_ok=True)
-        rows.write_text("")
+        self._started += 1
+        rows, error = self._folder / f"rows of {self._started}", ""
+        rows.mkdir(parents=True)
         places = {"table": str(self._table), "checkpoint": str(self._folder / "theirs")}
         try:
             every = self._all("theirs", options)
             self._delta.call(follow, **places, rows=str(rows), options=every)
         except DeltaError as raised:
             error = _code(str(raised))
-        return error, _in_order(map(json.loads, rows.read_text().splitlines()))
+        files = [pa.ipc.open_file(each.read_bytes()).read_all() for each in rows.iterdir()]
+        return error, _in_order(row for file in files for row in file.to_pylist())
 
     def _all(self, whose: str, options: dict[str, str]) -> dict[str, str]:
         schemas = str(self._folder / whose / "schemas")
         return {**({"schemaTrackingLocation": schemas} if self._tracks else {}), **options}
 
 
-def _in_order(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(rows, key=repr)
+def _in_order(rows: Iterable[dict[str, Any]]) -> list[str]:
+    known = ({name: value for name, value in row.items() if value is not None} for row in rows)
+    return sorted(json.dumps(each, default=str, sort_keys=True) for each in known)
 
 
 def _code(message: str) -> str:

@@ -202,16 +202,23 @@ def _serve() -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def _answered(spark: Any, question: dict[str, Any]) -> Any:
+def _answered(spark: Any, question: dict[str, Any]) -> pa.Table:
     if "run" in question:
         spark.sql(question["run"]).collect()
         return pa.table({})
     if "call" in question:
         resolve_name(question["call"])(spark, **question["arguments"])
         return pa.table({})
-    found = spark.sql(question["query"]) if "query" in question else _streamed(spark, question)
+    return as_arrow(
+        spark.sql(question["query"]) if "query" in question else _streamed(spark, question)
+    )
+
+
+def as_arrow(found: Any) -> pa.Table:
+    """Bring the rows of a DataFrame here."""
     if hasattr(found, "toArrow"):
-        return found.toArrow()
+        table: pa.Table = found.toArrow()
+        return table
     from pyspark.sql.pandas.types import to_arrow_schema  # Spark 3.5
 
     batches = found._collect_as_arrow()
