@@ -18,10 +18,16 @@ from tests.delta_spark.test_we_read_what_delta_writes import (
     make,
 )
 from tests.support.delta_pairs import Started, Streams
-from tests.support.delta_spark import DeltaSpark
+from tests.support.delta_spark import IS_OLDER, DeltaSpark
 from tests.support.delta_writes import snapshot_of
 
 pytestmark = pytest.mark.spark
+
+LEFT_OUT: tuple[str, ...] = ()
+if IS_OLDER:
+    LEFT_OUT += ("mapped by name", "mapped by id", "upgraded to column mapping", "overwrites")
+    LEFT_OUT += ("runs, a promotion and a replay", "TRUNCATE", "a new table")
+"""Delta 3.3 has no options for columns that are renamed or dropped, no such SQL for a path."""
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -61,7 +67,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", [each for each in CHANGES if each not in LEFT_OUT])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_change_of_rows_stops_or_passes_both(
     delta: DeltaSpark, tmp_path: Path, kind: str, change: str
@@ -94,7 +100,7 @@ def test_what_vacuum_has_removed_stops_both(delta: DeltaSpark, tmp_path: Path) -
         assert rows == []
 
 
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("name", [each for each in READ if each not in LEFT_OUT])
 def test_each_history_of_ours_is_streamed_alike(
     delta: DeltaSpark, tmp_path: Path, name: str
 ) -> None:
