@@ -25,6 +25,7 @@ from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from tests.support import laws
 from tests.support.sftp_servers import Landed
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -167,8 +168,10 @@ class S3Notified(Landing):
         self._connect(is_connected=True)
 
     def put(self, key: str, content: bytes = b"{}\n") -> None:
-        """The bucket tells by itself."""
+        """The bucket tells by itself, soon after the request has ended."""
+        before = self._told()
         self.store.put(key, content)
+        until(lambda: self._told() > before, 30)
 
     def lose(self, key: str, content: bytes = b"{}\n") -> None:
         """Take the notification away while the file lands."""
@@ -178,7 +181,14 @@ class S3Notified(Landing):
 
     def tell(self, key: str, content: bytes = b"{}\n") -> None:
         """Copy the object onto itself: S3 sends another event."""
-        self.store.put(key, content)
+        self.put(key, content)
+
+    def _told(self) -> int:
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        found = self._aws.client("sqs").get_queue_attributes(
+            QueueUrl=self._queue, AttributeNames=names
+        )["Attributes"]
+        return sum(int(found[each]) for each in names)
 
     def _connect(self, *, is_connected: bool) -> None:
         queues = [{"QueueArn": self._arn, "Events": ["s3:ObjectCreated:*"]}] if is_connected else []
