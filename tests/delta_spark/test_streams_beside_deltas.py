@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from tests.delta_spark.test_delta_reads_what_we_write import HISTORIES, READ
+from airflow_cloudfiles.engine.delta.optimize import optimize
+from tests.delta_spark.test_delta_reads_what_we_write import HISTORIES
 from tests.delta_spark.test_schema_tracking import EVOLVED
 from tests.delta_spark.test_we_read_what_delta_writes import (
-    MADE,
     MORE,
     PLAIN,
     TABLES,
@@ -18,19 +19,13 @@ from tests.delta_spark.test_we_read_what_delta_writes import (
     make,
 )
 from tests.support.delta_pairs import Started, Streams
-from tests.support.delta_spark import IS_OLDER, DeltaSpark
-from tests.support.delta_writes import snapshot_of
+from tests.support.delta_spark import DeltaSpark
+from tests.support.delta_writes import Sink, snapshot_of
 
 pytestmark = pytest.mark.spark
 
-LEFT_OUT: tuple[str, ...] = ()
-if IS_OLDER:
-    LEFT_OUT += ("mapped by name", "mapped by id", "upgraded to column mapping", "overwrites")
-    LEFT_OUT += ("runs, a promotion and a replay", "TRUNCATE", "a new table")
-"""Delta 3.3 has no options for columns that are renamed or dropped, no such SQL for a path."""
 
-
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", TABLES)
 def test_each_kind_of_table_is_streamed_alike(delta: DeltaSpark, tmp_path: Path, name: str) -> None:
     target = tmp_path / "table"
     make(delta, target, TABLES[name])
@@ -55,7 +50,6 @@ CHANGES = {
     "INSERT OVERWRITE": f"INSERT OVERWRITE {{}} {MORE}",
     "RESTORE": "RESTORE TABLE {} TO VERSION AS OF 1",
     "OPTIMIZE": "OPTIMIZE {}",
-    "a new table": f"CREATE OR REPLACE TABLE {{}} USING delta AS {MORE}",
 }
 """What Delta's writer does to a table that has its rows in version 1."""
 OPTIONS = ("", "ignoreDeletes", "ignoreChanges", "skipChangeCommits")
@@ -67,7 +61,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("change", [each for each in CHANGES if each not in LEFT_OUT])
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_change_of_rows_stops_or_passes_both(
     delta: DeltaSpark, tmp_path: Path, kind: str, change: str
@@ -79,13 +73,35 @@ def test_a_change_of_rows_stops_or_passes_both(
     delta.run(f"INSERT INTO delta.`{target}` {MORE}")
     delta.run(CHANGES[change].format(f"delta.`{target}`"))
     assert before.ours() == before.theirs()
-    if change == "a new table":
-        return  # ours begins before it where rows may change, Delta's does not
     delta.run(f"INSERT INTO delta.`{target}` {MORE}")
     for option in OPTIONS:
         after = Streams(delta, target, tmp_path / f"after {option}")
         options = {"startingVersion": "2", **({option: "true"} if option else {})}
         assert after.ours(**options) == after.theirs(**options), option
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_replaced_table_stops_both(delta: DeltaSpark, tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "table"
+    make(delta, target, KINDS[kind])
+    streams = Streams(delta, target, tmp_path)
+    assert streams.ours() == streams.theirs()
+    delta.run(f"CREATE OR REPLACE TABLE delta.`{target}` USING delta AS {MORE}")
+    stopped = ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", [])
+    assert streams.ours() == streams.theirs() == stopped
+
+
+def test_a_table_of_ours_is_streamed_alike_past_a_compaction(
+    delta: DeltaSpark, tmp_path: Path
+) -> None:
+    target, sink = tmp_path / "table", Sink(tmp_path / "table")
+    for number in range(3):
+        sink.write(pa.table({"id": [number], "v": [str(number)]}))
+    streams = Streams(delta, target, tmp_path)
+    assert streams.ours() == streams.theirs() == ("", [f'{{"id": {n}, "v": "{n}"}}' for n in "012"])
+    optimize(str(target))  # no row changes, so that both pass over it
+    sink.write(pa.table({"id": [3], "v": ["3"]}))
+    assert streams.ours() == streams.theirs() == ("", ['{"id": 3, "v": "3"}'])
 
 
 def test_what_vacuum_has_removed_stops_both(delta: DeltaSpark, tmp_path: Path) -> None:
@@ -94,13 +110,18 @@ def test_what_vacuum_has_removed_stops_both(delta: DeltaSpark, tmp_path: Path) -
     delta.run(f"UPDATE delta.`{target}` SET v = 'changed'")
     delta.run(f"VACUUM delta.`{target}` RETAIN 0 HOURS")
     streams = Streams(delta, target, tmp_path)
-    for who in (streams.ours, streams.theirs):
-        error, rows = who(startingVersion="0")
-        assert error
+    # The options have both pass over the UPDATE: it is the file that stops them.
+    options = {"startingVersion": "0", "ignoreChanges": "true"}
+    for start, reason in (
+        (streams.ours, "perhaps vacuumed"),
+        (streams.theirs, "FileNotFoundException"),
+    ):
+        error, rows = start(**options)
+        assert reason in error
         assert rows == []
 
 
-@pytest.mark.parametrize("name", [each for each in READ if each not in LEFT_OUT])
+@pytest.mark.parametrize("name", HISTORIES)
 def test_each_history_of_ours_is_streamed_alike(
     delta: DeltaSpark, tmp_path: Path, name: str
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from airflow_cloudfiles.engine.delta.optimize import optimize
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from tests.delta_spark.test_delta_reads_what_we_write import same
-from tests.support.delta_spark import IS_OLDER, DeltaSpark
+from tests.support.delta_spark import DeltaSpark
 from tests.support.delta_tables import read
 from tests.support.delta_writes import Sink, merge_rows
 
@@ -96,9 +96,6 @@ MERGES_REFUSED = REFUSED | {
     "type widening": "typeWidening",
 }
 """As `REFUSED`, of a merge."""
-NEWER = ("generated column", "identity", "identity by default", "type widening", "variant")
-"""Tables for which the SQL of Spark 3.5 and Delta 3.3 has no statement."""
-MADE = [each for each in TABLES if not (IS_OLDER and each in NEWER)]
 
 
 def make(delta: DeltaSpark, target: Path, how: Sequence[str]) -> None:
@@ -119,7 +116,7 @@ def _same(delta: DeltaSpark, target: Path) -> pa.Table:
     return ours
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", TABLES)
 def test_a_table_of_deltas_own_is_read_and_appended_to(
     delta: DeltaSpark, tmp_path: Path, name: str
 ) -> None:
@@ -138,7 +135,7 @@ def test_a_table_of_deltas_own_is_read_and_appended_to(
     assert _same(delta, target).num_rows == before.num_rows + 6
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", TABLES)
 def test_a_table_of_deltas_own_is_merged_into(delta: DeltaSpark, tmp_path: Path, name: str) -> None:
     target = tmp_path / "table"
     make(delta, target, TABLES[name])

@@ -116,7 +116,7 @@ _FOUND_BY_SPARK = "pyspark_cloudfiles"
 _SETTER = "dataSourceBuilders_$eq"
 """Of what Spark found."""
 _PROFILER = "spark.sql.pyspark.dataSource.profiler"
-_OF_DELTA = "io/delta/sql/DeltaSparkSessionExtension.class"
+_DELTA_JAR_CLASS = "io/delta/sql/DeltaSparkSessionExtension.class"
 _DIRECT = DirectQueries()
 _log = logging.getLogger(__name__)
 
@@ -209,7 +209,7 @@ def _named_for_spark(folder: Path) -> set[str]:
 def _has_delta_jar(spark: SparkSession) -> bool:
     jvm: Any = spark._jvm  # noqa: SLF001
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    return loader.getResource(_OF_DELTA) is not None
+    return loader.getResource(_DELTA_JAR_CLASS) is not None
 
 
 @functools.cache

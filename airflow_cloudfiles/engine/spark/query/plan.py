@@ -127,9 +127,7 @@ def _given_options(leaf: Any) -> dict[str, str]:
             pair = iterator.next()
             pairs.append((pair.productElement(0), pair.productElement(1)))
     elif kind == "StreamingRelationV2":  # Spark 4.2
-        # A collection of Java's ends with an exception, which takes Py4J 20 ms; an array does not.
-        entries = leaf.extraOptions().asCaseSensitiveMap().entrySet().toArray()
-        pairs = [(each.getKey(), each.getValue()) for each in entries]
+        pairs = list(dict(leaf.extraOptions().asCaseSensitiveMap()).items())
     else:
         return {}
     return {str(key): str(value) for key, value in pairs}
