@@ -121,6 +121,61 @@ def test_what_vacuum_has_removed_stops_both(delta: DeltaSpark, tmp_path: Path) -
         assert rows == []
 
 
+OPTIONS_OF_A_START = {
+    "a version": {"startingVersion": "2"},
+    "the newest": {"startingVersion": "latest"},
+    "a moment": {"startingTimestamp": "2001-01-01T00:00:00Z"},
+    "one file": {"maxFilesPerTrigger": "1"},
+    "few bytes": {"maxBytesPerTrigger": "1b"},
+    "excluded": {"excludeRegex": "parquet$"},
+    "a version to come": {"startingVersion": "99"},
+    "no version": {"startingVersion": "x"},
+    "a moment to come": {"startingTimestamp": "2101-01-01T00:00:00Z"},
+    "no moment": {"startingTimestamp": "x"},
+    "two beginnings": {"startingVersion": "1", "startingTimestamp": "2001-01-01T00:00:00Z"},
+    "no file": {"maxFilesPerTrigger": "0"},
+    "no bytes": {"maxBytesPerTrigger": "-1"},
+    "no expression": {"excludeRegex": "("},
+    "no flag": {"ignoreChanges": "perhaps"},
+    "a version that is gone": {"startingVersion": "1"},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS_OF_A_START)
+def test_an_option_means_the_same_to_both(delta: DeltaSpark, tmp_path: Path, name: str) -> None:
+    target = tmp_path / "table"
+    make(delta, target, (f"{PLAIN} TBLPROPERTIES (delta.checkpointInterval=2)",))
+    for _ in range(3):
+        delta.run(f"INSERT INTO delta.`{target}` {MORE}")
+    if name == "a version that is gone":
+        remove_commits(target, 0, 1)
+    streams = Streams(delta, target, tmp_path)
+    ours, theirs = (each(**OPTIONS_OF_A_START[name]) for each in (streams.ours, streams.theirs))
+    assert (bool(ours[0]), ours[1]) == (bool(theirs[0]), theirs[1])
+
+
+def remove_commits(target: Path, *versions: int) -> None:
+    """Remove commits that a checkpoint has, as Delta does when they are old enough."""
+    for version in versions:
+        (target / "_delta_log" / f"{version:020}.json").unlink()
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_commit_that_is_gone_before_it_was_read_stops_or_passes_both(
+    delta: DeltaSpark, tmp_path: Path, fails: str
+) -> None:
+    target = tmp_path / "table"
+    delta.run(f"CREATE TABLE delta.`{target}` {PLAIN} TBLPROPERTIES (delta.checkpointInterval=2)")
+    streams = Streams(delta, target, tmp_path)
+    assert streams.ours() == streams.theirs() == ("", [])
+    for _ in range(4):
+        delta.run(f"INSERT INTO delta.`{target}` {MORE}")
+    remove_commits(target, 1)
+    ours, theirs = (each(failOnDataLoss=fails) for each in (streams.ours, streams.theirs))
+    assert (bool(ours[0]), ours[1]) == (bool(theirs[0]), theirs[1])
+    assert bool(ours[0]) is (fails == "true")
+
+
 @pytest.mark.parametrize("name", HISTORIES)
 def test_each_history_of_ours_is_streamed_alike(
     delta: DeltaSpark, tmp_path: Path, name: str

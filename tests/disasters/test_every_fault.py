@@ -77,18 +77,34 @@ def work():
     from airflow_cloudfiles.engine.delta.opening import open_table
     assert open_table(str(ROOT / "table")).version() == 0
 """
+READ = """
+def work():
+    from airflow_cloudfiles.engine.storage.local import LocalStore
+    from airflow_cloudfiles.engine.storage.outage import reaching_state
+    store = LocalStore(f"file://{ROOT}")
+    with reaching_state(store):
+        assert store.get("note") == b"noted"
+"""
 
 
 @pytest.mark.parametrize("error", ["EIO", "ESTALE"])
-def test_a_table_that_a_disk_does_not_show_is_neither_missing_nor_damaged(
-    tmp_path: Path, error: str
+@pytest.mark.parametrize(
+    ("work", "call"),
+    [
+        pytest.param(OPEN, "statx", id="a table is neither missing nor damaged"),
+        pytest.param(READ, "lseek", id="a note is no pipe"),  # Python gives no number of the error
+    ],
+)
+def test_what_a_disk_does_not_show_may_be_there_the_next_time(
+    tmp_path: Path, work: str, call: str, error: str
 ) -> None:
     root = tmp_path / "root"
     write_deltalake(str(root / "table"), pa.table({"a": [1]}))
-    process = FaultyProcess(OPEN, root, tmp_path / "log")
-    count = process.trace(1)["statx"]  # with which `deltalake` looks
+    (root / "note").write_bytes(b"noted")
+    process = FaultyProcess(work, root, tmp_path / "log")
+    count = process.trace(1)[call]
     assert count
-    failed = [process.run(1, Fault("statx", each, error)) for each in range(1, count + 1)]
+    failed = [process.run(1, Fault(call, each, error)) for each in range(1, count + 1)]
     assert any(each["class"] for each in failed)
     assert not [each for each in failed if each["class"] and not each["is_retryable"]]
     assert not [each for each in failed if "raw" in each]

@@ -18,6 +18,7 @@ request and from the HTTP status is the same in every cloud and is here.
 from __future__ import annotations
 
 import errno
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -168,7 +169,9 @@ def is_transient(failure: OSError) -> bool:
     Clouds' stores raise `ConnectionError` or `TimeoutError` for what passes; what they raise else
     has no `errno` and stays.
     """
-    return isinstance(failure, ConnectionError | TimeoutError) or is_passing(failure.errno)
+    # Python says of a file whose `lseek` failed that it has none, and not why.
+    passing = ConnectionError | TimeoutError | io.UnsupportedOperation
+    return isinstance(failure, passing) or is_passing(failure.errno)
 
 
 def is_passing(number: int | None) -> bool:
