@@ -166,7 +166,7 @@ class DeltaLocation:
         except (DeltaError, OSError) as error:
             text = _without_secrets(str(error), self.storage_options())
             if isinstance(error, OSError) or _REFUSAL.search(text) or _is_outage(text):
-                raise self._failed(what, text, lasts=self._lasts(what, text)) from None
+                raise self._failed(what, text, lasts=self._lasts(what, error, text)) from None
             raise SinkError(f"The Delta table {self.target} {what}: {text}") from None
         except BaseException as error:
             if not is_panic(error):
@@ -190,11 +190,14 @@ class DeltaLocation:
             lasts = not (is_untold or is_transient(error))
             raise self._failed(what, f"{error}.", lasts=lasts) from error
 
-    def _lasts(self, what: str, reason: str) -> bool:
+    def _lasts(self, what: str, error: Exception, reason: str) -> bool:
         """Tell whether another try would meet the same refusal.
 
-        On a disk, only the next try can tell whether a commit was taken that the disk then failed.
+        On a disk, only the next try can tell whether a commit was taken that the disk then failed,
+        unless it is this package's own, whose error has a number.
         """
+        if isinstance(error, OSError) and error.errno is not None:
+            return not is_transient(error)
         if _REFUSAL.search(reason) is None:
             return False
         is_commit = self.folder is not None and what.startswith("may not have taken")
