@@ -7,6 +7,8 @@ to files that are not part of the site.
 2. Links between those and the pages of `docs/` lead to the page in the site.
 3. A link to any other file of the repository (a test, a module, an example) becomes its text: the
    site stands alone. That such files exist is tested in tests/docs/test_docs.py.
+4. Search shows what a reader acts on before why it is so.
+5. Code in a table, such as the name of an option, breaks behind a dot or the like, in no word.
 """  # noqa: INP001 - a script
 
 from __future__ import annotations
@@ -30,8 +32,32 @@ PROJECT: Final = {
     for name in ("README", "CONTRIBUTING", "SECURITY", "CODE_OF_CONDUCT", "CHANGELOG")
 }
 
+_EVIDENCE: Final = (
+    "how-to/benchmark",
+    "protocol",
+    "reference/api/",
+    "reference/behaviors",
+    "reference/delta-situations",
+    "reference/proven-against",
+    "reference/tested-versions",
+    "reference/torture",
+)
+_BOOSTS: Final = {
+    **dict.fromkeys(("concepts/architecture", "decisions/", "project/"), 0.001),
+    **dict.fromkeys(_EVIDENCE, 0.1),
+    **dict.fromkeys(("how-to/", "quickstart"), 10),
+    "reference/": 5,
+}
+"""How much more a page counts in a search than others, by how its place begins.
+
+Material counts a word in a title a thousand times, and a record's title is its decision: as small
+a factor puts it behind pages that have the word in their text. Evidence is in between."""
+
 _FENCES: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK: Final = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
+_CELL: Final = re.compile(r"<td>.*?</td>", re.DOTALL)
+_CODE: Final = re.compile(r"(?<=<code>).*?(?=</code>)", re.DOTALL)
+_BREAK: Final = re.compile(r"(?<=[.,/=])(?=\S)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -42,8 +68,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Make links lead to pages of the site, or nowhere (2, 3)."""
+    """Make links lead to pages of the site, or nowhere (2, 3), and rank the page (4)."""
     uri = page.file.src_uri
+    boost = next((value for start, value in _BOOSTS.items() if uri.startswith(start)), 1)
+    page.meta["search"] = {"boost": boost}
     of_project = {place: path for path, place in PROJECT.items()}
     folder = of_project.get(uri, DOCS / uri).parent
 
@@ -59,6 +87,15 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
     parts = _FENCES.split(markdown)
     return "".join(part if part.startswith("```") else _LINK.sub(relinked, part) for part in parts)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Allow a line to break between the parts of code in tables (5)."""
+
+    def breakable(cell: re.Match[str]) -> str:
+        return _CODE.sub(lambda code: _BREAK.sub("<wbr>", code[0]), cell[0])
+
+    return _CELL.sub(breakable, html)
 
 
 def _place(target: Path) -> str | None:

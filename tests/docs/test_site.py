@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import PAGES, ROOT
+from tests.support.browser import BROWSER, DRIVER, MISSING, browser
 
 pytestmark = pytest.mark.slow
 
@@ -69,3 +70,34 @@ def test_links_to_files_outside_of_the_site_are_text(site: Path) -> None:
     behaviors = (site / "reference/behaviors.html").read_text(encoding="utf-8")
     assert "test_defaults_are_those_of_the_documentation" in behaviors
     assert not re.search(r'href="[^"]*\.py"', behaviors)
+
+
+BROKEN_NAMES = """
+return [...document.querySelectorAll("td code")].filter(code => {
+  const range = document.createRange();
+  return [...code.childNodes].some(node => {
+    range.selectNodeContents(node);
+    return /^[\\w.]+$/.test(node.textContent) && range.getClientRects().length > 1;
+  });
+}).map(code => code.textContent)
+"""
+"""Script: the names in tables of which a part between dots is on two lines."""
+
+
+@pytest.mark.skipif(not (BROWSER and DRIVER), reason=MISSING)
+def test_a_search_without_a_server_finds_what_to_do_before_why_it_is_so(site: Path) -> None:
+    with browser(site.as_uri()) as window:
+        for asked in ("schema hints", "retry", "duplicate rows"):
+            window.open(f"/index.html?q={asked.replace(' ', '+')}")
+            found = window.hrefs("li.md-search-result__item > a")
+            for_users = re.compile(rf"{site.as_uri()}/(how-to|reference)/")
+            assert all(for_users.match(each) for each in found[:3]), found
+            assert any("/how-to/" in each for each in found[:3]), found
+
+
+@pytest.mark.skipif(not (BROWSER and DRIVER), reason=MISSING)
+def test_names_of_options_do_not_break_within_a_word(site: Path) -> None:
+    with browser(site.as_uri()) as window:
+        window.open("/reference/options.html")
+        assert "cloudFiles.schemaHints" in window.text()
+        assert window.evaluate(BROKEN_NAMES) == []

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
@@ -81,6 +82,17 @@ class Browser:
     def plots(self) -> list[dict[str, float]]:
         """The size on the screen of each plot."""
         return [each.size for each in self._driver.find_elements(By.TAG_NAME, "svg")]
+
+    def hrefs(self, selector: str) -> list[str]:
+        """Wait until there are links that a CSS selector finds, and give where they lead."""
+        found = self._wait().until(
+            conditions.presence_of_all_elements_located((By.CSS_SELECTOR, selector))
+        )
+        return [str(each.get_attribute("href")) for each in found]
+
+    def evaluate(self, script: str) -> Any:
+        """Give what a script returns that runs in the page."""
+        return self._driver.execute_script(script)
 
     def complaints(self) -> list[str]:
         """What the browser has refused or not found on our pages since the last call.
