@@ -3,7 +3,7 @@
 hatchling, the build back-end, calls these hooks (`[tool.hatch]` in pyproject.toml).
 
 1. A README on a package index has no neighbors: its links into the repository become absolute, or,
-   where nobody has said at which address the repository is, their text.
+   where nobody has said at which address the repository is, their text. Pictures likewise, or none.
 2. The same address gives the `Project-URL`s.
 3. The pages of the documentation and the constraints are in the wheel, so that whoever has only
    the wheel has them (`cloudfiles docs`).
@@ -23,7 +23,7 @@ ADDRESS: Final = "CLOUDFILES_REPOSITORY"
 """Environment variable: address of the repository; else `repository` in pyproject.toml."""
 
 _FENCES: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
-_LINK: Final = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
+_LINK: Final = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _PAGES: Final = {
     "Source": "",
     "Documentation": "/blob/HEAD/docs/index.md",
@@ -79,18 +79,18 @@ def with_absolute_links(text: str, address: str, root: Path) -> str:
 
     Args:
         text: Of the page.
-        address: Of the repository; empty: links become their text.
+        address: Of the repository; empty: links become their text, and pictures are left out.
         root: Where the repository is here, to tell files from folders.
     """
 
     def relinked(found: re.Match[str]) -> str:
-        name, target = found[1], found[2]
+        mark, name, target = found.groups()
         if "://" in target or target.startswith("#"):
             return found[0]
         if not address:
-            return name
-        kind = "tree" if (root / target).is_dir() else "blob"
-        return f"[{name}]({address}/{kind}/HEAD/{target})"
+            return "" if mark else name
+        kind = "raw" if mark else "tree" if (root / target).is_dir() else "blob"
+        return f"{mark}[{name}]({address}/{kind}/HEAD/{target})"
 
     parts = _FENCES.split(text)
     return "".join(part if part.startswith("```") else _LINK.sub(relinked, part) for part in parts)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 import airflow_cloudfiles
 from airflow_cloudfiles.engine.files import START
@@ -203,6 +204,22 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
             target = (page.parent / path).resolve()
             todo += target.glob("*.md") if target.is_dir() else [target] * (target.suffix == ".md")
     assert reached == set(PAGES)
+
+
+def test_the_first_page_has_the_how_tos_of_the_menu_in_its_groups() -> None:
+    """Reads the menu with the loader of YAML's base types: mkdocs.yml names a function, too."""
+    menu = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), yaml.BaseLoader)["nav"]
+    [how_tos] = [part["How to"] for part in menu if "How to" in part]
+    groups = {
+        title: set(pages)
+        for each in how_tos
+        if isinstance(each, dict)
+        for title, pages in each.items()
+    }
+    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    sections = {part.partition("\n")[0]: part for part in index.split("\n## ")}
+    for title, pages in groups.items():
+        assert set(re.findall(r"\((how-to/[\w-]+\.md)\)", sections[title])) == pages, title
 
 
 def test_every_crash_point_has_its_row_and_its_test() -> None:

@@ -46,6 +46,7 @@ def test_the_readme_of_an_index_links_to_the_repository(
     links = LINK.findall(FENCES.sub("", str(found.get_payload())))
     assert f"{ADDRESS}/blob/HEAD/docs/how-to/connections.md" in links
     assert f"{ADDRESS}/tree/HEAD/docs/decisions/" in links
+    assert f"{ADDRESS}/raw/HEAD/docs/overview.svg" in links
     assert not [link for link in links if not link.startswith("https://")]
     urls = dict(line.split(", ") for line in found.get_all("Project-URL", []))
     assert {"Source", "Documentation", "Changelog", "Issues"} == urls.keys()
@@ -58,6 +59,7 @@ def test_without_an_address_nothing_links_anywhere(metadata: Callable[[str], Mes
     found = metadata("")
     links = LINK.findall(FENCES.sub("", str(found.get_payload())))
     assert not [link for link in links if not link.startswith("https://")]
+    assert "![" not in str(found.get_payload())
     assert bool(found.get_all("Project-URL")) is bool(given)
 
 
