@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.intake.file_state_columns import cloud_files_state
     from airflow_cloudfiles.engine.intake.stream_logs import cloud_files_metrics
     from airflow_cloudfiles.engine.job.files import operate_on_files
+    from airflow_cloudfiles.engine.options.builders import Options
     from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
     from airflow_cloudfiles.engine.schema.history import SchemaHistory
     from airflow_cloudfiles.engine.spark.register import register
@@ -55,6 +56,7 @@ __all__ = [
     "CloudFilesTaskGroup",
     "CloudFilesTrigger",
     "CloudFilesVacuumTableOperator",
+    "Options",
     "SchemaHistory",
     "SchemaProposals",
     "UnknownFieldException",
@@ -85,6 +87,7 @@ _HOMES = {
     "CloudFilesTaskGroup": "airflow_cloudfiles.task_groups.cloud_files",
     "CloudFilesTrigger": "airflow_cloudfiles.triggers.cloud_files",
     "CloudFilesVacuumTableOperator": "airflow_cloudfiles.operators.table",
+    "Options": "airflow_cloudfiles.engine.options.builders",
     "SchemaHistory": "airflow_cloudfiles.engine.schema.history",
     "SchemaProposals": "airflow_cloudfiles.engine.schema.decisions",
     "UnknownFieldException": "airflow_cloudfiles.engine.errors",

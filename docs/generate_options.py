@@ -1,30 +1,31 @@
 """Which options are there? Writes `reference/options.md` from the code that obeys them.
 
-`make generate` after a change to `engine/options/`; a test fails while the page
-is not what this script makes. Keys, kinds and defaults are those of the declarations in the fields
-of the classes, the meanings are the docstrings under them, so they are written once.
+And the stub that shows the builders of options to editors and type checkers. `make generate` after
+a change to `engine/options/`; a test fails while page and stub are not what this script makes.
+Keys, kinds and defaults are those of the declarations in the fields of the classes, the meanings
+are the docstrings under them, so they are written once.
 """  # noqa: INP001 - a script
 
 from __future__ import annotations
 
-import ast
 import inspect
-import re
+import textwrap
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from airflow_cloudfiles.engine.options import values
+from airflow_cloudfiles.engine.options import builders, values
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS
 from airflow_cloudfiles.engine.options.declared import Option, OptionGroup, options_of
+from airflow_cloudfiles.engine.options.described import default_of, public_options
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOptions
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
-from airflow_cloudfiles.engine.options.values import GIB, Refused, size
+from airflow_cloudfiles.engine.options.values import Refused
 from airflow_cloudfiles.engine.spark.preload import MEANINGS
 
 PAGE: Final = Path(__file__).parent / "reference" / "options.md"
+STUB: Final = Path(builders.__file__).with_suffix(".pyi")
 
 _HEAD: Final = """\
 # Options
@@ -41,6 +42,8 @@ options = {
     "cloudFiles.schemaHints": "id BIGINT, user.name STRING",
 }
 ```
+
+[Builders](../how-to/notebook.md#options-with-names-and-types) have the same options as methods with types.
 
 An option that is unknown, or documented but not in this version, is refused with the reason and
 the nearest valid name. Nothing is ignored silently. (`cloudFiles.validateOptions=false` accepts
@@ -202,18 +205,8 @@ def _in_order(row: tuple[str, ...]) -> tuple[bool, str]:
 
 
 def _rows(group: type[OptionGroup]) -> Iterator[tuple[str, ...]]:
-    """One line for each option of a class, its own before those it has in common with others.
-
-    Those that this package itself sets are left out.
-    """
-    docs = _docs(group)
-    declared = options_of(group)
-    own = [each for each in vars(group).get("__annotations__", ()) if each in declared]
-    for field in dict.fromkeys([*own, *declared]):
-        if not declared[field].is_internal:
-            yield _row(declared[field], docs[field])
-    for declaration in group.WITHOUT_FIELD:
-        yield _row(declaration, declaration.doc)
+    """One line for each option of a class that users may set."""
+    return (_row(declaration, doc) for declaration, doc in public_options(group))
 
 
 def _of_batch_alone() -> Iterator[tuple[str, ...]]:
@@ -225,36 +218,8 @@ def _of_batch_alone() -> Iterator[tuple[str, ...]]:
 def _row(declaration: Option[Any], doc: str) -> tuple[str, ...]:
     if declaration.also:
         doc += f" Also under the name {_quoted(declaration.also)}."
-    cells = (declaration.kind.label, _default(declaration), re.sub(r" ?\(B\d+(, B\d+)*\)", "", doc))
+    cells = (declaration.kind.label, default_of(declaration), doc)
     return (f"`{declaration.name}`", *(cell.replace("|", "\\|") for cell in cells))
-
-
-def _docs(group: type) -> dict[str, str]:
-    """The docstrings below the fields of a dataclass and of its bases."""
-    found: dict[str, str] = {}
-    for kind in group.__mro__[-2::-1]:
-        body = ast.parse(inspect.getsource(kind)).body[0]
-        for node, text in pairwise(body.body if isinstance(body, ast.ClassDef) else []):
-            if isinstance(node, ast.AnnAssign) and isinstance(text, ast.Expr):
-                doc = inspect.cleandoc(ast.literal_eval(text.value)).replace("\n", " ")
-                found[ast.unparse(node.target)] = doc
-    return found
-
-
-def _default(declaration: Option[Any]) -> str:
-    """A default as one would write it in an option."""
-    value = declaration.default
-    if declaration.shown:
-        return declaration.shown
-    if declaration.required:
-        return "required"
-    if value is None or value in {"", ()}:
-        return "none"
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    if declaration.kind is size and isinstance(value, int) and value % GIB == 0:
-        return f"`{value // GIB}g`"
-    return f"`{value}`"
 
 
 def _listed(options: Iterable[Option[Any] | Refused]) -> str:
@@ -266,6 +231,49 @@ def _quoted(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+_STUB: Final = """\
+# Generated by docs/generate_options.py; edit the declarations of the options, not this file.
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from os import PathLike
+from typing import Literal, Self
+
+"""
+
+
+def stub() -> str:
+    """Make what editors and type checkers see of `engine/options/builders.py`."""
+    kinds = {each.__name__: each for each in builders.KINDS.values()}
+    bases = {base.__name__: base for each in kinds.values() for base in each.__mro__[-3::-1]}
+    parts = [_class(each) for each in {**bases, **kinds}.values()]
+    names = "".join(f"    {name} = {each.__name__}\n" for name, each in builders.KINDS.items())
+    shown = _indented(f'"""{inspect.getdoc(builders.Options)}\n"""')
+    return f"{_STUB}{''.join(parts)}class Options:\n{shown}\n\n{names}"
+
+
+def _class(kind: type) -> str:
+    """One class of the stub, with a method for each option of its own."""
+    base = kind.__mro__[1]
+    name = "dict[str, str]" if base is dict else base.__name__
+    methods = [_method(each) for each in vars(kind).values() if hasattr(each, builders.OPTION)]
+    doc = _indented(f'"""{kind.__doc__}"""')
+    return f"class {kind.__name__}({name}):\n{doc}\n\n{''.join(methods)}"
+
+
+def _method(function: Any) -> str:
+    head, _, meaning = function.__doc__.partition("\n\n")
+    lines = [*textwrap.wrap(head, 88), "", *textwrap.wrap(meaning, 88)] if meaning else [head]
+    mark = "r" if "\\" in function.__doc__ else ""
+    doc = _indented(f'{mark}"""' + "\n".join(lines) + ("\n" if meaning else "") + '"""', 8)
+    takes = function.__annotations__["value"]
+    return f"    def {function.__name__}(self, value: {takes}) -> Self:\n{doc}\n\n"
+
+
+def _indented(text: str, by: int = 4) -> str:
+    return textwrap.indent(text, " " * by)
+
+
 if __name__ == "__main__":
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page(), encoding="utf-8")
+    STUB.write_text(stub(), encoding="utf-8")

@@ -172,6 +172,7 @@ def test_the_page_of_options_is_what_the_code_says() -> None:
     module = load_script("generate_options")
     text = module.PAGE.read_text(encoding="utf-8")
     assert text == module.page(), "run: make generate"
+    assert module.STUB.read_text(encoding="utf-8") == module.stub(), "run: make generate"
     for name in documented(GROUPS).values():
         assert f"`{name}`" in text
 

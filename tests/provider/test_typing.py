@@ -29,7 +29,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from airflow.sdk import DAG, Asset, AssetWatcher, task
+from pyspark.sql import SparkSession
 
+from airflow_cloudfiles import Options
 from airflow_cloudfiles.decorators.cloud_files import cloud_files_task
 from airflow_cloudfiles.operators.clean import CloudFilesCleanOperator
 from airflow_cloudfiles.operators.cloud_files import (
@@ -62,6 +64,13 @@ with DAG("shared", schedule=None, default_args=stream):
     CloudFilesReconcileOperator(task_id="f", owner="lake", doc_md="nightly", outlets=[Asset("a")])
     CloudFilesFileOperator(task_id="j", action="replay", paths=["a.json"], pool="lake")
     CloudFilesCleanOperator(task_id="k", is_dry_run=True, options={"a": 1}, queue="lake")
+    orders = Options.json().schema_hints("id INT").backfill_interval(timedelta(days=1))
+    CloudFilesIngestOperator(task_id="l", options=orders | Options.sink().merge_keys(["id"]))
+SparkSession.builder.getOrCreate().readStream.options(**orders)
+Options.json().max_file_per_trigger(5)  # E: has no attribute
+Options.json().max_files_per_trigger("many")  # E: expected "int"
+Options.json().schema_evolution_mode("rescued")  # E: expected "Literal['addNewColumns',
+Options.json().row_tag("order")  # E: "JsonSource" has no attribute "row_tag"
 CloudFilesReconcileOperator(
     task_id="g", source=Path("/in"), format="json", checkpoint_location=where()
 )

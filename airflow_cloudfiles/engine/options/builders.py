@@ -1,0 +1,132 @@
+"""Build options by methods, with the names, types, defaults and documentation of each.
+
+A builder is a dict of strings, for `.options(**...)` of PySpark and the argument `options` of
+tasks. Its methods are made from the declarations when it is imported; `builders.pyi` is generated
+from them (`make generate`), for editors and type checkers.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Final
+
+from airflow_cloudfiles.engine.options.cloud_files import GROUPS
+from airflow_cloudfiles.engine.options.declared import Option
+from airflow_cloudfiles.engine.options.described import (
+    as_text,
+    described,
+    public_options,
+    python_name,
+    python_type,
+)
+from airflow_cloudfiles.engine.options.formats.registry import FORMATS
+from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOptions
+from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
+
+FORMAT: Final = "cloudFiles.format"
+
+
+class OptionBuilder(dict[str, str]):
+    """Options as a dict of strings; each method gives a new one that has one option more."""
+
+    BEGIN: ClassVar[Mapping[str, str]] = {}
+    """What every one of its kind has."""
+
+    def __init__(self, given: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
+        super().__init__({**self.BEGIN, **dict(given)})
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse a name that is no option, with the nearest that is one."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        meant = python_name(name)
+        others = [f"Options.{kind}" for kind, each in KINDS.items() if hasattr(each, meant)]
+        if others and not hasattr(type(self), meant):
+            hint = f" It is one of {', '.join(others)}."
+        else:
+            near = difflib.get_close_matches(meant, self.names(), n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+        raise AttributeError(f"{type(self).__name__} has no option {name}.{hint}")
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """List its methods that set an option."""
+        return [each for each in dir(cls) if hasattr(getattr(cls, each), OPTION)]
+
+
+OPTION: Final = "option"
+"""The attribute of a method that has the declaration of its option."""
+
+
+def _method(owner: str, declaration: Option[Any], doc: str) -> Callable[..., OptionBuilder]:
+    def method(self: OptionBuilder, value: Any) -> OptionBuilder:
+        return type(self)({**self, declaration.name: as_text(declaration, value)})
+
+    method.__name__ = python_name(declaration.name)
+    method.__qualname__ = f"{owner}.{method.__name__}"
+    method.__doc__ = described(declaration, doc)
+    method.__annotations__ = {"value": python_type(declaration), "return": "Self"}
+    setattr(method, OPTION, declaration)
+    return method
+
+
+def _builder(
+    name: str,
+    doc: str,
+    options: Iterable[tuple[Option[Any], str]],
+    base: type[OptionBuilder] = OptionBuilder,
+    **begin: str,
+) -> type[OptionBuilder]:
+    methods = {python_name(each.name): _method(name, each, meaning) for each, meaning in options}
+    body = {"__doc__": doc, "__module__": __name__, "BEGIN": begin, **methods}
+    return type(name, (base,), body)
+
+
+_OF_SOURCES: Final = [
+    each for group in GROUPS for each in public_options(group) if each[0].name != FORMAT
+]
+_Source: Final = _builder(
+    "Source",
+    "Options of every source of files.",
+    (each for each in _OF_SOURCES if not each[0].formats),
+)
+
+
+def _source(name: str) -> type[OptionBuilder]:
+    begun = {FORMAT: name}
+    limited = (each for each in _OF_SOURCES if name in each[0].formats)
+    return _builder(
+        f"{name[:1].upper()}{name[1:]}Source",
+        f"Options of a source of {name} files.",
+        (*limited, *public_options(FORMATS[name])),
+        _Source,
+        **begun,
+    )
+
+
+class Options:
+    """Options with names, types and documentation, for PySpark and for tasks.
+
+    Each kind begins empty, but for the format, and gives a dict of strings:
+    `Options.json().schema_hints("id BIGINT").max_files_per_trigger(500)`.
+    """
+
+
+KINDS: Final[Mapping[str, type[OptionBuilder]]] = {
+    **{python_name(name): _source(name) for name in FORMATS},
+    "table": _builder(
+        "TableSource", "Options of a stream from a Delta table.", public_options(TableStreamOptions)
+    ),
+    "sink": _builder(
+        "Sink",
+        "Options of `writeStream`, and of a task for its table.",
+        public_options(SinkOptions),
+    ),
+    "write": _builder("Write", "Options of `DataFrame.write`.", public_options(BatchWriteOptions)),
+}
+"""The builders, by their names in `Options`."""
+
+for _name, _kind in KINDS.items():
+    setattr(Options, _name, _kind)
+    globals()[_kind.__name__] = _kind
