@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.intake.stream_logs import cloud_files_metrics
     from airflow_cloudfiles.engine.job.files import operate_on_files
     from airflow_cloudfiles.engine.options.builders import Options
+    from airflow_cloudfiles.engine.overview.summary import stream_summary
     from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
     from airflow_cloudfiles.engine.schema.history import SchemaHistory
     from airflow_cloudfiles.engine.spark.register import register
@@ -70,6 +71,7 @@ __all__ = [
     "operate_on_files",
     "register",
     "relocate_source",
+    "stream_summary",
     "streams_from_file",
 ]
 
@@ -101,6 +103,7 @@ _HOMES = {
     "operate_on_files": "airflow_cloudfiles.engine.job.files",
     "register": "airflow_cloudfiles.engine.spark.register",
     "relocate_source": "airflow_cloudfiles.engine.transfer.relocate",
+    "stream_summary": "airflow_cloudfiles.engine.overview.summary",
     "streams_from_file": "airflow_cloudfiles.task_groups.streams",
 }
 

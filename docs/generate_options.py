@@ -43,7 +43,8 @@ options = {
 }
 ```
 
-[Builders](../how-to/notebook.md#options-with-names-and-types) have the same options as methods with types.
+[Builders](../how-to/notebook.md#options-with-names-and-types) have the same options as methods,
+with types.
 
 An option that is unknown, or documented but not in this version, is refused with the reason and
 the nearest valid name. Nothing is ignored silently. (`cloudFiles.validateOptions=false` accepts

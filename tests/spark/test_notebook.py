@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
 import airflow_cloudfiles
-from airflow_cloudfiles.engine.errors import TargetNotDeltaError
+from airflow_cloudfiles import Options
+from airflow_cloudfiles.engine.errors import OptionError, TargetNotDeltaError
 from tests.support.landing import drop, run, stream
 from tests.support.shared_spark import FAST_START
 
@@ -171,3 +172,34 @@ def test_an_error_of_ours_is_a_line_of_spark_s_log_and_others_keep_their_stacks(
         assert "Traceback" not in parts[part]
     assert "\tat org.apache.spark" in parts["of others"]
     assert "ValueError: of others" in parts["of others"]
+
+
+def test_a_query_with_built_options_is_summed_up_from_its_state(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, state, table = (tmp_path / name for name in ("in", "state", "table"))
+    drop(source, "a.json", [{"id": 1}, {"id": "x"}])
+    options = Options.json().schema_location(state).schema_hints("id BIGINT")
+    frame = spark.readStream.format("cloudFiles").options(**options).load(str(source))
+    assert run(frame, state, table).exception() is None
+    said = dict(airflow_cloudfiles.stream_summary(str(state)).lines())
+    assert said["status"] == "ok"
+    assert (said["files"], said["waits"]) == ("1 in 1 micro-batch", "0 files, 0 kB")
+    assert (said["rows"], said["rescued"]) == ("2", "1 row")
+    assert said["schema"] == "version 0, 1 column"
+
+
+def test_a_relative_path_is_refused_where_the_notebook_has_changed_its_folder(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drop(tmp_path / "in", "a.json", [{"id": 1}])
+    monkeypatch.chdir(tmp_path)
+    reader = spark.readStream.format("cloudFiles").options(**Options.json())
+    with pytest.raises(OptionError, match=f"Give the whole path: '{tmp_path}/in'"):
+        reader.load("in")
+    frame = reader.option("cloudFiles.schemaLocation", f"{tmp_path}/state").load(f"{tmp_path}/in")
+    for state, target in (("state", f"{tmp_path}/table"), (f"{tmp_path}/state", "table")):
+        writer = frame.writeStream.format("deltalake").option("checkpointLocation", state)
+        with pytest.raises(OptionError, match=r"in .* for this process, and in .* for Spark"):
+            writer.start(target)
+    assert [each.name for each in tmp_path.iterdir() if each.name != "state"] == ["in"]

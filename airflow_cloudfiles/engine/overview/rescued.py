@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.delta.read.files import DataFileReader
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.delta.read.table_state import TableColumns
@@ -21,6 +22,7 @@ from airflow_cloudfiles.engine.formats.parquet.rows import RecordTooLargeError
 from airflow_cloudfiles.engine.names import dotted
 from airflow_cloudfiles.engine.promotion.rescued_json import FILE_PATH, key_name, members
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.uri import is_iceberg
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.delta.read.actions import AddFile
@@ -124,6 +126,32 @@ def rescued_fields(
     found.has_more |= found.left_out > 0
     found.fields = sorted(fields.values(), key=lambda each: (-each.rows, each.path))
     return found
+
+
+def counted_rows(target: str, *, column: str = RESCUED_DATA) -> tuple[int, int] | None:
+    """Count the rows of a table, and those with rescued data, by the statistics of its log.
+
+    Args:
+        target: Path or URI of the Delta table.
+        column: The rescued data column; where the table has none, no row has any.
+
+    Returns:
+        Both; `None` where there is no Delta table, or its statistics do not tell.
+
+    Raises:
+        SinkError: It cannot be opened.
+    """
+    table = None if is_iceberg(target) else open_table(target)
+    if table is None or "deletionVectors" in (table.protocol().writer_features or ()):
+        return None
+    actions = table.get_add_actions(flatten=True)
+    rows = actions.column("num_records").to_pylist()
+    name = f"null_count.{column}"
+    has_column = name in actions.schema.names
+    nulls = actions.column(name).to_pylist() if has_column else rows
+    if None in rows or None in nulls:
+        return None
+    return sum(rows), sum(rows) - sum(nulls)
 
 
 def _texts(reader: DataFileReader, files: Iterable[AddFile], found: RescuedFields) -> Iterator[str]:

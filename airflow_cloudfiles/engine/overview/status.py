@@ -86,7 +86,7 @@ def stream_status(
         waiting = counted(overview.outstanding_files, "file")
         since = str(overview.oldest_outstanding)[:19].replace("T", " ")
         standing, sentence = "behind", f"{waiting} not ingested since {since} UTC"
-    elif newest is None:
+    elif newest is None and (overview is None or overview.last_batch < 0):
         standing, sentence = "new", "No run has ingested yet"
     return StreamStatus(standing=standing, sentence=sentence, overview=overview, newest=newest)
 

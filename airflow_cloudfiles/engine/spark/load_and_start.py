@@ -37,6 +37,7 @@ from pyspark.errors import StreamingQueryException
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.batches.error_marks import marking
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.intake.opening import named_locations
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY
 from airflow_cloudfiles.engine.spark import (
@@ -53,6 +54,7 @@ from airflow_cloudfiles.engine.spark.query.calls import (
     options_of,
     partition_of,
     query_options,
+    require_one_folder,
     require_places,
     sink_of,
 )
@@ -294,6 +296,8 @@ def _completed(reader: Any, call: dict[str, Any]) -> CloudFilesOptions:
     options = CloudFilesOptions.parse(
         as_typed(reader, set_before), has_schema=schema is not None, path=path and str(path)
     )
+    named = (options.path, *named_locations(options))
+    require_one_folder(reader._spark, named)  # noqa: SLF001
     if schema is not None:
         reader.schema(completed(parsed(schema), options))
     conf = reader._spark.conf  # noqa: SLF001
@@ -354,6 +358,11 @@ def _infer_first(reader: Any, given: dict[str, Any], path: str, *, has_log: bool
 def _start(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """`DataStreamWriter.start` and `toTable`: hand the checkpoint location over to the sources."""
     is_ours = sink_of(self, kwargs) in _OUR_SINKS
+    if is_ours:
+        named = query_options(self, kwargs)
+        target = args[0] if args else kwargs.get("path", named.get("path"))
+        places = [target] if original.__name__ == "start" else []  # `toTable` takes a name
+        require_one_folder(self._spark, [*places, named.get(_CHECKPOINT)])
     partition_by = partition_of(self, original.__name__, kwargs) if is_ours else None
     direct = _direct(self, args, kwargs, partition_by) if is_ours else None
     if direct is not None:
@@ -394,6 +403,7 @@ def _start_query(original: Callable[..., Any], self: Any, args: Any, kwargs: Any
     if not tokens and not checkpoint:
         return original(self, *args, **kwargs)
     require_places(tokens, checkpoint)
+    require_one_folder(self._spark, [checkpoint])
     reader = getattr(self._df, "_cloudfiles_reader", None)
     if reader is not None and tokens:
         again = _defined_again(reader, self, str(checkpoint))

@@ -5,7 +5,8 @@ PySpark hands them to the JVM, and cannot say afterwards what was set.
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Iterable, Sized
+from pathlib import Path
 from typing import Any
 
 from airflow_cloudfiles.engine.errors import OptionError
@@ -106,6 +107,34 @@ def require_places(without: Sized, checkpoint: object) -> None:
             "A query with several cloudFiles sources must say where each keeps its state: give "
             "each readStream an .option('checkpointLocation', ...) of its own."
         )
+
+
+def require_one_folder(spark: Any, locations: Iterable[object]) -> None:
+    """Refuse relative paths that would mean other places here and in Spark.
+
+    A notebook that has changed its folder leaves Spark's JVM and its Python processes where they
+    were started.
+
+    Args:
+        spark: A session with a JVM.
+        locations: Paths and URIs; `None` for none.
+
+    Raises:
+        OptionError: There is one.
+    """
+    relative = [str(each) for each in locations if each and _is_relative(str(each))]
+    if not relative:
+        return
+    here, there = str(Path.cwd()), str(spark._jvm.java.lang.System.getProperty("user.dir"))  # noqa: SLF001
+    if here != there:
+        raise OptionError(
+            f"The path {relative[0]!r} is in {here} for this process, and in {there} for Spark, "
+            f"which was started there. Give the whole path: {str(Path(here, relative[0]))!r}."
+        )
+
+
+def _is_relative(location: str) -> bool:
+    return ":" not in location.partition("/")[0] and not location.startswith("/")
 
 
 def query_options(writer: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
