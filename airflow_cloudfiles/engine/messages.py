@@ -16,6 +16,7 @@ import re
 import sys
 import time
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, Self
 
@@ -60,6 +61,14 @@ def printable(text: str, *, but: str = "") -> str:
         each if each.isprintable() or each in but else each.encode("unicode_escape").decode()
         for each in text
     )
+
+
+def short_time(text: str) -> str:
+    """Write a time of a state for people, in UTC."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return printable(text)
 
 
 def few(names: Collection[str], most: int = MOST_NAMES, characters: int = MOST_CHARACTERS) -> str:

@@ -18,13 +18,16 @@ from urllib.parse import quote
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
-from fastapi import APIRouter, Depends, FastAPI, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from airflow_cloudfiles.commands.help import docs
+from airflow_cloudfiles.engine.errors import PAGE, OptionError
 from airflow_cloudfiles.engine.intake.file_states import STATUSES
 from airflow_cloudfiles.engine.messages import counted, plural, printable
 from airflow_cloudfiles.plugins import views
+from airflow_cloudfiles.plugins.docs import rendered
 from airflow_cloudfiles.plugins.tasks import TaskKey, newest_of_each_task, stream_of
 
 ICON: Final = (
@@ -38,9 +41,11 @@ _THOUSAND: Final = 1000
 _MINUTE: Final = 60
 
 
-def page(template: str, **values: object) -> str:
-    """Write a page."""
-    return _environment().get_template(template).render(now=datetime.now(tz=UTC), **values)
+def page(template: str, *, root: str, **values: object) -> str:
+    """Write a page; `root` is the address of all of them, a folder of Airflow's."""
+    airflow = root.rpartition("/")[0]
+    values |= {"root": root, "airflow": airflow, "now": datetime.now(tz=UTC)}
+    return _environment().get_template(template).render(values)
 
 
 def size(count: float) -> str:
@@ -141,6 +146,30 @@ Key = Annotated[TaskKey, Depends(task_key)]
 def icon() -> Response:
     """Give the icon of the tab and of the page in the navigation."""
     return Response(ICON, media_type="image/svg+xml")
+
+
+@_pages.get("/errors/{code}")
+def error(request: Request, code: str, user: GetUserDep) -> HTMLResponse:  # noqa: ARG001 - signed in
+    """Show what the documentation says of an error."""
+    try:
+        text = docs.section(code)
+    except OptionError as failure:
+        raise HTTPException(404, str(failure)) from failure
+    return _documentation(request, PAGE, text)
+
+
+@_pages.get("/docs/{name:path}")
+def documentation(request: Request, name: str, user: GetUserDep) -> HTMLResponse:  # noqa: ARG001
+    """Show a page of the documentation."""
+    path = docs.pages().get(name)
+    if path is None:
+        raise HTTPException(404, f"There is no page {name!r}.")
+    return _documentation(request, name, path.read_text(encoding="utf-8"))
+
+
+def _documentation(request: Request, name: str, text: str) -> HTMLResponse:
+    content = rendered(text, name, str(request.scope.get("root_path", "")))
+    return _answer(request, "docs.html", name=name, content=content)
 
 
 @_pages.get("/streams")

@@ -8,23 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow.models.connection import Connection
-from airflow.models.renderedtifields import RenderedTaskInstanceFields
+from airflow.models.hitl import HITLDetail
+from airflow.models.renderedtifields import RenderedTaskInstanceFields as _Rendered
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
-from sqlalchemy import and_, func, select, true
+from sqlalchemy import and_, func, or_, select, true
 from sqlalchemy.orm import aliased
 
 from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+from airflow_cloudfiles.hooks.task import run_id_of
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from airflow_cloudfiles.engine.storage.access import Access
 
 _OPERATORS = "CloudFiles%"
 """How the names of this package's sensors and operators begin."""
+_AT_WORK = frozenset({"running", "deferred", "restarting"})
+_UNFINISHED = _AT_WORK | {"awaiting_input", "up_for_retry"}
+_SAME = and_(
+    _Rendered.dag_id == TaskInstance.dag_id,
+    _Rendered.task_id == TaskInstance.task_id,
+    _Rendered.run_id == TaskInstance.run_id,
+    _Rendered.map_index == TaskInstance.map_index,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,7 @@ class TaskStream:
         operator: The name of its class.
         try_number: Its newest try.
         options: The options of the stream, as Airflow keeps them: shortened where they are long.
+        checkpoint: Its checkpoint location as the task names it.
     """
 
     key: TaskKey
@@ -58,6 +72,42 @@ class TaskStream:
     operator: str
     try_number: int
     options: object = None
+    checkpoint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedTask:
+    """A task instance of a stream that has not ended.
+
+    Attributes:
+        key: The task instance.
+        state: In Airflow's words.
+        started: When its try began; `None` before.
+        try_number: Which try.
+        is_asking: Whether it has asked a person, who has not answered.
+        is_own: Whether it is a task of this package; else one of Airflow's that asks beside it.
+    """
+
+    key: TaskKey
+    state: str
+    started: datetime | None
+    try_number: int
+    is_asking: bool = False
+    is_own: bool = True
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it is ingesting, or its query is, on a server."""
+        return self.is_own and self.state in _AT_WORK
+
+    @property
+    def run_id(self) -> str:
+        """The id of its run, by which the state knows it."""
+        key = self.key
+        ti = SimpleNamespace(
+            dag_id=key.dag_id, run_id=key.run_id, task_id=key.task_id, map_index=key.map_index
+        )
+        return run_id_of({"ti": ti}, try_number=self.try_number)
 
 
 class ServerHook(CloudFilesHook):
@@ -134,21 +184,67 @@ def newest_of_each_task(readable: Collection[str] | None) -> list[TaskKey]:
     return [keys[each] for each in sorted(keys)]
 
 
-def _selected(dag_id: str, task_id: str, run_id: str, map_index: int) -> Any:
-    rendered = RenderedTaskInstanceFields
-    same = and_(
-        rendered.dag_id == TaskInstance.dag_id,
-        rendered.task_id == TaskInstance.task_id,
-        rendered.run_id == TaskInstance.run_id,
-        rendered.map_index == TaskInstance.map_index,
+def unfinished_of(task: TaskStream) -> list[UnfinishedTask]:
+    """Find the task instances of a stream that have not ended, in its DAG.
+
+    Returns:
+        Those of this package without sensors, the newest first; then Airflow's own that ask in the
+        same DAG run.
+    """
+    live = select(TaskInstance.run_id).where(
+        TaskInstance.dag_id == task.key.dag_id, TaskInstance.state.in_(_UNFINISHED)
     )
+    asked = and_(HITLDetail.ti_id == TaskInstance.id, HITLDetail.responded_at.is_(None))
+    wanted = (
+        select(
+            TaskInstance.dag_id,
+            TaskInstance.run_id,
+            TaskInstance.task_id,
+            TaskInstance.map_index,
+            TaskInstance.state,
+            TaskInstance.start_date,
+            TaskInstance.try_number,
+            TaskInstance.operator,
+            HITLDetail.ti_id,
+            _Rendered.rendered_fields,
+        )
+        .outerjoin(_Rendered, _SAME)
+        .outerjoin(HITLDetail, asked)
+        .where(TaskInstance.dag_id == task.key.dag_id, TaskInstance.run_id.in_(live))
+        .where(
+            or_(
+                TaskInstance.operator.like(_OPERATORS),
+                TaskInstance.task_id == task.key.task_id,
+                HITLDetail.ti_id.is_not(None),
+            )
+        )
+        .order_by(TaskInstance.start_date.desc())
+    )
+    with create_session() as session:
+        rows = session.execute(wanted).all()
+    found: dict[bool, list[UnfinishedTask]] = {True: [], False: []}
+    runs: set[str] = set()
+    for *key, state, started, number, operator, asking, rendered in rows:
+        checkpoint = (rendered or {}).get("checkpoint_location")
+        is_own = checkpoint is not None
+        if is_own and str(checkpoint) != task.checkpoint:
+            continue
+        one = UnfinishedTask(TaskKey(*key), str(state), started, number, bool(asking), is_own)
+        if is_own:
+            runs.add(one.key.run_id)
+        if state in _UNFINISHED and not str(operator).endswith("Sensor"):
+            found[is_own].append(one)
+    return [*found[True], *(each for each in found[False] if each.key.run_id in runs)]
+
+
+def _selected(dag_id: str, task_id: str, run_id: str, map_index: int) -> Any:
     columns = select(
-        rendered.rendered_fields,
+        _Rendered.rendered_fields,
         TaskInstance.state,
         TaskInstance.operator,
         TaskInstance.try_number,
     )
-    return columns.join(TaskInstance, same).where(
+    return columns.join(TaskInstance, _SAME).where(
         TaskInstance.dag_id == dag_id,
         TaskInstance.task_id == task_id,
         TaskInstance.run_id == run_id,
@@ -172,7 +268,9 @@ def _task_stream(
     )
     located = stream.located(hook.absolute)
     options = fields.get("options")
-    return TaskStream(key, located, hook.access, state or "none", operator, try_number, options)
+    checkpoint = str(fields["checkpoint_location"])
+    state = state or "none"
+    return TaskStream(key, located, hook.access, state, operator, try_number, options, checkpoint)
 
 
 def _text(value: object) -> str | None:

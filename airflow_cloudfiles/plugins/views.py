@@ -27,12 +27,20 @@ from airflow_cloudfiles.engine.overview.runs import (
     newest_runs,
     stream_overview,
 )
+from airflow_cloudfiles.engine.overview.status import judge
 from airflow_cloudfiles.engine.schema.decisions import Proposal, SchemaProposals
 from airflow_cloudfiles.engine.schema.diff import in_words
 from airflow_cloudfiles.engine.schema.history import ColumnOrigin, SchemaEntry, SchemaHistory
 from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.plugins.tasks import TaskKey, TaskStream, main_of, stream_of
+from airflow_cloudfiles.plugins.lead import Lead, lead_of, question_path
+from airflow_cloudfiles.plugins.tasks import (
+    TaskKey,
+    TaskStream,
+    main_of,
+    stream_of,
+    unfinished_of,
+)
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.overview.rescued import RescuedFields
@@ -77,6 +85,7 @@ _MEASURES: Final[Sequence[tuple[str, str, Callable[[RunSummary], float]]]] = (
     ("Files", "", lambda run: run.files),
     ("Rows", "", lambda run: run.rows),
     ("Rescued rows", "", lambda run: run.rescued_rows),
+    ("Corrupt records", "", lambda run: run.corrupt_records),
     ("Duration", "s", lambda run: run.seconds or 0.0),
 )
 
@@ -124,6 +133,8 @@ class Read(Generic[_T]):
 class StreamView:
     """The first page of a stream."""
 
+    lead: Lead
+    newest: RunSummary | None
     overview: Read[StreamOverview]
     runs: Read[Runs]
     plots: Sequence[Plot]
@@ -140,12 +151,21 @@ class VersionView:
 
 @dataclass(frozen=True, slots=True)
 class SchemaView:
-    """The page of the schema."""
+    """The page of the schema.
+
+    Attributes:
+        versions: The newest first.
+        columns: Of the newest version.
+        has_older: Whether there are older versions.
+        proposal: The change that waits, or was refused.
+        question: The path, in Airflow, of the form that asks for it; empty where no task asks.
+    """
 
     versions: Sequence[VersionView]
     columns: Sequence[ColumnOrigin]
     has_older: bool
     proposal: Proposal | None = None
+    question: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +203,16 @@ def stream_view(task: TaskStream) -> StreamView:
     if source_of(task.stream.format).records_arrivals:
         overview = read(lambda: stream_overview(state))
     runs = read(lambda: newest_runs(state))
-    return StreamView(overview, runs, plots_of(runs.value.newest) if runs.value else ())
+    proposal = read(lambda: _proposals(task).waiting())
+    newest = runs.value.newest if runs.value else ()
+    status = judge(newest, overview.value, proposal.value)
+    lead = lead_of(status, proposal.value, unfinished_of(task), runs.problem or proposal.problem)
+    return StreamView(lead, status.newest, overview, runs, plots_of(newest))
+
+
+def _proposals(task: TaskStream) -> SchemaProposals:
+    location = task.stream.schema_location or task.stream.checkpoint_location
+    return SchemaProposals(location, access=task.access)
 
 
 def schema_view(task: TaskStream) -> SchemaView:
@@ -192,8 +221,8 @@ def schema_view(task: TaskStream) -> SchemaView:
     Raises:
         CloudFilesError: The schema log cannot be read.
     """
-    location = task.stream.schema_location or task.stream.checkpoint_location
-    history = SchemaHistory(location, access=task.access)
+    proposals = _proposals(task)
+    history = SchemaHistory(proposals.uri, access=task.access)
     versions = history.versions()
     shown = versions[: -MOST_VERSIONS - 1 : -1]
     views = [
@@ -201,8 +230,11 @@ def schema_view(task: TaskStream) -> SchemaView:
         for each in shown
     ]
     columns = history.blame() if versions else []
-    waiting = SchemaProposals(location, access=task.access).waiting()
-    return SchemaView(views, columns, len(shown) < len(versions), waiting)
+    waiting = proposals.waiting()
+    asks = waiting is not None and waiting.refused_by is None
+    asking = next((each for each in unfinished_of(task) if each.is_asking), None) if asks else None
+    path = question_path(asking) if asking else ""
+    return SchemaView(views, columns, len(shown) < len(versions), waiting, path)
 
 
 def files_view(task: TaskStream, status: str, path: str) -> FilesView:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from importlib.metadata import entry_points
@@ -15,15 +17,23 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from airflow.models.hitl import HITLDetail
+from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.taskinstance import TaskInstance
 from deltalake import write_deltalake
-from sqlalchemy import Column, MetaData, Table, create_engine, insert
+from sqlalchemy import Column, Engine, MetaData, Table, create_engine, insert
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 from starlette.testclient import TestClient
 
 from airflow_cloudfiles import SchemaHistory
-from airflow_cloudfiles.engine.errors import OptionError, UnknownFieldException, to_record
+from airflow_cloudfiles.commands.help import docs
+from airflow_cloudfiles.engine.errors import (
+    PAGE,
+    OptionError,
+    UnknownFieldException,
+    to_record,
+)
 from airflow_cloudfiles.engine.overview.runs import RunSummary
 from airflow_cloudfiles.engine.schema.log_entry import SchemaEntry, append_entry, open_log
 from airflow_cloudfiles.engine.schema.proposals import Proposal, ProposedChange, propose
@@ -32,6 +42,7 @@ from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.plugins import tasks, views
 from airflow_cloudfiles.plugins.app import age, page, size, task_key, time
 from airflow_cloudfiles.plugins.cloud_files import PREFIX, CloudFilesPlugin
+from airflow_cloudfiles.plugins.docs import rendered
 from airflow_cloudfiles.plugins.tasks import ServerHook, TaskKey, TaskStream
 from airflow_cloudfiles.plugins.views import plots_of
 from tests.support.written_state import WrittenState
@@ -45,6 +56,7 @@ HOSTILE = (
 )
 """Names as a sender may choose them: markup, addresses that run, marks that turn what follows."""
 KEY = TaskKey("d", "manual__2026-11-23T00:00:00+00:00", "t")
+STARTED = datetime(2026, 11, 24, tzinfo=UTC)
 
 
 class _Page(HTMLParser):
@@ -66,10 +78,50 @@ class _Page(HTMLParser):
         for name, value in attrs:
             assert not name.startswith("on")
             if name in {"href", "src", "action"}:
-                assert str(value).startswith("/cloudfiles/")
+                assert str(value).startswith(("/cloudfiles/", "/dags/"))
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+class Instances:
+    """The task instances that Airflow's database has, with what belongs to them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._tables: dict[type, Table] = {}
+        for model in (TaskInstance, RenderedTaskInstanceFields, HITLDetail):
+            columns = [Column(each.name, each.type) for each in model.__table__.columns]
+            table = Table(model.__tablename__, MetaData(), *columns)  # without what it refers to
+            table.create(engine)
+            self._tables[model] = table
+
+    def add(self, key: TaskKey, *, checkpoint: str = "", asks: bool = False, **more: Any) -> None:
+        """Write a task instance, with its rendered fields and its question."""
+        ti_id = uuid.uuid4()
+        named: dict[str, Any] = {"dag_id": key.dag_id, "task_id": key.task_id, "run_id": key.run_id}
+        named |= {"map_index": key.map_index}
+        made = {"max_tries": 0, "pool": "p", "span_status": "n", "id": ti_id, "try_number": 1}
+        made |= {"operator": "CloudFilesIngestOperator", "start_date": STARTED, **named, **more}
+        self._insert(TaskInstance, **made)
+        if checkpoint:
+            rendered = {"checkpoint_location": checkpoint}
+            self._insert(RenderedTaskInstanceFields, **named, rendered_fields=rendered)
+        if asks:
+            question = {"options": [], "subject": "s", "params": {}, "created_at": STARTED}
+            self._insert(HITLDetail, ti_id=ti_id, params_input={}, **question)
+
+    def _insert(self, model: type, **values: Any) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(insert(self._tables[model]).values(values))
+
+
+@pytest.fixture(autouse=True)
+def instances(monkeypatch: pytest.MonkeyPatch) -> Iterator[Instances]:
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    monkeypatch.setattr(tasks, "create_session", lambda: Session(engine))
+    yield Instances(engine)
+    engine.dispose()
 
 
 @pytest.fixture
@@ -83,7 +135,8 @@ def _task(written: WrittenState, **more: str | None) -> TaskStream:
     )
     named = {"source": stream.source, "format": "json", "checkpoint_location": written.uri}
     stream = StreamArguments(**{**named, **more})  # type: ignore[arg-type]
-    return TaskStream(KEY, stream, None, "success", "CloudFilesIngestOperator", 2)
+    operator = "CloudFilesIngestOperator"
+    return TaskStream(KEY, stream, None, "success", operator, 2, checkpoint=written.uri)
 
 
 def _page(template: str, view: object, task: TaskStream | None, **more: Any) -> str:
@@ -117,16 +170,18 @@ def test_the_plugin_is_found_and_its_views_lead_to_its_pages() -> None:
 def test_a_page_shows_the_stream_its_runs_and_their_errors(written: WrittenState) -> None:
     written.discover("a.json", "b.json")
     error = to_record(UnknownFieldException("Encountered unknown fields: price"))
-    report = {"run_id": "r1", "kind": "ingest", "outcome": "failed", "error": error}
-    report |= {"started": "2026-11-23T08:00:00+00:00", "rows": 12345}
+    report: dict[str, Any] = {"run_id": "r1", "kind": "ingest", "outcome": "failed", "error": error}
+    report |= {"started": "2026-11-23T08:00:00+00:00", "rows": 12345, "corrupt_records": 7}
     written.state.put("_reports/r1.json", encode_report(report))
     task = _task(written, target="s3://lake/table")
     text = _page("stream.html", views.stream_view(task), task)
     for part in ("s3://lake/orders", "s3://lake/table", "<b>2", "files outstanding", "12,345"):
         assert part in text
-    shown = "Encountered unknown fields: price [CF501] More: cloudfiles docs CF501"
-    assert f"UnknownFieldException</span>: {shown}" in text
-    assert text.count("<figure>") == 4
+    assert '<td class="n warn">7</td>' in text
+    code = '<a href="/cloudfiles/errors/CF501">CF501</a>'
+    shown = f"UnknownFieldException</span>: Encountered unknown fields: price {code}"
+    assert shown in text
+    assert text.count("<figure>") == 5
 
 
 def test_what_cannot_be_read_is_said_and_the_rest_is_shown(written: WrittenState) -> None:
@@ -144,7 +199,12 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_shown(written: WrittenState
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_every_value_is_escaped(written: WrittenState, hostile: str, tmp_path: Path) -> None:
     written.discover(f"{hostile}.json")
-    report = {"run_id": hostile, "kind": hostile, "outcome": hostile, "warnings": [hostile]}
+    report: dict[str, Any] = {
+        "run_id": hostile,
+        "kind": hostile,
+        "outcome": hostile,
+        "warnings": [hostile],
+    }
     report |= {
         "started": "2026-11-23T08:00:00Z",
         "error": dict.fromkeys(("class", "code", "message"), hostile),
@@ -239,14 +299,9 @@ def test_the_list_has_a_line_for_each_stream(
 
 
 def test_each_instance_of_a_mapped_task_is_looked_at_for_a_stream_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
+    instances: Instances,
 ) -> None:
-    engine = create_engine("sqlite://", poolclass=StaticPool)
-    columns = [Column(each.name, each.type) for each in TaskInstance.__table__.columns]
-    table = Table("task_instance", MetaData(), *columns)  # without what it refers to
-    table.create(engine)
-    made = {"max_tries": 0, "pool": "p", "span_status": "n", "operator": "CloudFilesIngestOperator"}
-    rows = [
+    rows: list[Any] = [
         ("d", "one", "t", -1, 1),
         ("d", "two", "t", -1, 2),
         ("d", "three", "t", -1, None),
@@ -257,24 +312,15 @@ def test_each_instance_of_a_mapped_task_is_looked_at_for_a_stream_of_its_own(
         ("mapped", "two", "t", 1, 4),
         ("hidden", "one", "t", -1, 1),
     ]
-    names = ("dag_id", "run_id", "task_id", "map_index")
-    with engine.begin() as connection:
-        for *key, start in rows:
-            begun = start and datetime(2026, 11, 24, start, tzinfo=UTC)
-            values = {**made, **dict(zip(names, key, strict=True)), "start_date": begun}
-            connection.execute(insert(table).values(values))
-        of_others = {**made, **dict(zip(names, ("d", "two", "other", -1), strict=True))}
-        begun = datetime(2026, 11, 24, tzinfo=UTC)
-        connection.execute(
-            insert(table).values({**of_others, "operator": "Other", "start_date": begun})
-        )
-    monkeypatch.setattr(tasks, "create_session", lambda: Session(engine))
+    for *key, start in rows:
+        begun = start and datetime(2026, 11, 24, start, tzinfo=UTC)
+        instances.add(TaskKey(*key), start_date=begun)
+    instances.add(TaskKey("d", "two", "other"), operator="Other")
     assert tasks.newest_of_each_task(["d", "mapped"]) == [
         TaskKey("d", "two", "t"),
         TaskKey("mapped", "two", "t", 0),
         TaskKey("mapped", "two", "t", 1),
     ]
-    engine.dispose()
 
 
 def test_a_key_is_read_from_the_path() -> None:
@@ -312,3 +358,43 @@ def test_plots_begin_with_the_oldest_run_and_show_small_values() -> None:
     rows = next(each for each in plots if each.title == "Rows")
     assert [bar.height for bar in rows.bars] == [0.0, 2.0, 100.0]
     assert plots_of([run(5, "infer")]) == []
+
+
+def test_unfinished_tasks_of_a_stream_are_found_in_its_dag(
+    written: WrittenState, instances: Instances
+) -> None:
+    def add(task_id: str, state: str, index: int = -1, of: str = written.uri, **more: Any) -> None:
+        instances.add(TaskKey("d", "r", task_id, index), checkpoint=of, state=state, **more)
+
+    add("ingest", "running")
+    add("mapped", "awaiting_input", index=1, asks=True)
+    add("mapped", "awaiting_input", index=2, asks=True, of="file:///other")
+    add("arrived", "deferred", operator="CloudFilesSensor")
+    add("subclass", "success")
+    add("ask", "deferred", of="", operator="HITLOperator", asks=True)
+    instances.add(TaskKey("d", "old", "ingest"), checkpoint=written.uri, state="failed")
+    instances.add(TaskKey("other", "r", "ingest"), checkpoint=written.uri, state="running")
+    other = TaskKey("d", "of another stream", "ask")
+    instances.add(other, state="deferred", operator="HITLOperator", asks=True)
+    found = tasks.unfinished_of(_task(written))
+    assert [(each.key.task_id, each.is_at_work, each.is_asking) for each in found] == [
+        ("ingest", True, False),
+        ("mapped", False, True),
+        ("ask", False, True),
+    ]
+    assert found[1].key.map_index == 1
+
+
+def test_an_error_has_its_page_and_its_links_lead_to_pages_that_are_here() -> None:
+    text = rendered(docs.section("cf401"), PAGE, "/cloudfiles")
+    assert '<h3 id="cf401">CF401</h3>' in text
+    assert '<a href="/cloudfiles/docs/how-to/operate-on-files">operate on files</a>' in text
+    hostile = "<script>x</script> [a](javascript:alert(1)) [b](//evil) ![c](d.png) <http://e.f>"
+    text = rendered(f"# A `b`\n{hostile} [g](#a-b) [h](recover.md#i)", "how-to/j", "/cloudfiles")
+    assert re.findall('href="([^"]*)"', text) == ["#a-b", "/cloudfiles/docs/how-to/recover#i"]
+    assert not {tag for tag, *_ in _Page.of(text.replace("#a-b", "/dags/")).elements} & {
+        "script",
+        "img",
+    }
+    with pytest.raises(OptionError, match="No error has the code"):
+        docs.section("CF.01")

@@ -329,7 +329,7 @@ def test_a_viewer_sees_the_stream_in_a_browser(
         assert "UnknownFieldException" in shown
         assert "ingest succeeded" in shown
         assert all(size["width"] >= 200 and size["height"] >= 50 for size in seen.plots())
-        assert len(seen.plots()) == 4
+        assert len(seen.plots()) == 5
         seen.click("Schema")
         seen.wait_for("b string added")
         seen.click("Files")

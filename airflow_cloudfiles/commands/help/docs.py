@@ -51,20 +51,22 @@ def _run(given: argparse.Namespace) -> Outcome:
     if not given.page:
         return Outcome(sorted(known), "\n".join(sorted(known)))
     if code := _CODE.fullmatch(given.page):
-        name, text = PAGE, _section(code[1].upper(), known[PAGE].read_text(encoding="utf-8"))
+        name, text = PAGE, section(code[1])
         return Outcome({"page": name, "text": text}, text)
     name = _name(given.page, known)
     text = known[name].read_text(encoding="utf-8")
     return Outcome({"page": name, "text": text}, text)
 
 
-def _section(code: str, page: str) -> str:
+def section(code: str) -> str:
     """Return what the page about errors says under a code.
 
     Raises:
         OptionError: No error has this code.
     """
-    found = re.search(rf"^### {code}\n.*?(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
+    page = pages()[PAGE].read_text(encoding="utf-8")
+    title = re.escape(code.upper())
+    found = re.search(rf"^### {title}\n.*?(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
     if found is None:
         raise OptionError(
             f"No error has the code {code}. `cloudfiles docs reference/errors` lists them."

@@ -14,7 +14,6 @@ import textwrap
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
@@ -89,14 +88,6 @@ def _wrapped(text: str, most: int) -> list[str]:
 def terminal_width() -> int | None:
     """Find how wide the terminal is; `None` where the output is none, so that a row is a line."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def short_time(text: str) -> str:
-    """Write a time of a state for people, in UTC."""
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except ValueError:
-        return printable(text)
 
 
 def pair(text: str) -> tuple[str, str]:

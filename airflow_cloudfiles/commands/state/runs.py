@@ -13,9 +13,8 @@ from airflow_cloudfiles.commands.running.outcome import (
     Toned,
     add_command,
     columns,
-    short_time,
 )
-from airflow_cloudfiles.engine.messages import printable
+from airflow_cloudfiles.engine.messages import printable, short_time
 from airflow_cloudfiles.engine.overview.runs import Runs, RunSummary, newest_runs
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.storage import open_store

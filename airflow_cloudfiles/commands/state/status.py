@@ -16,10 +16,9 @@ from airflow_cloudfiles.commands.running.outcome import (
     add_command,
     add_schema_location,
     columns,
-    short_time,
 )
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.messages import counted, printable
+from airflow_cloudfiles.engine.messages import counted, printable, short_time
 from airflow_cloudfiles.engine.options.values import interval
 from airflow_cloudfiles.engine.overview.status import StreamStatus, stream_status
 

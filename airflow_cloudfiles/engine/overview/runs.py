@@ -13,16 +13,24 @@ with the files of the stream, nor with its runs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_cloudfiles.engine.errors import IncompatibleStateError, section_of
+from airflow_cloudfiles.engine.errors import (
+    FilesQuarantinedError,
+    IncompatibleStateError,
+    SchemaProposedError,
+    TableEvolvedError,
+    UnknownFieldException,
+    section_of,
+)
 from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.intake.file_state_columns import rows
 from airflow_cloudfiles.engine.intake.file_states import FileQuery, FileStates, StateSnapshot
 from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes, oldest
+from airflow_cloudfiles.engine.messages import few, plural
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, decode_report
@@ -147,6 +155,10 @@ def newest_files(
 
 MOST_RUNS: Final = 60
 """How many runs are shown at once."""
+HEALING: Final = frozenset(
+    each.code for each in (UnknownFieldException, TableEvolvedError, FilesQuarantinedError)
+)
+"""Codes of errors that are put right when they are raised, where a retry helps."""
 _log = logging.getLogger(__name__)
 
 
@@ -170,6 +182,9 @@ class RunSummary:
         error: The class of what it failed for; empty where it did not.
         code: Of that class, which has its section in the documentation; empty as that.
         message: What it failed for, in words that say what to do.
+        heals: Whether what it failed for was put right by then, so that the next run goes on: the
+            schema log had the evolved schema, or the files to blame were put aside.
+        is_healed: Whether the next run that ingested has succeeded, besides.
         warnings: For people.
     """
 
@@ -188,7 +203,33 @@ class RunSummary:
     error: str = ""
     code: str = ""
     message: str = ""
+    heals: bool = False
+    is_healed: bool = False
     warnings: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> bool:
+        """Whether it ended because a change of the schema waits for a decision."""
+        return self.code == SchemaProposedError.code
+
+    @property
+    def shown(self) -> str:
+        """What became of it, in one word."""
+        return "healed" if self.is_healed else "asked" if self.asked else self.outcome
+
+    @property
+    def healed_by(self) -> str:
+        """What was put right when it failed, in words; empty where nothing was."""
+        if not self.heals:
+            return ""
+        if self.code == FilesQuarantinedError.code:
+            return "the files that were to blame are quarantined"
+        if self.code == TableEvolvedError.code:
+            return "the table that it reads has another schema"
+        fields = UnknownFieldException(self.message).fields
+        if not fields:
+            return "the schema has wider types"
+        return f"the schema has the new {plural(len(fields), 'field')} {few(fields)}"
 
     @property
     def section(self) -> str:
@@ -226,7 +267,16 @@ def newest_runs(state: ObjectStore, most: int = MOST_RUNS) -> Runs:
     )
     runs = at_once(state, [partial(_read, state, each.path) for each in found[:most]])
     newest = sorted((each for each in runs if each), key=lambda each: each.started, reverse=True)
-    return Runs(tuple(newest), len(found))
+    return Runs(tuple(_with_healed(newest)), len(found))
+
+
+def _with_healed(newest: Sequence[RunSummary]) -> Iterator[RunSummary]:
+    """Yield runs, the newest first, those marked that have healed."""
+    later = ""
+    for run in newest:
+        yield replace(run, is_healed=True) if run.heals and later == "succeeded" else run
+        if run.kind == "ingest":
+            later = "succeeded" if run.heals and later == "succeeded" else run.outcome
 
 
 def _read(state: ObjectStore, key: str) -> RunSummary | None:
@@ -243,7 +293,7 @@ def _summary(report: Mapping[str, Any]) -> RunSummary:
     """Summarize a report for display; a table as the source has no files."""
     error = report.get("error") or {}
     seconds = (report.get("durations") or {}).get("total_seconds")
-    counts = {
+    counts: dict[str, Any] = {
         name: int(report.get(name) or 0)
         for name in ("files", "bytes", "rows", "rescued_rows", "corrupt_records")
     }
@@ -258,6 +308,7 @@ def _summary(report: Mapping[str, Any]) -> RunSummary:
         error=str(error.get("class", "")),
         code=str(error.get("code", "")),
         message=str(error.get("message", "")),
+        heals=error.get("code") in HEALING and error.get("is_retryable") is True,
         warnings=tuple(str(each) for each in report.get("warnings") or ()),
         **counts,
     )

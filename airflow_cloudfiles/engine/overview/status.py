@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, StateError, with_code
-from airflow_cloudfiles.engine.messages import counted
+from airflow_cloudfiles.engine.messages import counted, short_time
 from airflow_cloudfiles.engine.overview.runs import (
     RunSummary,
     StreamOverview,
@@ -18,6 +18,9 @@ from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
 from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_cloudfiles.engine.schema.proposals import Proposal
     from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.storage.access import Access
 
@@ -66,8 +69,9 @@ def stream_status(
     """
     try:
         state = open_store(checkpoint_location, access)
-        newest = _newest_ingestion(state)
-        overview = _overview(state, is_of_table=newest is not None)
+        newest = newest_runs(state, _MOST_RUNS).newest
+        is_of_table = any(each.kind == "ingest" for each in newest)
+        overview = _overview(state, is_of_table=is_of_table)
         proposals = SchemaProposals(schema_location or checkpoint_location, access=access)
         proposal = proposals.waiting()
     except CloudFilesError as failure:
@@ -75,26 +79,48 @@ def stream_status(
     except OSError as failure:
         sentence = f"The storage could not be read: {failure}"
         return StreamStatus(standing="unreadable", sentence=sentence)
+    return judge(newest, overview, proposal, behind=behind)
+
+
+def judge(
+    newest: Sequence[RunSummary],
+    overview: StreamOverview | None,
+    proposal: Proposal | None,
+    *,
+    behind: timedelta | None = None,
+) -> StreamStatus:
+    """Judge how a stream is by what was read of it.
+
+    Args:
+        newest: Its newest runs, the newest first. Only those count that ingested, or failed before
+            they could.
+        overview: Its files, if they are known.
+        proposal: The change of its schema that waits, or was refused.
+        behind: How long a file may wait for its ingestion; `None` for any time.
+    """
+    ingestions = [each for each in newest if each.kind == "ingest"]
+    last = ingestions[0] if ingestions else None
+    before = ingestions[1] if ingestions[1:] else None
     standing: Standing = "ok"
     sentence = ""
-    if proposal is not None:
+    if proposal is not None and (proposal.refused_by is None or (last and last.error)):
         what = f"Proposal {proposal.number} of a schema change waits for a decision"
+        if proposal.refused_by is not None:
+            what = f"{proposal.refused_by} has refused proposal {proposal.number}"
         standing, sentence = "undecided", f"{what}: cloudfiles schema proposed"
-    elif newest is not None and newest.error:
-        standing, sentence = "failed", f"{newest.error}: {newest.message} {newest.section}".rstrip()
+    elif last is not None and last.asked:
+        sentence = "A change of the schema was decided, and the next run goes on with it"
+    elif last is not None and last.error:
+        standing, sentence = "failed", f"{last.error}: {last.message} {last.section}".rstrip()
     elif behind is not None and overview is not None and _waits(overview) > behind:
         waiting = counted(overview.outstanding_files, "file")
-        since = str(overview.oldest_outstanding)[:19].replace("T", " ")
+        since = short_time(overview.oldest_outstanding or "")
         standing, sentence = "behind", f"{waiting} not ingested since {since} UTC"
-    elif newest is None and (overview is None or overview.last_batch < 0):
+    elif last is None and (overview is None or overview.last_batch < 0):
         standing, sentence = "new", "No run has ingested yet"
-    return StreamStatus(standing=standing, sentence=sentence, overview=overview, newest=newest)
-
-
-def _newest_ingestion(state: ObjectStore) -> RunSummary | None:
-    """Find the newest run that ingested, or failed before it could."""
-    runs = newest_runs(state, _MOST_RUNS).newest
-    return next((each for each in runs if each.kind == "ingest"), None)
+    elif last and before is not None and before.is_healed:
+        sentence = f"Healed itself at {short_time(last.started)} UTC: {before.healed_by}"
+    return StreamStatus(standing=standing, sentence=sentence, overview=overview, newest=last)
 
 
 def _overview(state: ObjectStore, *, is_of_table: bool) -> StreamOverview | None:

@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.errors import (
     SchemaRefusedError,
 )
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.messages import few
+from airflow_cloudfiles.engine.messages import counted, few
 from airflow_cloudfiles.engine.schema.diff import SchemaChange, in_words
 from airflow_cloudfiles.engine.schema.log_entry import PREFIX, open_log, read_entry
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
@@ -99,6 +99,12 @@ class Proposal:
     def files(self) -> list[str]:
         """URIs of the files that are known to ask for it."""
         return list(dict.fromkeys(each.file for each in self.changes if each.file))
+
+    def in_short(self) -> str:
+        """Say for people how much would change, and the first columns: `2 new columns: a, b`."""
+        is_new = all(each.kind == "added" for each in self.changes)
+        what = counted(len(self.changes), "new column" if is_new else "schema change")
+        return f"{what}: {few(self.paths)}"
 
     def to_body(self) -> bytes:
         """Encode the body of the log's entry."""
