@@ -11,7 +11,7 @@ agree to a change that is not shown, so a second question that differs is refuse
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, get_args
 
@@ -29,19 +29,28 @@ except ImportError:
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_cloudfiles.engine.schema.proposals import Proposal
+    from airflow_cloudfiles.engine.schema.proposals import Proposal, ProposedChange
 
 Decision = Literal["accept", "rescue", "refuse"]
 DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
+RESCUE, REFUSE = DECISIONS[1:]
 OPTIONS: Final = tuple(each.capitalize() for each in DECISIONS)
 """What a person chooses from."""
-HINTS: Final = "hints"
-"""The field for other types."""
-MOST_CHARACTERS: Final = 20_000
-_HINTS_SCHEMA: Final = {"type": ["null", "string"], "title": "Other types, to accept with"}
-_HINTS_TEXT: Final = (
-    "Types in DDL for what is new, such as `price DECIMAL(9,2)`. Empty: the types that are shown."
+TYPES: Final = (
+    "string",
+    "boolean",
+    "int",
+    "bigint",
+    "double",
+    "decimal(18,2)",
+    "decimal(38,10)",
+    "date",
+    "timestamp",
 )
+"""What a new column may become instead of what is proposed, where that is one of them."""
+MOST_FIELDS: Final = 100
+"""So many columns are decided by themselves; what comes behind is as the answer is."""
+MOST_CHARACTERS: Final = 20_000
 _WORDS: Final = {"approve": "accept", "reject": "refuse"}
 """What the options of Airflow's ApprovalOperator mean."""
 
@@ -53,10 +62,12 @@ class Question:
     Attributes:
         subject: One line, without anything from a file.
         body: Markdown.
+        fields: A field for each column, by its path, as Airflow's params.
     """
 
     subject: str
     body: str
+    fields: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +76,15 @@ class Answer:
 
     Attributes:
         decision: What to do.
-        hints: Other types, to accept with; empty for none.
         by: Who has answered; empty where nobody has in time, and the default counts.
+        columns: To accept with: by the path of a column its type, `rescue` or `refuse`.
+        hints: Other types, to accept with, as DDL; empty for none.
     """
 
     decision: Decision
-    hints: str
     by: str
+    columns: Mapping[str, str] = field(default_factory=dict)
+    hints: str = ""
 
 
 def check_approval(
@@ -125,10 +138,38 @@ def question_of(proposal: Proposal, source: str) -> Question:
     return Question(
         f"Schema of {source}: {what}, proposal {proposal.number}",
         f"{fence}diff\n{text}\n{fence}\n\n"
-        "**Accept**: it becomes the next version of the schema. **Rescue**: it stays in the "
-        "rescued data, from now on. **Refuse**: the stream fails until the files are corrected or "
-        "removed, or somebody decides otherwise. Until then nothing of the batch is committed.\n",
+        "**Accept**: each column becomes what its field says: of a type, rescued or refused. "
+        "**Rescue** and **Refuse** are for all of them, whatever the fields say. What is rescued "
+        "stays in the rescued data, from now on. What is refused fails the stream until the files "
+        "are corrected or removed, or somebody decides otherwise. Until then nothing of the batch "
+        "is committed.\n",
+        {each.path: field_of(each) for each in proposal.changes[:MOST_FIELDS]},
     )
+
+
+def choices_of(change: ProposedChange) -> list[str]:
+    """List what a column may become: types, that which is proposed first, then what else."""
+    after = str(change.after)
+    others = TYPES if change.kind == "added" and after in TYPES else ()
+    return [after, *(each for each in others if each != after), RESCUE, REFUSE]
+
+
+def field_of(change: ProposedChange) -> dict[str, Any]:
+    """Describe the field in which a column is decided, as one of Airflow's params."""
+    choices = choices_of(change)
+    shown = {choices[0]: f"{choices[0]} (proposed)", RESCUE: "rescue it", REFUSE: "refuse it"}
+    said = [f"Such as {', '.join(change.samples)}."] if change.samples else []
+    said += [f"Was {change.before}."] if change.before else []
+    return {
+        "value": choices[0],
+        "description": printable(" ".join(said)) or None,
+        "schema": {
+            "type": "string",
+            "title": printable(change.path),
+            "enum": choices,
+            "values_display": {each: shown.get(each, each) for each in choices},
+        },
+    }
 
 
 def wait_for_answer(  # noqa: PLR0913 - what there is to say
@@ -157,9 +198,7 @@ def wait_for_answer(  # noqa: PLR0913 - what there is to say
             body=question.body,
             defaults=None if default is None else [default.capitalize()],
             multiple=False,
-            params={
-                HINTS: {"value": "", "description": _HINTS_TEXT, "schema": dict(_HINTS_SCHEMA)}
-            },
+            params=dict(question.fields),
             assigned_users=[],
         )
     )
@@ -187,8 +226,8 @@ def answer_of(event: Mapping[str, Any] | None) -> Answer:
         )
     who = given.get("responded_by_user") or {}
     by = str(who.get("name") or who.get("id") or "") if isinstance(who, dict) else str(who)
-    hints = (given.get("params_input") or {}).get(HINTS)
-    return Answer(decision_of(chosen), str(hints or "").strip(), by)
+    columns = (given.get("params_input") or {}).items()
+    return Answer(decision_of(chosen), by, {path: str(text) for path, text in columns if text})
 
 
 def decision_of(chosen: object) -> Decision:

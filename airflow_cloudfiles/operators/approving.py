@@ -122,8 +122,11 @@ class ApprovingSparkJobOperator(DeferrableSparkJobOperator):
             try:
                 self.record(context, answer, proposal)
             except SchemaHintError as mistake:
-                self.log.error("The change is not accepted so: %s The task asks again.", mistake)  # noqa: TRY400 - a mistake of who answered
-                self.ask_if_proposed(context, SchemaProposedError(""))
+                # Airflow would show the question as it was, without a word about the mistake.
+                raise SchemaHintError(
+                    f"The answer cannot be taken, and nothing is decided: {mistake.message} Clear "
+                    "the task, and it asks again; or decide with `cloudfiles schema accept`."
+                ) from mistake
         return self.run_or_come_back(context)
 
     def record(self, context: Context, answer: Answer, proposal: int | None) -> None:
@@ -137,13 +140,16 @@ class ApprovingSparkJobOperator(DeferrableSparkJobOperator):
         who = answer.by or f"nobody in {self.approval_timeout}, so by default"
         by = f"{who} ({ti.dag_id}.{ti.task_id})"
         try:
-            if answer.decision == "accept":
-                entry = proposals.accept(answer.hints or None, proposal=proposal, by=by)
-                self.on_accepted(context, entry)
+            if answer.decision == "accept" and answer.hints:
+                entry = proposals.accept(answer.hints, proposal=proposal, by=by)
+            elif answer.decision == "accept":
+                entry = proposals.decide(answer.columns, proposal=proposal, by=by)
             elif answer.decision == "rescue":
                 entry = proposals.rescue(proposal=proposal, by=by)
             else:
                 entry = proposals.refuse(proposal=proposal, by=by)
+            if entry.reason["change"] == "accepted":
+                self.on_accepted(context, entry)
             self.log.info("Schema version %s: %s, by %s.", entry.version, answer.decision, by)
         except StateConflictError as other:
             self.log.warning("The answer has no effect. %s", other)

@@ -124,9 +124,8 @@ class CloudFilesDecideSchemaOperator(CloudFilesIngestOperator):
         """Record the decision, unless an earlier try has, and ingest."""
         number = str("" if self.proposal is None else self.proposal).strip()
         with task_errors():
-            answer = Answer(
-                decision_of(self.decision), _text(self.hints), _text(self.decided_by) or "somebody"
-            )
+            by, hints = _text(self.decided_by) or "somebody", _text(self.hints)
+            answer = Answer(decision_of(self.decision), by, hints=hints)
             if number.isdecimal() or self.proposals().waiting() is not None:
                 self.record(context, answer, int(number) if number.isdecimal() else None)
             else:

@@ -82,10 +82,10 @@ def _drop(root: Path, name: str, *records: dict[str, Any]) -> None:
     root.joinpath("in", name).write_text("".join(f"{json.dumps(each)}\n" for each in records))
 
 
-def _answered(option: str, hints: str = "") -> dict[str, Any]:
+def _answered(option: str, **columns: str) -> dict[str, Any]:
     return {
         "chosen_options": [option],
-        "params_input": {"hints": hints},
+        "params_input": columns,
         "responded_by_user": {"id": "7", "name": "ann"},
         "timedout": False,
     }
@@ -121,17 +121,21 @@ def test_a_task_waits_and_ingests_in_the_same_try(tmp_path: Path, supervisor: Su
         {"proposal": 0},
     )
     [asked] = supervisor.asked
+    assert asked.params["b"]["schema"]["enum"][:2] == ["string", "boolean"]
     assert (asked.options, asked.defaults) == (["Accept", "Rescue", "Refuse"], ["Refuse"])
     assert "+ b string added\n    in file:///" in asked.body
     assert "such as 4\n" in asked.body
     assert told == []
 
-    with pytest.raises(approval.TaskAwaitingInput):  # a mistake in the hints: asked once more
-        task.resume_after_decision(context, proposal=0, event=_answered("Accept", "c INT"))
-    report = task.resume_after_decision(context, proposal=0, event=_answered("Accept", "b INT"))
+    for wrong in ({"b": "INTT"}, {"c": "int"}):
+        with pytest.raises(AirflowFailException, match="cannot be taken, and nothing is decided"):
+            task.resume_after_decision(context, proposal=0, event=_answered("Accept", **wrong))
+    with pytest.raises(approval.TaskAwaitingInput):  # cleared: it asks again
+        task.execute(context)
+    report = task.resume_after_decision(context, proposal=0, event=_answered("Accept", b="int"))
     assert (report["rows"], report["schema_version"], report["outcome"]) == (1, 1, "succeeded")
     entry = SchemaHistory(str(tmp_path / "state")).show()
-    assert (entry.reason["by"], entry.reason["hints"]) == ("ann (d.t)", "b INT")
+    assert (entry.reason["by"], entry.reason["hints"]) == ("ann (d.t)", "b int")
     assert [each["changes"] for each in told] == [["b int added"]]
     table = DeltaTable(str(tmp_path / "table")).to_pyarrow_dataset().to_table()
     assert sorted((row["a"], row["b"]) for row in table.to_pylist()) == [
@@ -208,7 +212,7 @@ def test_an_answer_that_does_not_come_fails_the_task_for_good() -> None:
         with pytest.raises(AirflowFailException, match="the next run of the stream asks again"):
             approval.answer_of(event)
     default = {**_answered("Refuse"), "responded_by_user": None, "timedout": True}
-    assert approval.answer_of(default) == approval.Answer("refuse", "", "")
+    assert approval.answer_of(default) == approval.Answer("refuse", "")
 
 
 @pytest.mark.parametrize(
@@ -223,6 +227,18 @@ def test_what_airflows_operators_return_is_understood(chosen: object, decision: 
 def test_what_is_no_decision_is_refused(chosen: object) -> None:
     with pytest.raises(OptionError, match="decision must be accept, rescue, refuse"):
         approval.decision_of(chosen)
+
+
+def test_a_column_may_become_one_of_some_types_or_none() -> None:
+    field = approval.question_of(_proposal('"12.50"', '"\u202e"'), "/in").fields["b"]
+    assert (field["value"], field["description"]) == ("string", 'Such as "12.50", "\\u202e".')
+    assert field["schema"]["enum"][-3:] == ["timestamp", "rescue", "refuse"]
+    assert field["schema"]["values_display"]["string"] == "string (proposed)"
+    nested = ProposedChange("added", "s", None, "struct<a:string>")
+    wider = ProposedChange("retyped", "n", "int", "bigint")
+    assert approval.choices_of(nested) == ["struct<a:string>", "rescue", "refuse"]
+    assert approval.choices_of(wider) == ["bigint", "rescue", "refuse"]
+    assert approval.field_of(wider)["description"] == "Was int."
 
 
 @needs_parking

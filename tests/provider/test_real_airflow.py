@@ -244,7 +244,7 @@ def test_a_task_asks_a_person_and_goes_on_in_the_same_try(airflow: AirflowHome, 
     assert airflow.api.task("asks", run_id, "ingest")["state"] == "awaiting_input"
     assert question["options"] == ["Accept", "Rescue", "Refuse"]
     assert '\n    such as "```<b>new</b>"\n````' in question["body"]
-    answer(airflow, "asks", run_id, "ingest", "Accept", hints="")
+    answer(airflow, "asks", run_id, "ingest", "Accept")
     ended = airflow.wait(lambda: airflow.api.run_ended("asks", run_id), RUN_SECONDS, "the run")
     assert (ended, _tries(airflow, "asks", run_id)) == ("success", ["success"])
     assert [row["b"] for row in _table(root, "asks")] == [None, "```<b>new</b>"]
@@ -265,7 +265,7 @@ def test_a_deferred_task_waits_for_its_query_for_a_person_and_for_a_query(
     question = asked(airflow, dag_id, run_id, "ingest", RUN_SECONDS, leaves=2)
     assert airflow.api.task(dag_id, run_id, "ingest")["state"] == "awaiting_input"
     assert "+ b string added" in question["body"]
-    answer(airflow, dag_id, run_id, "ingest", "Accept", hints="b INT")
+    answer(airflow, dag_id, run_id, "ingest", "Accept", b="int")
     ended = airflow.wait(lambda: airflow.api.run_ended(dag_id, run_id), RUN_SECONDS, "the run")
     assert (ended, _tries(airflow, dag_id, run_id)) == ("success", ["success"])
     assert [row["b"] for row in _table(root, dag_id)] == [None, 2]
@@ -433,7 +433,7 @@ def test_a_deferred_sensor_takes_a_message_and_credentials_stay_where_they_are(
         if approval.TaskAwaitingInput is not None:
             question = asked(airflow, dag_id, run_id, "ingest", RUN_SECONDS)
             assert "+ b string added" in question["body"]
-            answer(airflow, dag_id, run_id, "ingest", "Accept", hints="")
+            answer(airflow, dag_id, run_id, "ingest", "Accept")
         state = airflow.wait(lambda: airflow.api.run_ended(dag_id, run_id), RUN_SECONDS, dag_id)
         assert state == "success"
         other.look_again()

@@ -13,27 +13,30 @@ from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.messages import few
 from airflow_cloudfiles.engine.names import dotted
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
-from airflow_cloudfiles.engine.schema.diff import paths_of
+from airflow_cloudfiles.engine.schema.diff import paths_of, without
 from airflow_cloudfiles.engine.schema.hints import apply_hints
 from airflow_cloudfiles.engine.schema.inference import diff
 from airflow_cloudfiles.engine.schema.source_columns import beside
 from airflow_cloudfiles.engine.types import canonical_struct
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from airflow_cloudfiles.engine.schema.proposals import Proposal
 
 Schemas = tuple[dict[str, Any], dict[str, Any]]
 
 
-def accepted_types(proposal: Proposal, before: Mapping[str, Any], hints: str) -> Schemas:
+def accepted_types(
+    proposal: Proposal, before: Mapping[str, Any], hints: str, left_out: Collection[str] = ()
+) -> Schemas:
     """Put hints over what a proposal adds or widens.
 
     Args:
         proposal: The change.
         before: Columns of the records of the version it changes, in Spark's schema JSON.
-        hints: As `cloudFiles.schemaHints`.
+        hints: As `cloudFiles.schemaHints`; empty for none.
+        left_out: Paths of the proposal that are not accepted: they stay as they are.
 
     Returns:
         Columns of the records and of the paths.
@@ -41,8 +44,8 @@ def accepted_types(proposal: Proposal, before: Mapping[str, Any], hints: str) ->
     Raises:
         SchemaHintError: A hint cannot be read, does not fit, or names something else.
     """
-    proposed = StructType.fromJson(dict(proposal.data_schema))
-    columns = parse_columns(hints)
+    proposed = StructType.fromJson(without(proposal.data_schema, before, left_out))
+    columns = parse_columns(hints) if hints.strip() else []
     known = {path.lower() for path in paths_of(proposal.data_schema)}
     missing = [dotted(each.path) for each in columns if dotted(each.path).lower() not in known]
     if missing:

@@ -10,8 +10,9 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.errors import StateConflictError, StateError
+from airflow_cloudfiles.engine.errors import SchemaHintError, StateConflictError, StateError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.messages import few
 from airflow_cloudfiles.engine.schema.log_entry import (
     SchemaEntry,
     append_entry,
@@ -19,15 +20,65 @@ from airflow_cloudfiles.engine.schema.log_entry import (
     open_log,
     read_entry,
 )
-from airflow_cloudfiles.engine.schema.proposals import REFUSED, Proposal, waiting_proposal
+from airflow_cloudfiles.engine.schema.proposals import (
+    ACCEPT,
+    REFUSE,
+    REFUSED,
+    RESCUE,
+    Proposal,
+    propose,
+    waiting_proposal,
+)
 from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from airflow_cloudfiles.engine.schema.accepted_types import Schemas
     from airflow_cloudfiles.engine.storage.access import Access
 
 __all__ = ["Proposal", "SchemaProposals"]
 
 _log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Choice:
+    """What is decided about the columns of a change: the others are accepted as proposed.
+
+    Attributes:
+        hints: Other types.
+        rescued: Paths that stay in the rescued data.
+        refused: Paths that fail the stream.
+    """
+
+    hints: str | None = None
+    rescued: Sequence[str] = ()
+    refused: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, found: Proposal, columns: Mapping[str, str]) -> _Choice:
+        """Sort what is decided by path.
+
+        Raises:
+            SchemaHintError: A path is none of the change.
+        """
+        if unknown := [path for path in columns if path not in found.paths]:
+            raise SchemaHintError(
+                f"The decision names {few(unknown)}, which this change does not have. It has "
+                f"{few(found.paths)}."
+            )
+        word = {path: text.strip() for path, text in columns.items()}
+        hints = [
+            f"{each.path} {word[each.path]}"
+            for each in found.changes
+            if word.get(each.path, ACCEPT) not in {ACCEPT, each.after, RESCUE, REFUSE}
+        ]
+        return cls(
+            ", ".join(hints) or None,
+            [path for path in found.paths if word.get(path) == RESCUE],
+            [path for path in found.paths if word.get(path) == REFUSE],
+        )
 
 
 class SchemaProposals:
@@ -79,20 +130,103 @@ class SchemaProposals:
             StateConflictError: Somebody else has decided.
             StateError: No change waits.
         """
-        found = self._found(proposal)
-        data, partitions = found.data_schema, found.partition_schema
-        if hints and hints.strip():
-            # Only hints need types.
-            from airflow_cloudfiles.engine.schema.accepted_types import (  # noqa: PLC0415
-                accepted_types,
-            )
+        return self._accept(self._found(proposal), _Choice(hints), by, note)
 
-            data, partitions = accepted_types(found, self._newest().data_schema, hints)
-        reason = {**found.reason, "change": "accepted", "proposal": found.number}
+    def decide(
+        self,
+        columns: Mapping[str, str],
+        *,
+        proposal: int | None = None,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> SchemaEntry:
+        """Decide about each column of the change by itself.
+
+        What is refused is proposed anew, for the version with what is accepted, and refused. Killed
+        before that, the next run proposes it.
+
+        Args:
+            columns: By paths of the change: `accept`, `rescue`, `refuse`, or a type in DDL to
+                accept it with. A path that is left out is accepted.
+            proposal: The number of the proposal that was looked at; `None` for whichever waits.
+            by: Who decides; default is the Airflow task, or the user and the host.
+            note: Why, for readers of the log.
+
+        Returns:
+            The version with what is accepted; of a refusal where nothing is.
+
+        Raises:
+            SchemaHintError: A type cannot be read or does not fit, or a path is none of the change.
+            StateConflictError: Somebody else has decided.
+            StateError: No change waits.
+        """
+        found = self._found(proposal)
+        choice = _Choice.of(found, columns)
+        if len(choice.refused) == len(found.changes):
+            return self.refuse(proposal=found.number, by=by, note=note)
+        entry = self._accept(found, choice, by, note)
+        if choice.refused and self._propose_rest(found, choice, entry.version):
+            self.refuse(proposal=entry.version, by=by, note=note)
+        return entry
+
+    def check(self, columns: Mapping[str, str], *, proposal: int | None = None) -> None:
+        """Refuse what `decide` refuses, and decide nothing.
+
+        Raises:
+            SchemaHintError: A type cannot be read or does not fit, or a path is none of the change.
+            StateConflictError: Somebody else has decided.
+            StateError: No change waits.
+        """
+        found = self._found(proposal)
+        choice = _Choice.of(found, columns)
+        self._schemas(found, choice.hints, [*choice.rescued, *choice.refused])
+
+    def _schemas(self, found: Proposal, hints: str | None, left_out: Sequence[str]) -> Schemas:
+        """Build the columns of the records and of the paths with what is accepted."""
+        if not left_out and not (hints and hints.strip()):
+            return dict(found.data_schema), dict(found.partition_schema)
+        # Only these need types.
+        from airflow_cloudfiles.engine.schema.accepted_types import (  # noqa: PLC0415
+            accepted_types,
+        )
+
+        return accepted_types(found, self._newest().data_schema, hints or "", left_out)
+
+    def _accept(
+        self, found: Proposal, choice: _Choice, by: str | None, note: str | None
+    ) -> SchemaEntry:
+        """Write the version with what is accepted."""
+        left_out = [*choice.rescued, *choice.refused]
+        data, partitions = self._schemas(found, choice.hints, left_out)
+        change = "rescued" if len(left_out) == len(found.changes) else "accepted"
+        reason = {**found.reason, "change": change, "proposal": found.number}
         reason["proposedBy"] = found.by
-        if hints and hints.strip():
-            reason["hints"] = hints
-        return self._append(found, reason, by, note, data_schema=data, partition_schema=partitions)
+        if choice.hints and choice.hints.strip():
+            reason["hints"] = choice.hints
+        changes: dict[str, Any] = {"data_schema": data, "partition_schema": partitions}
+        if choice.rescued:
+            reason["rescued"] = list(choice.rescued)
+            changes["stay_rescued"] = self._stay_rescued(choice.rescued)
+        return self._append(found, reason, by, note, **changes)
+
+    def _propose_rest(self, found: Proposal, choice: _Choice, version: int) -> bool:
+        """Propose what is refused for the version that was written.
+
+        Returns:
+            Whether that waits now; `False` where a run was first, and has proposed more.
+        """
+        data, partitions = self._schemas(found, choice.hints, choice.rescued)
+        rest = dataclasses.replace(
+            found,
+            number=version,
+            changes=tuple(each for each in found.changes if each.path in choice.refused),
+            data_schema=data,
+            partition_schema=partitions,
+        )
+        return set(propose(self._store, rest).paths) <= set(choice.refused)
+
+    def _stay_rescued(self, paths: Iterable[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*(self._newest().stay_rescued or ()), *paths)))
 
     def rescue(
         self, *, proposal: int | None = None, by: str | None = None, note: str | None = None
@@ -112,9 +246,9 @@ class SchemaProposals:
             StateError: No change waits.
         """
         found = self._found(proposal)
-        stay = dict.fromkeys((*(self._newest().stay_rescued or ()), *found.paths))
         reason = {"change": "rescued", "proposal": found.number, "rescued": found.paths}
-        return self._append(found, reason, by, note, stay_rescued=tuple(stay))
+        stay = self._stay_rescued(found.paths)
+        return self._append(found, reason, by, note, stay_rescued=stay)
 
     def refuse(
         self, *, proposal: int | None = None, by: str | None = None, note: str | None = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 Json = Any
 """A schema or a type in Spark's schema JSON."""
@@ -74,6 +74,42 @@ def type_text(kind: Json) -> str:
     if kind["type"] == "map":
         return f"map<{type_text(kind['keyType'])},{type_text(kind['valueType'])}>"
     return str(kind["type"])
+
+
+def without(new: Json, old: Json, paths: Collection[str]) -> Json:
+    """Build a schema in which some of what differs from another one does not.
+
+    Args:
+        new: The schema.
+        old: The other one.
+        paths: Of changes between them that are not made.
+    """
+    return _without(new, old, paths, "")
+
+
+def _without(new: Json, old: Json, paths: Collection[str], path: str) -> Json:
+    """Build a type, or the old one where its path is among those that stay."""
+    if path in paths:
+        return old
+    insides = _insides(new), _insides(old)
+    if insides[0]:
+        keys = {"element": "elementType", "key": "keyType", "value": "valueType"}
+        inner = {
+            keys[name]: _without(each, insides[1].get(name), paths, f"{path}.{name}")
+            for name, each in insides[0].items()
+        }
+        return {**new, **inner}
+    if not _is_struct(new):
+        return new
+    known = {each["name"]: each for each in old["fields"]} if _is_struct(old) else {}
+    fields = []
+    for field in new["fields"]:
+        inside = f"{path}.{quoted(field['name'])}" if path else quoted(field["name"])
+        before = known.get(field["name"])
+        if before is not None or inside not in paths:
+            kind = _without(field["type"], before and before["type"], paths, inside)
+            fields.append({**field, "type": kind})
+    return {**new, "fields": fields}
 
 
 def _insides(kind: Json) -> dict[str, Json]:

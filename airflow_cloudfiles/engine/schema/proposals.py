@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.state.numbered_log import LogEntry
     from airflow_cloudfiles.engine.storage import ObjectStore
 
+ACCEPT, RESCUE, REFUSE = "accept", "rescue", "refuse"
+"""What may be decided, of a change or of a column."""
 REFUSED = "refused"
 """Why a version was written that refuses a proposal."""
 _FOLDER = f"{PREFIX}/proposed"

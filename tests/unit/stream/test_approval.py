@@ -172,6 +172,81 @@ def test_hints_give_other_types_to_what_is_new_and_only_to_that(landing: Landing
     assert len(stream.rows) == 3
 
 
+@pytest.mark.parametrize("landing", ["csv", "parquet"], indirect=True)
+def test_each_column_is_decided_by_itself(landing: Landing) -> None:
+    landing.drop("1", [{"a": "x"}])
+    stream = landing.stream(**ASKS)
+    stream.run()
+    landing.drop("2", [{"a": "y", "b": "1", "c": "2", "d": "3", "e": "4"}])
+    with pytest.raises(SchemaProposedError):
+        stream.run()
+    found = proposals(landing)
+    with pytest.raises(SchemaHintError, match="names f, which this change does not have"):
+        found.decide({"f": "rescue"})
+    for wrong in ("NONSENSE", "INT, a INT"):
+        with pytest.raises(SchemaHintError):
+            found.check({"b": wrong})
+    found.check({"b": "BINARY"})
+    assert landing.versions() == [0]
+    chosen = {"b": "BINARY", "c": "string", "d": "rescue", "e": "refuse"}
+    entry = found.decide(chosen, proposal=0, by="ann")
+    assert (entry.version, entry.reason["change"], entry.reason["by"]) == (1, "accepted", "ann")
+    assert (entry.reason["hints"], entry.stay_rescued) == ("b BINARY", ("d",))
+    assert types(landing) == {"a": "string", "b": "binary", "c": "string"}
+    assert landing.versions() == [0, 1, 2]  # the last one refuses
+    with pytest.raises(SchemaRefusedError, match=r"ann has refused .* e string added"):
+        stream.run()
+    rest = found.waiting()
+    assert rest is not None
+    assert (rest.number, rest.paths, rest.refused_by) == (1, ["e"], "ann")
+    found.accept(by="bob")
+    [row] = stream.run()
+    assert (row["b"], row["c"], row["e"], rescued(row)) == (b"1", "2", "4", {"d": "3"})
+
+
+@pytest.mark.parametrize("landing", ["json"], indirect=True)
+def test_nested_fields_are_decided_by_themselves(landing: Landing) -> None:
+    landing.drop("1", [{"s": {"x": "1"}, "l": [{"x": "1"}]}])
+    stream = landing.stream(**ASKS)
+    stream.run()
+    landing.drop("2", [{"s": {"x": "1", "y": 2, "z": 3}, "l": [{"x": "1", "y": 3}], "t": {"u": 1}}])
+    with pytest.raises(SchemaProposedError):
+        stream.run()
+    entry = proposals(landing).decide({"s.z": "INT", "l.element.y": "rescue", "s.y": "rescue"})
+    assert entry.stay_rescued == ("s.y", "l.element.y")
+    assert types(landing)["s"] == "struct<x:string,z:int>"
+    assert types(landing)["l"] == "array<struct<x:string>>"
+    [row] = stream.run()
+    assert (row["s"], row["t"]) == ({"x": "1", "z": 3}, {"u": "1"})
+    assert rescued(row) == {"s": {"y": 2}, "l": [{"y": 3}]}
+
+
+@pytest.mark.parametrize("landing", ["json"], indirect=True)
+def test_a_wider_type_is_left_out_while_a_new_column_is_accepted(landing: Landing) -> None:
+    landing.drop("1", [{"a": 1}])
+    stream = landing.stream(**WIDENING)
+    stream.run()
+    landing.drop("2", [{"a": 2**40, "b": 1}, {"a": 1.5, "b": 2}])
+    with pytest.raises(SchemaProposedError):
+        stream.run()
+    found = proposals(landing).waiting()
+    assert found is not None
+    widened = next(each.path for each in found.changes if each.kind == "retyped")
+    before = types(landing)["a"]
+    entry = proposals(landing).decide({widened: "rescue"})
+    assert (entry.reason["rescued"], types(landing)) == (["a"], {"a": before, "b": "bigint"})
+    assert len(stream.run()) == 2
+
+
+@pytest.mark.parametrize("landing", ["json"], indirect=True)
+def test_all_that_is_refused_or_rescued_by_itself_is_as_if_at_once(landing: Landing) -> None:
+    proposed(landing)
+    assert proposals(landing).decide({"b": "refuse"}).reason["change"] == "refused"
+    assert landing.versions() == [0, 1]
+    assert proposals(landing).decide({"b": "rescue"}).reason["change"] == "rescued"
+    assert types(landing) == {"a": "string"}
+
+
 @pytest.mark.parametrize("landing", ["json"], indirect=True)
 def test_nested_fields_stay_rescued_in_structs_arrays_and_maps(landing: Landing) -> None:
     hints = {"cloudFiles.schemaHints": "m MAP<STRING, STRUCT<x: STRING>>"}
