@@ -130,7 +130,9 @@ def _secrets_of_the_page(folder: Path) -> Path:
     page = (FOLDER.parent / "spark-connect.md").read_text()
     blocks = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
     (block,) = (each for each in blocks if "compose" in each)
-    lines = [line for line in block.splitlines() if not line.startswith(("cd ", "docker "))]
+    lines = [
+        line for line in block.splitlines() if not line.startswith(("cd ", "docker ", "make "))
+    ]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path}
     subprocess.run(["sh", "-eu", "-c", "\n".join(lines)], cwd=copy, env=environment, check=True)

@@ -207,6 +207,14 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert reached == set(PAGES)
 
 
+def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
+    for path in [*PAGES, *(ROOT / "docs").rglob("*Dockerfile")]:
+        found = re.search(
+            r"pip install[^`]*?[\s\"']airflow-provider-cloudfiles\[", path.read_text("utf-8")
+        )
+        assert found is None, f"{path}: {found}"
+
+
 def test_the_first_page_has_the_how_tos_of_the_menu_in_its_groups() -> None:
     """Reads the menu with the loader of YAML's base types: mkdocs.yml names a function, too."""
     menu = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), yaml.BaseLoader)["nav"]
