@@ -79,7 +79,8 @@ def lead_of(
         return _failed(newest, proposal, unfinished)
     if newest is None or status.sentence:
         is_healed = newest is not None and not newest.error
-        return Lead("succeeded" if is_healed else "plain", f"{status.sentence}.")
+        sentence = status.sentence or "Plain queries ingest it: no run has left a report"
+        return Lead("succeeded" if is_healed else "plain", f"{sentence}.")
     return _went_well(newest, status.overview)
 
 

@@ -156,5 +156,5 @@ def test_files_that_wait_are_said(written: WrittenState) -> None:
     assert (lead.tone, lead.sentence[:31]) == ("plain", "1 file waits for the next run, ")
 
 
-def test_a_stream_that_has_not_run_says_so(written: WrittenState) -> None:
-    assert _lead(written).sentence == "No run has ingested yet."
+def test_a_stream_that_only_queries_have_run_says_so(written: WrittenState) -> None:
+    assert _lead(written).sentence == "Plain queries ingest it: no run has left a report."
