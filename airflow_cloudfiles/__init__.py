@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.intake.file_state_columns import cloud_files_state
     from airflow_cloudfiles.engine.intake.stream_logs import cloud_files_metrics
     from airflow_cloudfiles.engine.job.files import operate_on_files
+    from airflow_cloudfiles.engine.job.start_over import start_over
     from airflow_cloudfiles.engine.options.builders import Options
     from airflow_cloudfiles.engine.overview.summary import stream_summary
     from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
@@ -71,6 +72,7 @@ __all__ = [
     "operate_on_files",
     "register",
     "relocate_source",
+    "start_over",
     "stream_summary",
     "streams_from_file",
 ]
@@ -103,6 +105,7 @@ _HOMES = {
     "operate_on_files": "airflow_cloudfiles.engine.job.files",
     "register": "airflow_cloudfiles.engine.spark.register",
     "relocate_source": "airflow_cloudfiles.engine.transfer.relocate",
+    "start_over": "airflow_cloudfiles.engine.job.start_over",
     "stream_summary": "airflow_cloudfiles.engine.overview.summary",
     "streams_from_file": "airflow_cloudfiles.task_groups.streams",
 }

@@ -17,8 +17,8 @@ from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
 import airflow_cloudfiles
 from airflow_cloudfiles import Options
-from airflow_cloudfiles.engine.errors import OptionError, TargetNotDeltaError
-from tests.support.landing import drop, run, stream
+from airflow_cloudfiles.engine.errors import OptionError, StateLockedError, TargetNotDeltaError
+from tests.support.landing import drop, rows, run, stream
 from tests.support.shared_spark import FAST_START
 
 pytestmark = pytest.mark.spark
@@ -187,6 +187,27 @@ def test_a_query_with_built_options_is_summed_up_from_its_state(
     assert (said["files"], said["waits"]) == ("1 in 1 micro-batch", "0 files, 0 kB")
     assert (said["rows"], said["rescued"]) == ("2", "1 row")
     assert said["schema"] == "version 0, 1 column"
+
+
+def test_a_query_starts_over_in_place_when_it_has_ended(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, state, table, again = (tmp_path / name for name in ("in", "state", "table", "again"))
+    drop(source, "a.json", [{"id": 1}])
+    frame = stream(spark, source, state)
+    assert run(frame, state, table).exception() is None
+    query = frame.writeStream.format("deltalake").option("checkpointLocation", str(state))
+    started = query.start(str(table))
+    drop(source, "b.json", [{"id": 2}])
+    started.processAllAvailable()
+    with pytest.raises(StateLockedError):
+        airflow_cloudfiles.start_over(str(state), target=str(again))
+    started.stop()
+    done = airflow_cloudfiles.start_over(str(state), target=str(again))
+    assert (done.files, done.batches) == (2, 2)
+    assert run(stream(spark, source, state), state, again).exception() is None
+    assert sorted(row["id"] for row in rows(again)) == ["1", "2"]
+    assert len(rows(table)) == 2
 
 
 def test_a_relative_path_is_refused_where_the_notebook_has_changed_its_folder(

@@ -115,6 +115,8 @@ RELOCATION_POINTS = (
 )
 """The points that relocating a source passes, in this order; the fourth only where versions are
 adopted."""
+RESTART_POINTS = ("after-restart-seal", "after-part-of-restart", "after-restart")
+"""The points that starting a stream over passes, in this order."""
 QUERY_POINTS = ("before-query-start", "after-query-start", "after-query-note")
 """The points that a driver passes which has a Spark Connect server carry its run, in this order."""
 TABLE_STREAM_POINTS = ("before-tracking-append", "after-tracking-append")

@@ -3,13 +3,14 @@
 `cloudfiles state show`, the same as `cloudfiles state`, sums it up; `cloudfiles state files` lists
 the files (`files`), `cloudfiles state runs` the runs (`runs`). They read, and nothing else.
 `cloudfiles state compact` makes it smaller. `export`, `import`, `move` and `relocate` bring it, or
-its source, elsewhere.
+its source, elsewhere; `start-over` removes it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import socket
 from collections import Counter
 from dataclasses import asdict
@@ -29,6 +30,7 @@ from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError
 from airflow_cloudfiles.engine.files import START, Offset, printable_path
 from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes
 from airflow_cloudfiles.engine.intake.upkeep import compact
+from airflow_cloudfiles.engine.job.table.run import TableRun
 from airflow_cloudfiles.engine.ledger import snapshots
 from airflow_cloudfiles.engine.locks import run_lock
 from airflow_cloudfiles.engine.messages import counted
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands
     from airflow_cloudfiles.engine.storage import ObjectStore
 
+_log = logging.getLogger(__name__)
+
 
 def add_transfer(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:
     """Add the actions."""
@@ -67,6 +71,7 @@ def add_transfer(actions: Commands, parents: list[argparse.ArgumentParser]) -> N
     found = add_command(actions, "move", _move, help=text, parents=parents)
     found.add_argument("--to", metavar="URI", required=True, help="a location that has nothing")
     _add_relocate(actions, parents)
+    _add_start_over(actions, parents)
 
 
 def _add_relocate(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:
@@ -91,6 +96,27 @@ def _add_relocate(actions: Commands, parents: list[argparse.ArgumentParser]) -> 
         help="for streams with cloudFiles.allowOverwrites: the versions at the new place are known",
     )
     add_schema_location(found)
+
+
+def _add_start_over(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:
+    text = "remove the state, so that the stream ingests everything again; no row of a table goes"
+    found = add_command(actions, "start-over", _start_over, help=text, parents=parents)
+    found.add_argument(
+        "--target", metavar="URI", help="the table to fill: another one, or one that was deleted"
+    )
+    found.add_argument("--dry-run", action="store_true", help="only tell what would be removed")
+    add_schema_location(found)
+
+
+def _start_over(given: argparse.Namespace) -> Outcome:
+    asked = {
+        "checkpoint_location": given.checkpoint_location,
+        "target": given.target,
+        "schema_location": given.schema_location,
+        "dry_run": given.dry_run,
+    }
+    report = TableRun("start over", asked).wait(lambda line: _log.info("%s", line))
+    return Outcome(report, as_text(report))
 
 
 def _export(given: argparse.Namespace) -> Outcome:

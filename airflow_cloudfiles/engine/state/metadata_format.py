@@ -26,10 +26,10 @@ FIRST_VERSION = 1
 _NOT_IN_USE = b"v9"
 """The version line of a state that is not in use yet, or no more (`Standing`): older versions of
 this package refuse it by name."""
-Standing = Literal["unbound", "moved", "incoming", "relocating"]
+Standing = Literal["unbound", "moved", "incoming", "relocating", "restarting"]
 """`unbound`: no file is recorded yet, so another source may take the location. `moved`: the state
 is at another location. `incoming`: it is being brought here, and not whole yet. `relocating`: its
-source is being relocated."""
+source is being relocated. `restarting`: it is being removed, so that the stream starts over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,8 @@ def encode_standing(
     Args:
         standing: Why not.
         metadata: Whose it is, or will be; `None` for one that is `incoming`.
-        place: Where a moved one is now; what an incoming one comes from; the new source.
+        place: Where a moved one is now; what an incoming one comes from; the new source; the
+            table that is filled anew.
     """
     value: dict[str, Any] = {"standing": standing}
     if place is not None:
@@ -139,6 +140,11 @@ def decode_metadata(content: bytes, *, name: str) -> StreamMetadata:
             f"{name} is of a state whose source is being relocated to {printable_path(place)}. "
             "Repeat cloudfiles state relocate."
         )
+    if standing == "restarting":
+        raise StateMovedError(
+            f"{name} is of a state that is being removed, for its stream to start over into "
+            f"{printable_path(place)}. Repeat cloudfiles state start-over."
+        )
     if found is None:
         raise damaged(name)
     return found
@@ -167,7 +173,7 @@ def decode_standing(
         case {"standing": "incoming", "place": str(place)}:
             return "incoming", place, None
         case {
-            "standing": "moved" | "relocating" as standing,
+            "standing": "moved" | "relocating" | "restarting" as standing,
             "place": str(place),
             "formatVersion": int(version),
         }:

@@ -1,9 +1,10 @@
-"""A real process: `python transferrer.py move|export|import|relocate ONE OTHER`."""
+"""A real process: `python transferrer.py move|export|import|relocate|start-over ONE OTHER`."""
 
 from __future__ import annotations
 
 import sys
 
+from airflow_cloudfiles.engine.job.start_over import start_over
 from airflow_cloudfiles.engine.transfer.archived import export_state, import_state
 from airflow_cloudfiles.engine.transfer.move import move_state
 from airflow_cloudfiles.engine.transfer.relocate import relocate_source
@@ -16,5 +17,7 @@ if __name__ == "__main__":
         export_state(one, other)
     elif what == "import":
         import_state(one, other)
+    elif what == "start-over":
+        start_over(one, target=other)
     else:
         relocate_source(one, other, allow_overwrites=True)

@@ -20,6 +20,7 @@ from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.delta.vacuum import vacuum
 from airflow_cloudfiles.engine.errors import CloudFilesError, to_record
 from airflow_cloudfiles.engine.job.files import operate_on_files
+from airflow_cloudfiles.engine.job.start_over import start_over
 from airflow_cloudfiles.engine.job.table.run import RESULT
 
 
@@ -57,9 +58,15 @@ def operate(**given: Any) -> dict[str, Any]:
     return asdict(operate_on_files(**given))
 
 
+def start_stream_over(**given: Any) -> dict[str, Any]:
+    """Begin a stream again; see `start_over`."""
+    return asdict(start_over(**given))
+
+
 _ACTIONS: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
     "operate": operate,
     "optimize": optimize_table,
+    "start over": start_stream_over,
     "vacuum": vacuum_table,
 }
 
@@ -68,7 +75,7 @@ def main(action: str, text: str) -> int:
     """Maintain a table; the last line that is printed has the report, or the error.
 
     Args:
-        action: `operate`, `optimize` or `vacuum`.
+        action: One of `Action`.
         text: Its arguments, as JSON.
     """
     logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.WARNING)

@@ -2,7 +2,7 @@
 
 In a process of its own, as the other jobs are: the command line starts fast, and a task's worker
 can end it. It may be killed at any moment (`delta.optimize`, `delta.vacuum`). Operations on files
-(`intake.file_operations`), which look at the table, are done in one, too.
+(`intake.file_operations`) and starting over, which look at the table, are done in one, too.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _MODULE: Final = "airflow_cloudfiles.engine.job.table.process"
 _TAIL_LINES: Final = 20
 
 
-Action = Literal["operate", "optimize", "vacuum"]
-"""What is done to a table, or to files of its stream."""
+Action = Literal["operate", "optimize", "start over", "vacuum"]
+"""What is done to a table, or to files or the state of its stream."""
 
 
 class TableRun:
@@ -37,8 +37,8 @@ class TableRun:
 
     Args:
         action: What is done.
-        arguments: Of `delta.optimize.optimize`, of `process.vacuum_table` or of
-            `job.files.operate_on_files`, as JSON has them.
+        arguments: Of `delta.optimize.optimize`, of `process.vacuum_table`, of
+            `job.files.operate_on_files` or of `job.start_over.start_over`, as JSON has them.
         access: How the table is reached; `None`: the environment's own chain.
     """
 
