@@ -45,6 +45,7 @@ COMMANDS = {
     "notifications": "source.notifications",
     "promote": "tables.promote",
     "replay": "tables.replay",
+    "rescued": "state.rescued",
     "runs": "state.newest_runs",
     "schema": "state.schema",
     "state": "state.show",

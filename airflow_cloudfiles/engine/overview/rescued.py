@@ -45,6 +45,12 @@ MOST_DEPTH: Final = 6
 _MOST_TEXT: Final = 200
 
 
+def shortened(value: bytes) -> str:
+    """Write a rescued value for people, as the record has it."""
+    text = value.decode("utf-8", "replace")
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…"
+
+
 @dataclass(slots=True)
 class RescuedField:
     """A field that is rescued.
@@ -65,8 +71,7 @@ class RescuedField:
         """Count a row."""
         self.rows += 1
         self.file = self.file or file
-        text = value.decode("utf-8", "replace")
-        shown = text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…"
+        shown = shortened(value)
         if shown not in self.values and len(self.values) < MOST_VALUES:
             self.values.append(shown)
 
@@ -106,15 +111,39 @@ def rescued_fields(
         TargetNotDeltaError: There is no table.
         CloudFilesError: It cannot be read.
     """
+    fields: dict[str, RescuedField] = {}
+    found = RescuedFields([])
+    for text in newest_rescued(target, found, access, column=column):
+        file, leaves = fields_in(text)
+        for path, value in leaves:
+            fields.setdefault(path, RescuedField(path)).meet(value, file)
+    found.fields = sorted(fields.values(), key=lambda each: (-each.rows, each.path))
+    return found
+
+
+def newest_rescued(
+    target: str, found: RescuedFields, access: Access | None = None, *, column: str = RESCUED_DATA
+) -> Iterator[bytes]:
+    """Yield the newest rescued data of a table, a row at a time, and count in `found`.
+
+    Args:
+        target: Path or URI of the Delta table.
+        found: Gets how many rows there were, and whether there is more.
+        access: How its cloud is reached.
+        column: The rescued data column.
+
+    Raises:
+        TargetNotDeltaError: There is no table.
+        CloudFilesError: It cannot be read.
+    """
     store = open_store(target, access)
     snapshot = TableLog(DeltaLocation.to_read(target), store).snapshot()
     columns = TableColumns.of(snapshot)
     if column not in {each.name for each in columns.schema.fields}:
-        return RescuedFields([])
+        return
     newest = sorted(snapshot.files, key=lambda each: each.modification_time, reverse=True)
     reader = DataFileReader(columns, [column], store, max_record_bytes=MOST_RECORD_BYTES)
-    fields: dict[str, RescuedField] = {}
-    found = RescuedFields([], has_more=len(newest) > MOST_DATA_FILES)
+    found.has_more = len(newest) > MOST_DATA_FILES
     size = 0
     for text in _texts(reader, newest[:MOST_DATA_FILES], found):
         if found.rows == MOST_ROWS or size > MOST_BYTES:
@@ -122,10 +151,8 @@ def rescued_fields(
             break
         found.rows += 1
         size += len(text)
-        _count(text.encode("utf-8", "surrogatepass"), fields)
+        yield text.encode("utf-8", "surrogatepass")
     found.has_more |= found.left_out > 0
-    found.fields = sorted(fields.values(), key=lambda each: (-each.rows, each.path))
-    return found
 
 
 def counted_rows(target: str, *, column: str = RESCUED_DATA) -> tuple[int, int] | None:
@@ -167,15 +194,19 @@ def _texts(reader: DataFileReader, files: Iterable[AddFile], found: RescuedField
             found.left_out += 1
 
 
-def _count(text: bytes, fields: dict[str, RescuedField]) -> None:
-    """Count the fields of one row."""
+def fields_in(text: bytes) -> tuple[str | None, list[tuple[str, bytes]]]:
+    """Take the rescued data of a row apart.
+
+    Returns:
+        The file; and the fields with their values, as the record has them. Nothing of what another
+        writer wrote into the column.
+    """
     try:
         found = [(key_name(key), value) for key, value in members(text)] if text[:1] == b"{" else []
-    except NotJsonError:  # another writer wrote into the column
-        return
+    except NotJsonError:
+        return None, []
     file = next((_as_text(value) for name, value in found if name == FILE_PATH), None)
-    for path, value in _leaves((), [each for each in found if each[0] != FILE_PATH]):
-        fields.setdefault(path, RescuedField(path)).meet(value, file)
+    return file, list(_leaves((), [each for each in found if each[0] != FILE_PATH]))
 
 
 def _leaves(at: tuple[str, ...], found: list[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:

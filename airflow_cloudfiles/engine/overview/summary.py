@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -109,12 +109,28 @@ class StreamSummary:
 
     def _repr_html_(self) -> str:
         """Write the table that a notebook shows; what comes from files and names is escaped."""
-        rows = "".join(
-            f'<tr><th style="{_CELL}">{html.escape(head)}</th>'
-            f'<td style="{_CELL}">{html.escape(printable(text))}</td></tr>'
-            for head, text in self.lines()
+        return html_table(self.lines())
+
+
+def html_table(rows: Iterable[Sequence[str]], *, has_heads: bool = False) -> str:
+    """Write a table for a notebook; all cells are escaped.
+
+    Args:
+        rows: Of texts; the first of each is its head.
+        has_heads: Whether the first row has the heads instead.
+    """
+
+    def cell(tag: str, text: str) -> str:
+        return f'<{tag} style="{_CELL}">{html.escape(printable(text))}</{tag}>'
+
+    lines = [
+        "".join(
+            cell("th" if (number == 0 if has_heads else place == 0) else "td", text)
+            for place, text in enumerate(row)
         )
-        return f"<table><tbody>{rows}</tbody></table>"
+        for number, row in enumerate(rows)
+    ]
+    return f"<table><tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody></table>"
 
 
 def stream_summary(

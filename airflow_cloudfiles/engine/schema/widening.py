@@ -275,7 +275,7 @@ class WiderTypes:
             return None if inside is None else MapType(kind.keyType, inside)
         if isinstance(value, str) and self._reads_strings and _NUMBER.fullmatch(value):
             value = _decimal(value)
-        return _number_type(value) if isinstance(value, Decimal) else None
+        return number_type(value) if isinstance(value, Decimal) else None
 
     def _struct(self, kind: StructType, value: dict[str, Any]) -> StructType | None:
         names = {self._key(field.name): field for field in kind.fields}
@@ -316,7 +316,7 @@ def _decimal(text: str) -> Decimal | None:
         return None
 
 
-def _number_type(value: Decimal) -> DataType | None:
+def number_type(value: Decimal) -> DataType | None:
     """Find the narrowest type that holds a number exactly; double for fractions past 38 digits."""
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):

@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.errors import CloudFilesError, to_record
 from airflow_cloudfiles.engine.job.files import operate_on_files
 from airflow_cloudfiles.engine.job.start_over import start_over
 from airflow_cloudfiles.engine.job.table.run import RESULT
+from airflow_cloudfiles.engine.overview.why_rescued import why_rescued
 
 
 def optimize_table(**given: Any) -> dict[str, Any]:
@@ -63,7 +64,13 @@ def start_stream_over(**given: Any) -> dict[str, Any]:
     return asdict(start_over(**given))
 
 
+def explain_rescued(**given: Any) -> dict[str, Any]:
+    """Explain why values were rescued; see `why_rescued`."""
+    return {"reasons": [asdict(each) for each in why_rescued(**given)]}
+
+
 _ACTIONS: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
+    "explain": explain_rescued,
     "operate": operate,
     "optimize": optimize_table,
     "start over": start_stream_over,

@@ -2,7 +2,8 @@
 
 In a process of its own, as the other jobs are: the command line starts fast, and a task's worker
 can end it. It may be killed at any moment (`delta.optimize`, `delta.vacuum`). Operations on files
-(`intake.file_operations`) and starting over, which look at the table, are done in one, too.
+(`intake.file_operations`), starting over and explaining what was rescued, which look at the
+table, are done in one, too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _MODULE: Final = "airflow_cloudfiles.engine.job.table.process"
 _TAIL_LINES: Final = 20
 
 
-Action = Literal["operate", "optimize", "start over", "vacuum"]
+Action = Literal["explain", "operate", "optimize", "start over", "vacuum"]
 """What is done to a table, or to files or the state of its stream."""
 
 
@@ -37,8 +38,7 @@ class TableRun:
 
     Args:
         action: What is done.
-        arguments: Of `delta.optimize.optimize`, of `process.vacuum_table`, of
-            `job.files.operate_on_files` or of `job.start_over.start_over`, as JSON has them.
+        arguments: Of the function that does it (`process`), as JSON has them.
         access: How the table is reached; `None`: the environment's own chain.
     """
 
