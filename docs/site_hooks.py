@@ -45,13 +45,15 @@ _EVIDENCE: Final = (
 _BOOSTS: Final = {
     **dict.fromkeys(("concepts/architecture", "decisions/", "project/"), 0.001),
     **dict.fromkeys(_EVIDENCE, 0.1),
-    **dict.fromkeys(("how-to/", "quickstart"), 10),
+    "reference/options": 50,
+    **dict.fromkeys(("concepts/", "how-to/", "quickstart"), 10),
     "reference/": 5,
 }
 """How much more a page counts in a search than others, by how its place begins.
 
 Material counts a word in a title a thousand times, and a record's title is its decision: as small
-a factor puts it behind pages that have the word in their text. Evidence is in between."""
+a factor puts it behind pages that have the word in their text. Evidence is in between. The page
+of options has long sections, where a word counts little."""
 
 _FENCES: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK: Final = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")

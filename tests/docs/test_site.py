@@ -72,6 +72,14 @@ def test_links_to_files_outside_of_the_site_are_text(site: Path) -> None:
     assert not re.search(r'href="[^"]*\.py"', behaviors)
 
 
+FIRST = {
+    "cloudFiles.maxFilesPerTrigger": "reference/options",
+    "schema evolution": "concepts/schema-evolution",
+    "exactly once": "concepts/exactly-once",
+    "credentials": "how-to/connections",
+    "CF302": "how-to/troubleshooting",
+}
+"""The page that a search begins with."""
 BROKEN_NAMES = """
 return [...document.querySelectorAll("td code")].filter(code => {
   const range = document.createRange();
@@ -93,6 +101,10 @@ def test_a_search_without_a_server_finds_what_to_do_before_why_it_is_so(site: Pa
             for_users = re.compile(rf"{site.as_uri()}/(how-to|reference)/")
             assert all(for_users.match(each) for each in found[:3]), found
             assert any("/how-to/" in each for each in found[:3]), found
+        for asked, page in FIRST.items():
+            window.open(f"/index.html?q={asked.replace(' ', '+')}")
+            found = window.hrefs("li.md-search-result__item > a")
+            assert found[0].startswith(f"{site.as_uri()}/{page}.html"), found
 
 
 @pytest.mark.skipif(not (BROWSER and DRIVER), reason=MISSING)
