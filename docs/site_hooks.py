@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mkdocs.structure.files import File
 
+from airflow_cloudfiles.plugins.docs import breakable
+
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
@@ -57,9 +59,6 @@ of options has long sections, where a word counts little."""
 
 _FENCES: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK: Final = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
-_CELL: Final = re.compile(r"<td>.*?</td>", re.DOTALL)
-_CODE: Final = re.compile(r"(?<=<code>).*?(?=</code>)", re.DOTALL)
-_BREAK: Final = re.compile(r"(?<=[.,/=])(?=\S)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -93,11 +92,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 def on_page_content(html: str, **_: Any) -> str:
     """Allow a line to break between the parts of code in tables (5)."""
-
-    def breakable(cell: re.Match[str]) -> str:
-        return _CODE.sub(lambda code: _BREAK.sub("<wbr>", code[0]), cell[0])
-
-    return _CELL.sub(breakable, html)
+    return breakable(html)
 
 
 def _place(target: Path) -> str | None:

@@ -1,8 +1,8 @@
 """Add what this package shows to Airflow's UI.
 
-A tab *Stream* at each task instance of this package, and a page *Cloud Files* in the navigation.
-Airflow loads plugins in each of its processes, so this module imports next to nothing; the API
-server alone asks for the pages.
+A tab *Stream* at each task instance of this package, and *Cloud Files* in the navigation: below
+*Browse* the streams, below *Docs* the documentation of this version. Airflow loads plugins in each
+of its processes, so this module imports next to nothing; the API server alone asks for the pages.
 """
 
 from __future__ import annotations
@@ -34,6 +34,14 @@ class CloudFilesPlugin(AirflowPlugin):
             "url_route": "cloudfiles_streams",
             "destination": "nav",
             "category": "browse",
+            "icon": _ICON,
+        },
+        {
+            "name": "Cloud Files",
+            "href": f"{PREFIX}/docs/index",
+            "url_route": "cloudfiles_docs",
+            "destination": "nav",
+            "category": "docs",
             "icon": _ICON,
         },
     ]

@@ -18,14 +18,18 @@ if TYPE_CHECKING:
 
     from markdown_it.token import Token
 
+_COMMENT: Final = re.compile(r"<!--.*?-->\n?", re.DOTALL)
+_CELL: Final = re.compile(r"<td.*?</td>", re.DOTALL)
+_CODE: Final = re.compile(r"(?<=<code>).*?(?=</code>)", re.DOTALL)
+_BREAK: Final = re.compile(r"(?<=[.,/=])(?=\S)")
 _NO_SLUG: Final = re.compile(r"[^\w\- ]")
 
 
 def rendered(text: str, name: str, root: str) -> Markup:
     """Render a page, or a part of one.
 
-    HTML in it is shown as text. A link to another page leads to that page here; one that leads
-    elsewhere is only its text, since Airflow shows the page in a frame.
+    Comments are left out, other HTML is shown as text. A link to another page leads to that page
+    here; one that leads elsewhere is only its text, since Airflow shows the page in a frame.
 
     Args:
         text: In Markdown.
@@ -33,14 +37,24 @@ def rendered(text: str, name: str, root: str) -> Markup:
         root: The address of all pages of this package.
     """
     parser = _parser()
-    tokens = parser.parse(text)
+    tokens = parser.parse(_COMMENT.sub("", text))
     for number, token in enumerate(tokens):
         if token.type == "heading_open":
             title = tokens[number + 1].content
             token.attrSet("id", _NO_SLUG.sub("", title.lower()).replace(" ", "-"))
         if token.children:
             token.children = _led_here(token.children, posixpath.dirname(name), root)
-    return Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 - escaped by it
+    html = parser.renderer.render(tokens, parser.options, {})
+    return Markup(breakable(html))  # noqa: S704 - escaped by the renderer
+
+
+def breakable(html: str) -> str:
+    """Allow a line to break between the parts of code in tables, such as names of options."""
+
+    def in_cell(cell: re.Match[str]) -> str:
+        return _CODE.sub(lambda code: _BREAK.sub("<wbr>", code[0]), cell[0])
+
+    return _CELL.sub(in_cell, html)
 
 
 def _led_here(tokens: Sequence[Token], folder: str, root: str) -> list[Token]:

@@ -396,5 +396,8 @@ def test_an_error_has_its_page_and_its_links_lead_to_pages_that_are_here() -> No
         "script",
         "img",
     }
+    text = rendered("<!-- x -->\n| a |\n| --- |\n| `b.c` |\n", "how-to/j", "/cloudfiles")
+    assert "<td><code>b.<wbr>c</code></td>" in text
+    assert "--" not in text
     with pytest.raises(OptionError, match="No error has the code"):
         docs.section("CF.01")

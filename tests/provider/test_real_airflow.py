@@ -342,6 +342,11 @@ def test_a_viewer_sees_the_stream_in_a_browser(
         seen.open("/plugin/cloudfiles_streams")
         seen.enter_frame()
         seen.wait_for("heals")
+        seen.open("/plugin/cloudfiles_docs")
+        seen.enter_frame()
+        seen.wait_for("Files in, rows out, once")
+        seen.click("Troubleshooting")
+        seen.wait_for("StateLockedError")
         assert seen.complaints() == []
 
 
