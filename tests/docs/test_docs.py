@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 import airflow_cloudfiles
+from airflow_cloudfiles.engine.discovery.services import set_up_notifications
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS, documented
@@ -161,6 +162,27 @@ def test_the_readme_ingests_from_a_cloud_into_a_cloud(spark: SparkSession, acme:
     names["ingest_orders"](spark)
     table = spark.read.format("deltalake").load("s3://acme-lake/orders")
     assert sorted(row["id"] for row in table.collect()) == ["0", "1"]
+
+
+def test_the_notebook_of_notifications_ingests_what_a_queue_announces(
+    spark: SparkSession, acme: Aws
+) -> None:
+    names: dict[str, Any] = {}
+    page = Path("docs/how-to/come-from-databricks.md")
+    [block] = [b for b in PLAIN[page] if "queue" in b.code and "s3://" in b.code]
+    exec(compile(block.code, block.name, "exec"), names)
+    source = open_store("s3://acme-landing/clicks", acme.access)
+    source.put("before.json", b'{"id": 0}\n')
+    airflow_cloudfiles.register(spark)  # with the credentials
+    queue = set_up_notifications("s3://acme-landing/clicks", "clicks", access=acme.access).options
+    names["ingest_clicks"](spark, dict(queue))
+    source.put("after.json", b'{"id": 1}\n')
+    names["ingest_clicks"](spark, dict(queue))
+    table = spark.read.format("deltalake").load("s3://acme-lake/clicks")
+    assert sorted(row["id"] for row in table.collect()) == ["0", "1"]
+    state = airflow_cloudfiles.cloud_files_state("s3://acme-lake/_state/clicks").read_all()
+    found = dict(zip(state["path"].to_pylist(), state["found_by"].to_pylist(), strict=True))
+    assert found["s3://acme-landing/clicks/after.json"] == "notification"
 
 
 def test_a_page_of_each_kind_was_found() -> None:
