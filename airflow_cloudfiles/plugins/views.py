@@ -272,7 +272,7 @@ def rescued_view(task: TaskStream) -> RescuedFields | None:
             f"Rescued data is in the table, and reading that needs the package {failure.name} on "
             f"the API server. {install('spark', 'delta')}"
         ) from failure
-    return rescued_fields(target, task.access)
+    return rescued_fields(target, task.access, format_name=task.stream.format)
 
 
 def listed_streams(keys: Sequence[TaskKey]) -> list[ListedStream]:

@@ -17,14 +17,26 @@ from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.delta.read.files import DataFileReader
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.delta.read.table_state import TableColumns
+from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.formats.json.tokens import NotJsonError
 from airflow_cloudfiles.engine.formats.parquet.rows import RecordTooLargeError
-from airflow_cloudfiles.engine.names import dotted
+from airflow_cloudfiles.engine.names import dotted, parts_of
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.promotion.batches import kind_at
 from airflow_cloudfiles.engine.promotion.rescued_json import FILE_PATH, key_name, members
+from airflow_cloudfiles.engine.promotion.values import (
+    Converter,
+    FieldTypeInference,
+    reading_options,
+)
+from airflow_cloudfiles.engine.schema.widening import wider_type
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.uri import is_iceberg
+from airflow_cloudfiles.engine.types import short_type
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from airflow_cloudfiles.engine.delta.read.actions import AddFile
     from airflow_cloudfiles.engine.storage.access import Access
 
@@ -60,16 +72,45 @@ class RescuedField:
         rows: How many of the rows that were read have it.
         values: Some values, as the records have them, shortened.
         file: The file of the newest of them; `None` where the row does not say.
+        column: The type of the column that has this path already; `None` where none has.
+        fitting: How many of the values fit that column.
+        wider: The type that the column can be widened to, for all of them; `None` where none is.
     """
 
     path: str
     rows: int = 0
     values: list[str] = field(default_factory=list)
     file: str | None = None
+    column: str | None = None
+    fitting: int = 0
+    wider: str | None = None
+    _met: list[bytes] = field(default_factory=list, repr=False)
+
+    def compare(self, schema: StructType, stream: CloudFilesOptions) -> None:
+        """Find the column that has this path, and whether the values fit it."""
+        try:
+            _, kind = kind_at(schema, parts_of(self.path))
+        except OptionError:  # the path leads into a column that has no fields
+            self.column = "of no fields"
+            return
+        if kind is None:
+            return
+        reading = reading_options(stream, {"cloudFiles.inferColumnTypes": "true"})
+        _, left = Converter(kind, reading, stream).read(self._met)
+        self.column, self.fitting = short_type(kind), left.count(None)
+        inferred = FieldTypeInference(reading, stream)
+        inferred.add(self._met)
+        try:
+            wider = wider_type(kind, inferred.result(self.path), is_parquet=True)
+        except OptionError:  # no value shows a type
+            return
+        if wider is not None and wider != kind:
+            self.wider = short_type(wider)
 
     def meet(self, value: bytes, file: str | None) -> None:
         """Count a row."""
         self.rows += 1
+        self._met.append(value)
         self.file = self.file or file
         shown = shortened(value)
         if shown not in self.values and len(self.values) < MOST_VALUES:
@@ -86,16 +127,22 @@ class RescuedFields:
         has_more: Whether there is more that was not read.
         left_out: How many data files were left out, of those that were looked at, since they or
             their rescued values are too large for a page.
+        schema: The columns of the table; `None` where it has no such column.
     """
 
     fields: list[RescuedField]
     rows: int = 0
     has_more: bool = False
     left_out: int = 0
+    schema: StructType | None = None
 
 
 def rescued_fields(
-    target: str, access: Access | None = None, *, column: str = RESCUED_DATA
+    target: str,
+    access: Access | None = None,
+    *,
+    column: str = RESCUED_DATA,
+    format_name: str = "json",
 ) -> RescuedFields:
     """Read the newest rescued data of a table.
 
@@ -103,6 +150,7 @@ def rescued_fields(
         target: Path or URI of the Delta table.
         access: How its cloud is reached; `None` for the environment's own chain.
         column: The rescued data column.
+        format_name: Of the files: values of CSV and XML are strings.
 
     Returns:
         The fields; none where the table has no such column.
@@ -117,6 +165,11 @@ def rescued_fields(
         file, leaves = fields_in(text)
         for path, value in leaves:
             fields.setdefault(path, RescuedField(path)).meet(value, file)
+    if found.schema is not None:
+        options = {"cloudFiles.format": format_name, "cloudFiles.inferColumnTypes": "true"}
+        stream = CloudFilesOptions.parse(options, path=target)
+        for each in fields.values():
+            each.compare(found.schema, stream)
     found.fields = sorted(fields.values(), key=lambda each: (-each.rows, each.path))
     return found
 
@@ -128,7 +181,7 @@ def newest_rescued(
 
     Args:
         target: Path or URI of the Delta table.
-        found: Gets how many rows there were, and whether there is more.
+        found: Gets the columns, how many rows there were, and whether there is more.
         access: How its cloud is reached.
         column: The rescued data column.
 
@@ -141,6 +194,7 @@ def newest_rescued(
     columns = TableColumns.of(snapshot)
     if column not in {each.name for each in columns.schema.fields}:
         return
+    found.schema = columns.public_schema
     newest = sorted(snapshot.files, key=lambda each: each.modification_time, reverse=True)
     reader = DataFileReader(columns, [column], store, max_record_bytes=MOST_RECORD_BYTES)
     found.has_more = len(newest) > MOST_DATA_FILES
