@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import cache
-from typing import Annotated, Any, Final
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from urllib.parse import quote, urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
+from airflow.api_fastapi.logging.decorators import action_logging
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airflow_cloudfiles.commands.help import docs
@@ -29,6 +30,9 @@ from airflow_cloudfiles.engine.messages import counted, plural, printable
 from airflow_cloudfiles.plugins import views
 from airflow_cloudfiles.plugins.docs import rendered
 from airflow_cloudfiles.plugins.tasks import TaskKey, newest_of_each_task, stream_of
+
+if TYPE_CHECKING:
+    from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 
 ICON: Final = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" fill="none" stroke="#017cee" '
@@ -115,11 +119,13 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_OF_STREAM = "/stream/{dag_id}/{run_id}/{task_id}/{map_index}"
+_OF_STREAM = "/{place}/{dag_id}/{run_id}/{task_id}/{map_index}"
 _MAY_READ = [
     Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE)),
     Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS)),
 ]
+_may_decide = requires_access_dag("PUT", DagAccessEntity.HITL_DETAIL)
+_MOST_FIELDS: Final = 5000
 _pages = APIRouter(default_response_class=HTMLResponse)
 
 
@@ -130,8 +136,14 @@ def make_app() -> FastAPI:
     return app
 
 
-def task_key(dag_id: str, run_id: str, task_id: str, map_index: str) -> TaskKey:
-    """Read which task instance a path names.
+def task_key(
+    dag_id: str,
+    run_id: str,
+    task_id: str,
+    map_index: str,
+    place: Literal["stream", "tab"] = "stream",  # noqa: ARG001 - FastAPI checks it
+) -> TaskKey:
+    """Read which task instance a path names; `tab` is for the tab, which leads to no other stream.
 
     Airflow 3.3 leaves `{MAP_INDEX}` as it is for tasks that are not mapped.
     """
@@ -188,9 +200,61 @@ def stream(request: Request, key: Key) -> HTMLResponse:
 
 
 @_pages.get(f"{_OF_STREAM}/schema", dependencies=_MAY_READ)
-def schema(request: Request, key: Key) -> HTMLResponse:
-    """Show the history of its schema."""
-    return _of_stream(request, key, "schema.html", views.schema_view)
+def schema(request: Request, key: Key, user: GetUserDep) -> HTMLResponse:
+    """Show the history of its schema, and the change that waits for a decision."""
+    return _schema(request, key, user)
+
+
+def _schema(
+    request: Request, key: TaskKey, user: BaseUser, mistake: str = "", **given: str
+) -> HTMLResponse:
+    try:
+        _may_decide(request, user)
+        may_decide = True
+    except HTTPException:
+        may_decide = False
+    more = {"may_decide": may_decide, "mistake": mistake, "given": given}
+    return _of_stream(request, key, "schema.html", views.schema_view, **more)
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """Read what a form has sent, if it is on a page of this server.
+
+    Raises:
+        HTTPException: Another site has sent it, with the cookie of somebody who looks at it.
+    """
+    site = request.headers.get("Sec-Fetch-Site", "")  # only to https and to this machine
+    origin = urlsplit(request.headers.get("Origin", "")).netloc
+    if site != "same-origin" if site else origin != request.headers.get("Host"):
+        raise HTTPException(403, "Only a page of this server may send an answer.")
+    async with request.form(max_fields=_MOST_FIELDS) as form:
+        return {name: str(value) for name, value in form.items()}
+
+
+@_pages.post(
+    f"{_OF_STREAM}/decide",
+    dependencies=[*_MAY_READ, Depends(_may_decide), Depends(action_logging("cloudfiles_decide"))],
+    response_model=None,
+)
+def decide(
+    request: Request,
+    key: Key,
+    user: GetUserDep,
+    fields: Annotated[dict[str, str], Depends(form_of)],
+) -> Response:
+    """Answer the task that asks about a change of the schema."""
+    from airflow_cloudfiles.plugins.answers import answer  # noqa: PLC0415 - from Airflow 3.3
+
+    task = stream_of(key)
+    if task is None:
+        raise HTTPException(404, "Airflow knows no stream of this task instance.")
+    try:
+        mistake = views.read(lambda: answer(task, fields, user)).problem
+    except HTTPException as refused:
+        mistake = str(refused.detail)
+    if mistake:
+        return _schema(request, key, user, mistake, **fields)
+    return RedirectResponse(_path(request, key), 303, headers=_HEADERS)
 
 
 @_pages.get(f"{_OF_STREAM}/files", dependencies=_MAY_READ)
@@ -225,10 +289,8 @@ def _of_stream(
     found = None if task.value is None else views.read(lambda: look(task.value))
     problem = task.problem or ("" if found is None else found.problem)
     view = None if found is None else found.value
-    here = _path(request, key)
-    return _answer(
-        request, template, key=key, task=task.value, view=view, problem=problem, here=here, **more
-    )
+    more |= {"here": _path(request, key), "is_tab": request.path_params["place"] == "tab"}
+    return _answer(request, template, key=key, task=task.value, view=view, problem=problem, **more)
 
 
 def _answer(request: Request, template: str, **values: object) -> HTMLResponse:
@@ -240,4 +302,5 @@ def _path(request: Request, key: TaskKey) -> str:
     """Build the path of a stream's first page."""
     parts = (key.dag_id, key.run_id, key.task_id, str(key.map_index))
     root = str(request.scope.get("root_path", ""))
-    return f"{root}/stream/" + "/".join(quote(each, safe="") for each in parts)
+    place = str(request.path_params["place"])
+    return f"{root}/{place}/" + "/".join(quote(each, safe="") for each in parts)

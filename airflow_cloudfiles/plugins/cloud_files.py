@@ -23,7 +23,7 @@ class CloudFilesPlugin(AirflowPlugin):
     external_views = [  # noqa: RUF012 - Airflow declares it so
         {
             "name": "Stream",
-            "href": f"{PREFIX}/stream/{{DAG_ID}}/{{RUN_ID}}/{{TASK_ID}}/{{MAP_INDEX}}",
+            "href": f"{PREFIX}/tab/{{DAG_ID}}/{{RUN_ID}}/{{TASK_ID}}/{{MAP_INDEX}}",
             "url_route": "cloudfiles_stream",
             "destination": "task_instance",
             "icon": _ICON,

@@ -93,13 +93,19 @@ def question_path(task: UnfinishedTask) -> str:
 
 
 def _waits(proposal: Proposal, unfinished: Sequence[UnfinishedTask]) -> Lead:
-    asking = next((each for each in unfinished if each.is_asking), None)
-    schema = Link("What would change", "/schema", "stream")
     text = f"Waits for a decision: {proposal.in_short()}."
-    if asking is None:
-        text += " No task asks: start the DAG, or decide with cloudfiles schema accept."
+    schema = Link("Decide", "/schema", "stream")
+    asking = next((each for each in unfinished if each.is_asking), None)
+    if asking is not None and asking.is_own:
         return Lead("waiting", text, [schema])
-    return Lead("waiting", text, [Link("Decide", question_path(asking), "airflow"), schema])
+    if asking is not None:
+        shown = Link("What would change", "/schema", "stream")
+        return Lead("waiting", text, [Link("Decide", question_path(asking), "airflow"), shown])
+    going_on = next((each for each in unfinished if each.state != "up_for_retry"), None)
+    if going_on is not None:
+        text = f"{going_on.key.task_id} goes on with the answer about {proposal.in_short()}."
+        return Lead("working", text, is_changing=True)
+    return Lead("waiting", f"{text} No task asks now: start the DAG, which asks.", [schema])
 
 
 def _works(task: UnfinishedTask, status: StreamStatus) -> Lead:

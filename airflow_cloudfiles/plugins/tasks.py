@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _OPERATORS = "CloudFiles%"
 """How the names of this package's sensors and operators begin."""
 _AT_WORK = frozenset({"running", "deferred", "restarting"})
-_UNFINISHED = _AT_WORK | {"awaiting_input", "up_for_retry"}
+_UNFINISHED = _AT_WORK | {"awaiting_input", "up_for_retry", "scheduled", "queued"}
 _SAME = and_(
     _Rendered.dag_id == TaskInstance.dag_id,
     _Rendered.task_id == TaskInstance.task_id,
@@ -235,6 +235,11 @@ def unfinished_of(task: TaskStream) -> list[UnfinishedTask]:
         if state in _UNFINISHED and not str(operator).endswith("Sensor"):
             found[is_own].append(one)
     return [*found[True], *(each for each in found[False] if each.key.run_id in runs)]
+
+
+def asking_of(task: TaskStream) -> UnfinishedTask | None:
+    """Find the task that asks a person about a stream; `None` where none does."""
+    return next((each for each in unfinished_of(task) if each.is_asking), None)
 
 
 def _selected(dag_id: str, task_id: str, run_id: str, map_index: int) -> Any:

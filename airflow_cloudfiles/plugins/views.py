@@ -33,10 +33,13 @@ from airflow_cloudfiles.engine.schema.diff import in_words
 from airflow_cloudfiles.engine.schema.history import ColumnOrigin, SchemaEntry, SchemaHistory
 from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.hooks.approval import choices_of
 from airflow_cloudfiles.plugins.lead import Lead, lead_of, question_path
 from airflow_cloudfiles.plugins.tasks import (
     TaskKey,
     TaskStream,
+    UnfinishedTask,
+    asking_of,
     main_of,
     stream_of,
     unfinished_of,
@@ -44,6 +47,7 @@ from airflow_cloudfiles.plugins.tasks import (
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.overview.rescued import RescuedFields
+    from airflow_cloudfiles.engine.schema.proposals import ProposedChange
 
 
 HEIGHT: Final = 100.0
@@ -158,14 +162,24 @@ class SchemaView:
         columns: Of the newest version.
         has_older: Whether there are older versions.
         proposal: The change that waits, or was refused.
-        question: The path, in Airflow, of the form that asks for it; empty where no task asks.
+        asking: The task that asks for it; `None` where none does.
     """
 
     versions: Sequence[VersionView]
     columns: Sequence[ColumnOrigin]
     has_older: bool
     proposal: Proposal | None = None
-    question: str = ""
+    asking: UnfinishedTask | None = None
+
+    @property
+    def question(self) -> str:
+        """The path, in Airflow, of the form in which the task asks; empty where none does."""
+        return question_path(self.asking) if self.asking else ""
+
+    @property
+    def choices(self) -> Sequence[tuple[ProposedChange, Sequence[str]]]:
+        """What would change, each with what may become of it."""
+        return [(each, choices_of(each)) for each in self.proposal.changes] if self.proposal else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,14 +217,15 @@ def stream_view(task: TaskStream) -> StreamView:
     if source_of(task.stream.format).records_arrivals:
         overview = read(lambda: stream_overview(state))
     runs = read(lambda: newest_runs(state))
-    proposal = read(lambda: _proposals(task).waiting())
+    proposal = read(lambda: proposals_of(task).waiting())
     newest = runs.value.newest if runs.value else ()
     status = judge(newest, overview.value, proposal.value)
     lead = lead_of(status, proposal.value, unfinished_of(task), runs.problem or proposal.problem)
     return StreamView(lead, status.newest, overview, runs, plots_of(newest))
 
 
-def _proposals(task: TaskStream) -> SchemaProposals:
+def proposals_of(task: TaskStream) -> SchemaProposals:
+    """Open the changes of a stream's schema that wait."""
     location = task.stream.schema_location or task.stream.checkpoint_location
     return SchemaProposals(location, access=task.access)
 
@@ -221,7 +236,7 @@ def schema_view(task: TaskStream) -> SchemaView:
     Raises:
         CloudFilesError: The schema log cannot be read.
     """
-    proposals = _proposals(task)
+    proposals = proposals_of(task)
     history = SchemaHistory(proposals.uri, access=task.access)
     versions = history.versions()
     shown = versions[: -MOST_VERSIONS - 1 : -1]
@@ -232,9 +247,8 @@ def schema_view(task: TaskStream) -> SchemaView:
     columns = history.blame() if versions else []
     waiting = proposals.waiting()
     asks = waiting is not None and waiting.refused_by is None
-    asking = next((each for each in unfinished_of(task) if each.is_asking), None) if asks else None
-    path = question_path(asking) if asking else ""
-    return SchemaView(views, columns, len(shown) < len(versions), waiting, path)
+    asking = asking_of(task) if asks else None
+    return SchemaView(views, columns, len(shown) < len(versions), waiting, asking)
 
 
 def files_view(task: TaskStream, status: str, path: str) -> FilesView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -72,22 +73,27 @@ def test_where_nothing_is_to_do_it_says_so(written: WrittenState) -> None:
     assert lead.sentence.startswith("Nothing to do. The newest run ingested 1 file and 10 rows")
 
 
-def test_a_change_that_waits_leads_to_the_form_in_which_the_task_asks(
-    written: WrittenState,
-) -> None:
+def test_a_change_that_waits_leads_to_where_it_is_decided(written: WrittenState) -> None:
     asking = _unfinished("awaiting_input", asks=True, map_index=3)
     lead = _lead(written, ASKED, proposal=PROPOSAL, unfinished=(asking,))
     assert (lead.tone, lead.sentence) == (
         "waiting",
         "Waits for a decision: 3 new columns: a, b, c.",
     )
+    assert [(each.text, each.path) for each in lead.links] == [("Decide", "/schema")]
+    airflows = replace(asking, is_own=False)
+    lead = _lead(written, ASKED, proposal=PROPOSAL, unfinished=(airflows,))
     assert [(each.path, each.below) for each in lead.links] == [
         ("/dags/d/runs/r%2B1/tasks/t/mapped/3/required_actions", "airflow"),
         ("/schema", "stream"),
     ]
     nobody = _lead(written, ASKED, proposal=PROPOSAL)
-    assert "start the DAG, or decide with cloudfiles schema accept" in nobody.sentence
-    assert [each.path for each in nobody.links] == ["/schema"]
+    assert "No task asks now: start the DAG" in nobody.sentence
+    answered = _lead(written, ASKED, proposal=PROPOSAL, unfinished=(_unfinished("queued"),))
+    assert (answered.tone, answered.sentence) == (
+        "working",
+        "t goes on with the answer about 3 new columns: a, b, c.",
+    )
 
 
 def test_a_change_that_was_decided_is_no_failure(written: WrittenState) -> None:

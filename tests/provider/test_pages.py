@@ -38,6 +38,7 @@ from airflow_cloudfiles.engine.overview.runs import RunSummary
 from airflow_cloudfiles.engine.schema.log_entry import SchemaEntry, append_entry, open_log
 from airflow_cloudfiles.engine.schema.proposals import Proposal, ProposedChange, propose
 from airflow_cloudfiles.engine.state.run_history import encode_report
+from airflow_cloudfiles.hooks.approval import TYPES
 from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.plugins import tasks, views
 from airflow_cloudfiles.plugins.app import age, page, size, task_key, time
@@ -140,7 +141,8 @@ def _task(written: WrittenState, **more: str | None) -> TaskStream:
 
 
 def _page(template: str, view: object, task: TaskStream | None, **more: Any) -> str:
-    shown = {"problem": "", "here": "/cloudfiles/stream/d/r/t/-1", **more}
+    shown = {"problem": "", "here": "/cloudfiles/stream/d/r/t/-1", "may_decide": True, **more}
+    shown = {"mistake": "", "given": {}, "is_tab": False, **shown}
     return page(template, root="/cloudfiles", key=KEY, task=task, view=view, **shown)
 
 
@@ -224,7 +226,7 @@ def test_every_value_is_escaped(written: WrittenState, hostile: str, tmp_path: P
     asked = {"path": hostile, "status": hostile}
     texts = [
         _page("stream.html", views.stream_view(task), task),
-        _page("schema.html", views.schema_view(task), task),
+        _page("schema.html", views.schema_view(task), task, given={"other0": hostile}),
         _page("files.html", views.files_view(task, "", ""), task, statuses=[hostile], asked=asked),
         _page("rescued.html", views.rescued_view(_task(written, target=table)), task),
         _page("streams.html", None, None, streams=[listed]),
@@ -265,6 +267,34 @@ def test_the_schema_page_says_which_change_waits(written: WrittenState) -> None:
     assert "Waits for somebody to decide, proposal 0" in text
     assert "&lt;script&gt;" in text
     assert "<script" not in text
+
+
+def test_who_may_answer_decides_about_each_column_beside_its_values(
+    written: WrittenState, instances: Instances
+) -> None:
+    _version(written, 0, "a")
+    changes = (
+        ProposedChange("added", "b", None, "string", "s3://lake/orders/b.json", ('"CHF"',)),
+        ProposedChange("retyped", "a", "int", "bigint"),
+    )
+    propose(written.state, Proposal(0, "", "s3://lake", "x", changes, {}, {}, {}))
+    task = _task(written)
+    nobody_asks = _page("schema.html", views.schema_view(task), task)
+    assert "No task asks now" in nobody_asks
+    assert "<form" not in nobody_asks
+    key = TaskKey("d", "r", "ingest")
+    instances.add(key, checkpoint=written.uri, state="awaiting_input", asks=True)
+    view = views.schema_view(task)
+    given = {"column0": "date", "other1": "decimal(9,2)"}
+    text = _page("schema.html", view, task, mistake=HOSTILE[0], given=given)
+    assert '<form method="post" action="/cloudfiles/stream/d/r/t/-1/decide"' in text
+    assert '<option value="date" selected>date</option>' in text
+    assert text.count("<option ") == len(TYPES) + 2 + 3
+    assert 'value="decimal(9,2)"' in text
+    assert "&lt;script&gt;" in text
+    viewer = _page("schema.html", view, task, may_decide=False)
+    assert "<form" not in viewer
+    assert '<a href="/dags/d/runs/r/tasks/ingest/required_actions">' in viewer
 
 
 def test_a_stream_without_a_schema_has_an_empty_page(written: WrittenState) -> None:
@@ -321,6 +351,15 @@ def test_each_instance_of_a_mapped_task_is_looked_at_for_a_stream_of_its_own(
         TaskKey("mapped", "two", "t", 0),
         TaskKey("mapped", "two", "t", 1),
     ]
+
+
+def test_a_tab_leads_to_no_other_stream(written: WrittenState) -> None:
+    task, view = _task(written), views.files_view(_task(written), "", "")
+    asked = {"path": "", "status": ""}
+    assert "/streams" in _page("files.html", view, task, statuses=[], asked=asked)
+    assert "/streams" not in _page("files.html", view, task, statuses=[], asked=asked, is_tab=True)
+    assert "/streams" not in _page("files.html", None, None, is_tab=True)
+    assert CloudFilesPlugin.external_views[0]["href"].startswith("/cloudfiles/tab/")
 
 
 def test_a_key_is_read_from_the_path() -> None:

@@ -12,6 +12,7 @@ import shutil
 import signal
 import tempfile
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
@@ -29,7 +30,15 @@ from airflow_cloudfiles.hooks.task import HEALING_POLICY
 from demo.airflow_home import COMPONENTS, TRIGGERER, AirflowHome
 from tests.support.airflow_approvals import answer, asked
 from tests.support.airflow_backfills import backfilled, create_backfill
-from tests.support.airflow_pages import LINEAGE, get, lineage_of, links_lead_to_the_stream, pages_of
+from tests.support.airflow_pages import (
+    LINEAGE,
+    get,
+    lineage_of,
+    links_lead_to_the_stream,
+    page_of,
+    pages_of,
+    post,
+)
 from tests.support.airflow_shell import shell_knows_the_stream
 from tests.support.airflow_tasks import (
     SUPERVISOR,
@@ -66,8 +75,8 @@ _FILES = 30
 HOSTILE = "<img src=x onerror=alert(1)>"
 SECRET, TOKEN = "hush-8d1f0c6a+/=", "token-4e7b91c2%"
 OF_STREAMS = (
-    "heals asks asks_deferred asks_in_three approves is_mapped fails_on_new_columns is_killed "
-    "is_marked_failed is_deferred links"
+    "heals asks is_decided asks_deferred asks_in_three approves is_mapped fails_on_new_columns "
+    "is_killed is_marked_failed is_deferred links"
 )
 RUN_SECONDS = 900  # most of it is waiting for a busy machine
 NEEDS_PARKING = pytest.mark.skipif(approval.TaskAwaitingInput is None, reason="needs Airflow 3.3")
@@ -252,6 +261,53 @@ def test_a_task_asks_a_person_and_goes_on_in_the_same_try(airflow: AirflowHome, 
     assert (entry.version, entry.reason["change"]) == (1, "accepted")
     assert str(entry.reason["by"]).endswith(" (asks.ingest)")
     assert (root / "asks" / "changes").read_text().startswith("1: b string added in")
+
+
+@NEEDS_PARKING
+@pytest.mark.skipif(DRIVER is None or BROWSER is None, reason=MISSING)
+def test_a_person_decides_about_each_column_in_the_tab(airflow: AirflowHome, root: Path) -> None:
+    meets_a_new_column(root / "is_decided", b="1.5", c=2, d={"e": 1})
+    run_id = airflow.api.trigger("is_decided")
+    asked(airflow, "is_decided", run_id, "ingest", RUN_SECONDS)
+    path = page_of("is_decided", run_id) + "/decide"
+    chosen = {"answer": "Refuse", "proposal": "0"}
+    viewer, admin = airflow.api_of("ann").headers(), airflow.api.headers()
+    elsewhere = {"Origin": "https://evil.example"}
+    here = {"Origin": airflow.url}
+    assert post(airflow, path, chosen, {**admin, **elsewhere}) == 403
+    assert post(airflow, path, chosen, {**admin, "Sec-Fetch-Site": "cross-site", **here}) == 403
+    assert post(airflow, path, chosen, {**viewer, **here}) == 403
+    assert airflow.api.task("is_decided", run_id, "ingest")["state"] == "awaiting_input"
+    of_viewer = pages_of(airflow, "is_decided", run_id, viewer)["/schema"][1]
+    assert "Decide where the task asks" in of_viewer
+    assert "<form" not in of_viewer
+    with browser(airflow.url) as seen:
+        seen.sign_in(admin["Authorization"].removeprefix("Bearer "))
+        task = f"/dags/is_decided/runs/{quote(run_id, safe='')}/tasks/ingest"
+        seen.open(f"{task}/plugin/cloudfiles_stream")
+        seen.enter_frame()
+        seen.wait_for("Waits for a decision: 3 new columns: b, c, d.")
+        seen.click("Decide")
+        seen.wait_for('"1.5"')
+        seen.choose("Another type of b", "DECIMALL(9,2)")
+        seen.choose("What becomes of c", "int")
+        seen.choose("What becomes of d", "rescue")
+        seen.press("Accept as chosen")
+        seen.wait_for("'DECIMALL' is not a type; did you mean DECIMAL?")
+        seen.choose("Another type of b", "DECIMAL(9,2)")
+        seen.press("Accept as chosen")
+        seen.wait_for("It has rescued data in 1 row.")  # by itself
+        assert seen.complaints() == []
+    ended = airflow.wait(
+        lambda: airflow.api.run_ended("is_decided", run_id), RUN_SECONDS, "the run"
+    )
+    assert (ended, _tries(airflow, "is_decided", run_id)) == ("success", ["success"])
+    entry = SchemaHistory(str(root / "is_decided" / "state")).show()
+    assert (entry.reason["hints"], entry.stay_rescued) == ("b DECIMAL(9,2), c int", ("d",))
+    assert entry.reason["by"] == "admin (is_decided.ingest)"
+    row = _table(root, "is_decided")[1]
+    assert (row["b"], row["c"]) == (Decimal("1.50"), 2)
+    assert json.loads(str(row["_rescued_data"]))["d"] == {"e": 1}
 
 
 @NEEDS_PARKING

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 from demo.airflow_home import AirflowHome
@@ -51,10 +51,25 @@ def pages_of(
     airflow: AirflowHome, dag_id: str, run_id: str, headers: dict[str, str] | None = None
 ) -> dict[str, tuple[int, str]]:
     """The pages of the stream of a task, by their last part, with their status."""
-    of_task = f"/cloudfiles/stream/{dag_id}/{quote(run_id, safe='')}/ingest/{{MAP_INDEX}}"
+    of_task = page_of(dag_id, run_id)
     given = airflow.api.headers() if headers is None else headers
     parts = ("", "/schema", "/files", "/rescued")
-    return {part: get(airflow, quote(of_task, safe="/%") + part, given) for part in parts}
+    return {part: get(airflow, of_task + part, given) for part in parts}
+
+
+def page_of(dag_id: str, run_id: str) -> str:
+    """The first page of the stream of a task."""
+    return f"/cloudfiles/stream/{dag_id}/{quote(run_id, safe='')}/ingest/%7BMAP_INDEX%7D"
+
+
+def post(airflow: AirflowHome, path: str, fields: dict[str, str], headers: dict[str, str]) -> int:
+    """Send a form; gives the status."""
+    request = Request(airflow.url + path, urlencode(fields).encode(), headers)
+    try:
+        with urlopen(request, timeout=60) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        return error.code
 
 
 def get(airflow: AirflowHome, path: str, headers: dict[str, str]) -> tuple[int, str]:

@@ -13,18 +13,19 @@ from demo.airflow_home import AirflowHome
 SUPERVISOR = "airflow_cloudfiles.engine.job.supervisor"
 
 
-def meets_a_new_column(folder: Path) -> None:
-    """Let the first run of a stream meet a column that its schema lacks.
+def meets_a_new_column(folder: Path, **columns: object) -> None:
+    """Let the first run of a stream meet columns that its schema lacks.
 
     Args:
         folder: Has the source in `landing`, and the state in `state`.
+        columns: The new columns, with their values; default is `b`.
     """
     landing = folder / "landing"
     landing.mkdir(parents=True)
     landing.joinpath("1.json").write_text(json.dumps({"a": 1}))
     options = {"cloudFiles.format": "json", "cloudFiles.schemaLocation": str(folder / "state")}
     resolve_schema(CloudFilesOptions.parse(options, path=str(landing)))
-    landing.joinpath("2.json").write_text(json.dumps({"a": 2, "b": 2}))
+    landing.joinpath("2.json").write_text(json.dumps({"a": 2, **(columns or {"b": 2})}))
 
 
 def tries_of_mapped(airflow: AirflowHome, dag_id: str, run_id: str, task_id: str) -> list[str]:

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support import expected_conditions as conditions
-from selenium.webdriver.support.ui import WebDriverWait
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -53,6 +54,19 @@ class Browser:
         link = (By.PARTIAL_LINK_TEXT, text)
         self._wait().until(conditions.element_to_be_clickable(link)).click()
 
+    def choose(self, label: str, text: str) -> None:
+        """Choose in a list, or write into a field, that has a label."""
+        field = self._driver.find_element(By.CSS_SELECTOR, f'[aria-label="{label}"]')
+        if field.tag_name == "select":
+            Select(field).select_by_visible_text(text)
+        else:
+            field.clear()
+            field.send_keys(text)
+
+    def press(self, text: str) -> None:
+        """Press a button with a text."""
+        self._driver.find_element(By.XPATH, f"//button[normalize-space()='{text}']").click()
+
     def link(self, name: str) -> str:
         """Where a link of the task instance leads, which is open in Airflow's UI."""
         return str(self._link(name).get_attribute("href"))
@@ -72,8 +86,12 @@ class Browser:
 
     def wait_for(self, text: str) -> str:
         """Wait until a text can be read, and give everything that can."""
-        self._wait().until(lambda _: text in self.text(), f"{text!r} is not in: {self.text()}")
-        return self.text()
+
+        def found(_: Chrome) -> str:
+            seen = self.text()
+            return seen if text in seen else ""
+
+        return str(self._wait().until(found, f"{text!r} is not there"))
 
     def text(self) -> str:
         """What can be read."""
@@ -108,7 +126,9 @@ class Browser:
         self._driver.save_screenshot(str(path))
 
     def _wait(self) -> WebDriverWait[Chrome]:
-        return WebDriverWait(self._driver, PATIENCE_SECONDS)
+        # A page may load itself again while it is looked at.
+        gone = [StaleElementReferenceException]
+        return WebDriverWait(self._driver, PATIENCE_SECONDS, ignored_exceptions=gone)
 
 
 @contextmanager

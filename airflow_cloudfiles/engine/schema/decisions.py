@@ -47,12 +47,12 @@ class _Choice:
     """What is decided about the columns of a change: the others are accepted as proposed.
 
     Attributes:
-        hints: Other types.
+        hints: Other types, each as DDL.
         rescued: Paths that stay in the rescued data.
         refused: Paths that fail the stream.
     """
 
-    hints: str | None = None
+    hints: Sequence[str] = ()
     rescued: Sequence[str] = ()
     refused: Sequence[str] = ()
 
@@ -75,7 +75,7 @@ class _Choice:
             if word.get(each.path, ACCEPT) not in {ACCEPT, each.after, RESCUE, REFUSE}
         ]
         return cls(
-            ", ".join(hints) or None,
+            hints,
             [path for path in found.paths if word.get(path) == RESCUE],
             [path for path in found.paths if word.get(path) == REFUSE],
         )
@@ -130,7 +130,8 @@ class SchemaProposals:
             StateConflictError: Somebody else has decided.
             StateError: No change waits.
         """
-        return self._accept(self._found(proposal), _Choice(hints), by, note)
+        choice = _Choice([hints] if hints and hints.strip() else [])
+        return self._accept(self._found(proposal), choice, by, note)
 
     def decide(
         self,
@@ -179,18 +180,20 @@ class SchemaProposals:
         """
         found = self._found(proposal)
         choice = _Choice.of(found, columns)
+        for hint in choice.hints:  # each by itself, so that the error is about one column
+            self._schemas(found, [hint], ())
         self._schemas(found, choice.hints, [*choice.rescued, *choice.refused])
 
-    def _schemas(self, found: Proposal, hints: str | None, left_out: Sequence[str]) -> Schemas:
+    def _schemas(self, found: Proposal, hints: Sequence[str], left_out: Sequence[str]) -> Schemas:
         """Build the columns of the records and of the paths with what is accepted."""
-        if not left_out and not (hints and hints.strip()):
+        if not left_out and not hints:
             return dict(found.data_schema), dict(found.partition_schema)
         # Only these need types.
         from airflow_cloudfiles.engine.schema.accepted_types import (  # noqa: PLC0415
             accepted_types,
         )
 
-        return accepted_types(found, self._newest().data_schema, hints or "", left_out)
+        return accepted_types(found, self._newest().data_schema, ", ".join(hints), left_out)
 
     def _accept(
         self, found: Proposal, choice: _Choice, by: str | None, note: str | None
@@ -201,8 +204,8 @@ class SchemaProposals:
         change = "rescued" if len(left_out) == len(found.changes) else "accepted"
         reason = {**found.reason, "change": change, "proposal": found.number}
         reason["proposedBy"] = found.by
-        if choice.hints and choice.hints.strip():
-            reason["hints"] = choice.hints
+        if choice.hints:
+            reason["hints"] = ", ".join(choice.hints)
         changes: dict[str, Any] = {"data_schema": data, "partition_schema": partitions}
         if choice.rescued:
             reason["rescued"] = list(choice.rescued)

@@ -86,6 +86,11 @@ for dag_id, options, spark in (
             **spark,
         )
 
+with DAG("is_decided", schedule=None):
+    CloudFilesIngestOperator(
+        task_id="ingest", require_approval=HAS_PARKING, engine="local", **_of("is_decided")
+    )
+
 with DAG("asks_deferred", schedule=None):
     LeavesSoon(
         task_id="ingest",

@@ -186,6 +186,8 @@ def test_each_column_is_decided_by_itself(landing: Landing) -> None:
     for wrong in ("NONSENSE", "INT, a INT"):
         with pytest.raises(SchemaHintError):
             found.check({"b": wrong})
+    with pytest.raises(SchemaHintError, match=r"The text there: c DECIMAL\(9\n"):
+        found.check({"b": "BINARY", "c": "DECIMAL(9", "d": "INT"})
     found.check({"b": "BINARY"})
     assert landing.versions() == [0]
     chosen = {"b": "BINARY", "c": "string", "d": "rescue", "e": "refuse"}
