@@ -138,12 +138,11 @@ def _run(written: WrittenState, ledger: Any, schemas: SchemaLog, number: int) ->
     catch_up(ledger, written.files, latest=entry)
     mark_head(state, written.files)
     maybe_snapshot(ledger, written.files, state)
-    run_history.note_discovery(state, {"files": 1, "bytes": 10_000, "by": {"listing": 1}})
     if number % SCHEMA_EVERY == 0:
         _change_schema(schemas, number // SCHEMA_EVERY)
     written.plan()
     _commit(written, number, run_id)
-    state.put(spec.report_key, run_history.encode_report(_report(spec, number)))
+    run_history.write_report(state, spec.report_key, _report(spec, number))
     upkeep.after_run(
         written.uri,
         compacts=is_due,

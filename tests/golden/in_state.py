@@ -82,10 +82,10 @@ from airflow_cloudfiles.engine.state.run_history import BatchDone
 from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
 from airflow_cloudfiles.engine.state.spark_checkpoint import offset_of_batch
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
-from airflow_cloudfiles.engine.storage.small_objects import unseal
 from tests.golden.kinds import CREATED, ID, Format, in_store, new_store, stamped, written
 from tests.golden.of_events import OF_STREAM
 from tests.golden.of_files import OF_FILES
+from tests.golden.of_runs import OF_RUNS, REPORT
 
 FIRST = "0" * 20
 FILES = FileBatch(
@@ -160,7 +160,6 @@ SPEC = JobSpec(
     options={"mergeSchema": "true"},
     batch={"version": 1, "checkpoint_location": "/state", "last_entry": 3},
 )
-REPORT = {"run_id": "r.1", "kind": "ingest", "outcome": "succeeded", "rows": 3}
 HOLDER = {
     "pid": 4711,
     "host": "node7",
@@ -419,18 +418,6 @@ ONE_OBJECT = [
         nothing=ListingState(),
     ),
     Format(
-        name="discovery",
-        keys=r"_source/discovery\.json",
-        write=lambda: written(
-            "_source/discovery.json",
-            lambda store: run_history.note_discovery(store, {"listed": 3}),
-            at=1.5,
-        ),
-        read=unseal,
-        expected={"version": 1, "at": 1.5, "listed": 3},
-        newer="read",
-    ),
-    Format(
         name="snapshot",
         version=2,
         keys=r"_source/snapshots/[0-9]{20}-[0-9a-f]{32}/(complete\.json|[A-Z0-9a-z.-]+)",
@@ -584,7 +571,7 @@ def _or_none(read: Callable[[], object]) -> object:
         return None
 
 
-IN_STATE = [*OF_STREAM, *LOGS, *ONE_OBJECT, *NOTES, *OF_FILES]
+IN_STATE = [*OF_STREAM, *LOGS, *ONE_OBJECT, *NOTES, *OF_FILES, *OF_RUNS]
 
 
 def format_of(key: str) -> Format | None:

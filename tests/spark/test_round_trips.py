@@ -19,10 +19,10 @@ from tests.support.shared_spark import with_variables
 
 pytestmark = [pytest.mark.spark]
 
-NOTHING_NEW = 5
+NOTHING_NEW = 4
 NEW_FILES = 11
 """Exactly, without the two locks, of which one is made beside the first reads, and both are freed
-beside the last ones (decision 93)."""
+beside the last ones (decisions 93 and 207)."""
 SPARE = 1
 """Two threads of a busy machine may begin so late that their requests do not overlap."""
 

@@ -23,7 +23,6 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.fetch import packed
 from airflow_cloudfiles.engine.reading.splits import Split
-from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import Position, position
 from airflow_cloudfiles.engine.storage import open_store
@@ -119,7 +118,7 @@ class Ingested:
         with closing(self._opened(self._options())) as intake:
             intake.begin_at(self.position())
             intake.check()
-            run_history.note_discovery(intake.state, intake.discover().to_json())
+            intake.discover()
             return intake.known_head()
 
     def _opened(self, options: CloudFilesOptions) -> Intake:

@@ -59,6 +59,7 @@ def add_counts(  # noqa: PLR0913 - what a run knows of itself
     last_entry: int,
     discovered: Mapping[str, Any] | None,
     *,
+    newest_found: str | None = None,
     has_work: bool = True,
     is_complete: bool = False,
 ) -> None:
@@ -70,25 +71,38 @@ def add_counts(  # noqa: PLR0913 - what a run knows of itself
         before: The last batch that was committed when the run began; -1 for none.
         last_entry: The last entry of the file log that it was to ingest.
         discovered: What its discovery did; `None` where it made none.
+        newest_found: When that entry was written, if the run knows.
         has_work: Whether there was anything to ingest.
         is_complete: Whether all of it is known to be ingested.
     """
     try:
         state = open_store(spec.checkpoint_location)
-        report |= summary(spec, _done(spec, state, before) if has_work else [])
+        done, last = _done(spec, state, before) if has_work else ([], before)
+        report |= summary(spec, done)
         end = Offset(last_entry + 1, 0) if is_complete else position(state).end
         report |= _backlog(state, end, last_entry, discovered)
+        report["position"] = {
+            "last_batch": last,
+            "entries": last_entry + 1,
+            "newest_found": newest_found,
+        }
         report["discovery"] = discovered
         report["warnings"] += _discovery_warnings(discovered or {})
     except (CloudFilesError, OSError, ValueError) as error:
         _log.warning("The counts of this run cannot be read: %s", error)
 
 
-def _done(spec: JobSpec, state: ObjectStore, before: int) -> list[run_history.BatchDone]:
-    """Read what the batches since the run began have noted; of one batch, in one round trip."""
+def _done(
+    spec: JobSpec, state: ObjectStore, before: int
+) -> tuple[list[run_history.BatchDone], int]:
+    """Read what the batches since the run began have noted; of one batch, in one round trip.
+
+    Returns:
+        The notes, and the last batch that is committed.
+    """
     noted = partial(run_history.notes, spec.checkpoint_location)
     first, last = side_by_side(state, lambda: noted((before + 1,)), lambda: newest_batch(state))
-    return [*first, *noted(range(before + 2, last + 1))] if last > before else []
+    return ([*first, *noted(range(before + 2, last + 1))], last) if last > before else ([], before)
 
 
 def _backlog(

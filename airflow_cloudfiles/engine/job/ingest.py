@@ -37,7 +37,6 @@ from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import zone_warning
-from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import position_of_a_job
@@ -241,12 +240,14 @@ class _Found:
         last_entry: Last entry of the file log that it ingests; -1 for none.
         has_work: Whether there is anything to ingest, or a planned batch to finish.
         discovered: What its discovery did (`Discovered.to_json`); `None` where it made none.
+        newest_found: When the last entry was written; `None` where there is none.
     """
 
     before: int
     last_entry: int
     has_work: bool
     discovered: dict[str, Any] | None = None
+    newest_found: str | None = None
 
 
 def _look(intake: Intake, options: CloudFilesOptions, spark: SparkStart, before: int) -> _Found:
@@ -262,12 +263,18 @@ def _look(intake: Intake, options: CloudFilesOptions, spark: SparkStart, before:
     if has_work:
         spark.begin()
     if given is not None:
-        return _Found(before, given, has_work)
+        return _Found(before, given, has_work, newest_found=_written(intake, given))
     found = intake.discover(on_recorded=spark.begin).to_json()
-    run_history.note_discovery(intake.state, found)
     head = intake.known_head()
     has_work = has_work or (head > known and intake.has_work(up_to=head))
-    return _Found(before, head.entry - 1, has_work, found)
+    last = head.entry - 1
+    return _Found(before, last, has_work, found, _written(intake, last))
+
+
+def _written(intake: Intake, entry: int) -> str | None:
+    """Give when an entry was written that the file log is known to have; the newest was met."""
+    is_known = 0 <= entry < intake.known_head().entry
+    return intake.files.summary(entry).created if is_known else None
 
 
 def _refuse_undecided(intake: Intake, options: CloudFilesOptions, resolved: ResolvedSchema) -> None:
@@ -276,7 +283,7 @@ def _refuse_undecided(intake: Intake, options: CloudFilesOptions, resolved: Reso
     if waits is None:
         return
     if options.up_to_entry is None:  # messages of a queue do not wait for ever
-        run_history.note_discovery(intake.state, intake.discover().to_json())
+        intake.discover()
     raise waits
 
 
@@ -302,6 +309,7 @@ def _end(report: dict[str, Any], leaving: Leaving, found: _Found, *, is_complete
         run.before,
         run.last_entry,
         run.discovered,
+        newest_found=found.newest_found,
         has_work=found.has_work or run.before < found.before,
         is_complete=is_complete,
     )

@@ -92,7 +92,7 @@ def run(spec: JobSpec, daemon: ForkedDaemon | None = None) -> dict[str, Any]:
         }
         try:
             with reaching_state(store):
-                store.put(spec.report_key, run_history.encode_report(report))
+                run_history.write_report(store, spec.report_key, report)
         finally:
             end_releases()
         _hand_back(report)

@@ -1,7 +1,8 @@
 """Show a stream: its newest runs and files, where it is and what waits for it.
 
 Runs are shown from their reports, of which a state keeps thousands: one listing, and a request for
-each report that is shown.
+each report that is shown. What the newest ingestion has come to is besides in a summary: one
+request.
 
 Entries of the file log are read from the newest backwards until there are enough files, so that
 a page costs the same in a stream of a million files.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,7 +35,7 @@ from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes, oldest
 from airflow_cloudfiles.engine.messages import few, plural
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
-from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, decode_report
+from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, decode_report, read_summary
 from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
@@ -51,9 +53,6 @@ class StreamOverview:
     """A stream of files, as its state shows it.
 
     Attributes:
-        source: URI of the source, printable.
-        format: Of its files.
-        stream_id: Its id.
         last_batch: The last micro-batch that is committed; -1 before the first.
         entries: How many entries the file log has.
         newest_found: When the newest file was found: ISO 8601, UTC; `None` before the first.
@@ -63,9 +62,6 @@ class StreamOverview:
         is_counted: Whether all of them were counted.
     """
 
-    source: str
-    format: str
-    stream_id: str
     last_batch: int
     entries: int
     newest_found: str | None
@@ -85,16 +81,13 @@ def stream_overview(state: ObjectStore) -> StreamOverview:
         StateError: There is no state of files, or it cannot be read.
         CorruptedStateError: It is damaged.
     """
-    metadata = existing_metadata(state)
+    existing_metadata(state)
     log = FileLog(state)
     committed = position(state)
     head = log.head()
     last = min(head, Offset(committed.end.entry + _MOST_OUTSTANDING, 0))
     files, size = files_and_bytes(log, committed.end, last)
     return StreamOverview(
-        source=printable_path(metadata.source),
-        format=metadata.format,
-        stream_id=metadata.stream_id,
         last_batch=committed.batch,
         entries=head.entry,
         newest_found=log.summary(head.entry - 1).created if head.entry else None,
@@ -103,6 +96,72 @@ def stream_overview(state: ObjectStore) -> StreamOverview:
         oldest_outstanding=oldest(log, committed.end, last) if files else None,
         is_counted=last == head,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class IngestionSummary:
+    """How a stream was when its newest ingesting run ended.
+
+    Attributes:
+        ended: When that was: ISO 8601, UTC.
+        newest: The run.
+        overview: Its files, of those that the run had before it; `None` where the run did not come
+            to them, or the source is a table.
+    """
+
+    ended: str
+    newest: RunSummary
+    overview: StreamOverview | None
+
+
+def ingestion_summary(state: ObjectStore) -> IngestionSummary | None:
+    """Read the summary of a stream, with one request.
+
+    Args:
+        state: The checkpoint location.
+
+    Returns:
+        `None` where there is none, or none that can be read.
+
+    Raises:
+        StateError: The state cannot be read.
+    """
+    report = read_summary(state)
+    if report is None:
+        return None
+    try:
+        newest, overview = _summary(report), _overview_of(report)
+        _ = _time(newest.started)
+        return IngestionSummary(str(_time(report["ended"])), newest, overview)
+    except (KeyError, TypeError, ValueError) as failure:
+        _log.warning("The summary in %s is not used: %r", printable_path(state.uri), failure)
+        return None
+
+
+def _overview_of(report: Mapping[str, Any]) -> StreamOverview | None:
+    if "metrics" not in report or "position" not in report:
+        return None
+    metrics, at = report["metrics"], report["position"]
+    return StreamOverview(
+        last_batch=int(at["last_batch"]),
+        entries=int(at["entries"]),
+        newest_found=_time(at["newest_found"]),
+        outstanding_files=int(metrics["numFilesOutstanding"]),
+        outstanding_bytes=int(metrics["numBytesOutstanding"]),
+        oldest_outstanding=_time(report["oldest_outstanding"]),
+        is_counted=metrics["isBacklogComputationComplete"] == "true",
+    )
+
+
+def _time(value: str | None) -> str | None:
+    """Check a time of a summary, which pages compute with.
+
+    Raises:
+        ValueError: It is no time, or has no zone.
+    """
+    if value is not None and datetime.fromisoformat(value).tzinfo is None:
+        raise ValueError(f"{value} has no time zone")
+    return value
 
 
 MOST_FILES: Final = 100

@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.schema.diff import paths_of
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.packs import Packs
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, position
 from airflow_cloudfiles.engine.storage import open_store
@@ -45,6 +46,7 @@ class StreamSummary:
     Attributes:
         checkpoint_location: URI of its state, printable.
         status: How it is, and what waits for whom.
+        source: URI of its source, printable, and the format of its files.
         files: How many files it has recorded, those that wait included.
         batches: How many micro-batches are committed.
         rows: Rows that jobs have committed, in `MOST_BATCHES` of the newest micro-batches at most;
@@ -61,6 +63,7 @@ class StreamSummary:
 
     checkpoint_location: str
     status: StreamStatus
+    source: str = ""
     files: int = 0
     batches: int = 0
     rows: int | None = None
@@ -79,7 +82,7 @@ class StreamSummary:
         if overview is not None:
             waiting = counted(overview.outstanding_files, "file")
             more = "" if overview.is_counted else " or more"
-            yield "source", f"{overview.source} ({overview.format})"
+            yield "source", self.source
             yield (
                 "files",
                 f"{self.files:,} in {counted(self.batches, 'micro-batch', 'micro-batches')}",
@@ -163,11 +166,13 @@ def stream_summary(
     known = {
         name: counts.get(name, 0) for name in ("rows", "rescued_rows", "corrupt_records") if notes
     }
+    stream = existing_metadata(state)
     entry = _newest_version(schema_location or checkpoint_location, access)
     target = record.target or None if record is not None else None
     return StreamSummary(
         checkpoint_location=name,
         status=status,
+        source=f"{printable_path(stream.source)} ({stream.format})",
         files=files_and_bytes(log, START, log.head())[0],
         batches=committed.batch + 1,
         target=None if target is None else printable_path(target),

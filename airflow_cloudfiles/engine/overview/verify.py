@@ -41,12 +41,12 @@ _ENTRIES: Final = re.compile(
 )
 _PACKS: Final = re.compile(r"_source/.+/(packs/[^/]+\.[ab])")
 _SEALED: Final = re.compile(
-    r"_source/(listing|events|inventory|head|discovery|left_query|snapshots/[^/]+/complete)\.json"
+    r"_source/(listing|events|inventory|head|summary|left_query|snapshots/[^/]+/complete)\.json"
     r"|_source/(batches/\d+|silence/[^/]+|left_runs/[^/]+|waiting/[^/]+\.json)"
     r"|_source/changed/[^/]+\.(json|reported)|_(runs|reports)/[^/]+\.json|_schemas/sources\.json"
 )
 _NOT_NEEDED: Final = re.compile(
-    r"/_source/(listing|events|inventory|head|discovery)\.json$|/_source/(cleaned|archived)$"
+    r"/_source/(listing|events|inventory|head|summary)\.json$|/_source/(cleaned|archived)$"
     r"|/_source/(batches|silence|changed|snapshots)/|/_(runs|reports)/[^/]+$"
 )
 """What may be deleted (docs/concepts/state.md), of runs that have ended."""

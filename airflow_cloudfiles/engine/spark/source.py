@@ -54,7 +54,6 @@ from airflow_cloudfiles.engine.spark.data_source_api import (
 from airflow_cloudfiles.engine.spark.data_source_api import (
     ReadLimit as SparkReadLimit,
 )
-from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.stream import approval, batch_read, definition, schema_change
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
 from airflow_cloudfiles.engine.stream.schema_change import TaskReader
@@ -178,9 +177,8 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Discover once; files that arrive later wait for the next run (B113)."""
         intake = self._opened()
-        found = intake.discover()
+        intake.discover()
         self._target = intake.head()
-        run_history.note_discovery(intake.state, found.to_json())
 
     def getDefaultReadLimit(self) -> SparkReadLimit:  # noqa: N802
         """`cloudFiles.maxFilesPerTrigger`; bytes are limited beside it in `latestOffset`."""

@@ -4,6 +4,9 @@ A run leaves what it was asked to do and how it went: `_runs/<run id>.json` and
 `_reports/<run id>.json`. Nothing is decided by them. They go when they are old and not among the
 newest, but for the newest specification of an ingesting run, whose options a replay takes.
 
+What the newest ingesting run has come to is besides in one small object, `_source/summary.json`, so
+that a list of streams costs one request each.
+
 A note a batch, written beside the state when the sink has committed it (`_source/batches/<b>`).
 The run's report is their sum. Notes inform; nothing is decided by them.
 """
@@ -11,20 +14,23 @@ The run's report is their sum. Notes inform; nothing is decided by them.
 from __future__ import annotations
 
 import logging
-import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.errors import CorruptedStateError, RunFailedError
+from airflow_cloudfiles.engine.errors import (
+    CorruptedStateError,
+    IncompatibleStateError,
+    RunFailedError,
+)
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.messages import sentence
 from airflow_cloudfiles.engine.state.packs import Packs
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, open_store
-from airflow_cloudfiles.engine.storage.fetched_ahead import aside, at_once
-from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
+from airflow_cloudfiles.engine.storage.outage import reaching_state, read_if_there
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, fields_of, require_version
 
@@ -41,6 +47,17 @@ KEPT_RUNS = 100
 """So many of the newest stay, however old they are."""
 MOST_AT_ONCE = 1000
 """One sweep removes at most so many of each folder."""
+SUMMARY = "_source/summary.json"
+SUMMARY_VERSION = 1
+_OF_REPORT = (
+    "run_id", "kind", "outcome", "started", "ended", "files", "bytes", "rows", "rescued_rows",
+    "corrupt_records", "schema_version", "target_version", "durations", "metrics",
+    "oldest_outstanding", "position",
+)  # fmt: skip
+"""What a summary has of the report of its run, besides warnings and error."""
+_OF_ERROR = ("class", "code", "message")
+_MOST_TEXT = 1000
+_MOST_WARNINGS = 5
 _ONE_IN = 100
 _log = logging.getLogger(__name__)
 
@@ -67,6 +84,58 @@ def sweeps(run_id: str) -> bool:
     To know when that was done last would be a request in each run.
     """
     return zlib.crc32(run_id.encode()) % _ONE_IN == 0
+
+
+def write_report(store: ObjectStore, key: str, report: Mapping[str, Any]) -> None:
+    """Write the report of a run, and beside it the summary of the stream if the run ingested.
+
+    That the summary cannot be written is no reason to fail.
+
+    Args:
+        store: The state.
+        key: Of the report.
+        report: The report.
+    """
+    content = encode_report(report)
+    writes = [lambda: store.put(key, content)]
+    if report["kind"] == "ingest":
+        writes.append(lambda: _write_summary(store, report))
+    at_once(store, writes)
+
+
+def _write_summary(store: ObjectStore, report: Mapping[str, Any]) -> None:
+    said = {name: report[name] for name in _OF_REPORT if name in report}
+    said["warnings"] = [each[:_MOST_TEXT] for each in report.get("warnings", ())[:_MOST_WARNINGS]]
+    if error := report.get("error"):
+        said["error"] = {name: str(error[name])[:_MOST_TEXT] for name in _OF_ERROR}
+    try:
+        store.put(SUMMARY, seal({FIELD: SUMMARY_VERSION, **said}))
+    except OSError as failure:
+        _log.warning(
+            "The summary of the stream could not be written, which loses nothing: %s", failure
+        )
+
+
+def read_summary(store: ObjectStore) -> dict[str, Any] | None:
+    """Read what the newest ingesting run has come to, as its report has it, with one request.
+
+    It is a hint: others may have recorded or committed something since.
+
+    Returns:
+        `None` where there is none, or none that can be read here, which is logged.
+
+    Raises:
+        StateError: The state cannot be read.
+    """
+    content = read_if_there(store, SUMMARY)
+    if content is None:
+        return None
+    name = printable_path(store.child_uri(SUMMARY))
+    try:
+        return fields_of(unseal(content), name=name, understood=SUMMARY_VERSION)
+    except (ValueError, IncompatibleStateError) as failure:
+        _log.warning("%s is not used: %s", name, failure)
+        return None
 
 
 def read_report(state: ObjectStore, run_id: str) -> dict[str, Any] | None:
@@ -169,9 +238,7 @@ def _by_age(entries: Iterable[FileEntry]) -> list[FileEntry]:
 
 
 PREFIX = "_source/batches"
-DISCOVERY = "_source/discovery.json"
 NOTE_VERSION = 1
-"""Of both kinds of notes."""
 MOST_MISSING = 100
 """Files that were gone, which a note names."""
 _SHOWN = {
@@ -285,24 +352,3 @@ def total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
         for key, value in each.items():
             found[key] = found.get(key, 0) + value
     return found
-
-
-def note_discovery(store: ObjectStore, found: Mapping[str, Any]) -> None:
-    """Write what the newest discovery of a run did; that it cannot be written is no reason to fail.
-
-    Args:
-        store: The state.
-        found: `Discovered.to_json()`.
-    """
-    content = seal({FIELD: NOTE_VERSION, "at": time.time(), **found})
-
-    def write() -> None:
-        try:
-            store.put(DISCOVERY, content)
-        except OSError as failure:
-            _log.warning(
-                "The progress of the discovery could not be written, which loses nothing: %s",
-                failure,
-            )
-
-    aside(store, DISCOVERY, write)

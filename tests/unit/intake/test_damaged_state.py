@@ -45,6 +45,7 @@ from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED_CHANGE
 from airflow_cloudfiles.engine.ledger.packed_changes import PackedNote, encode_notes
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
+from airflow_cloudfiles.engine.overview.runs import ingestion_summary
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.schema.names import add_name, names_of
 from airflow_cloudfiles.engine.schema.proposals import (
@@ -67,7 +68,6 @@ from airflow_cloudfiles.engine.state.packs import COPIES, Pack, encode_pack
 from airflow_cloudfiles.engine.state.refused import note_refused, was_refused
 from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage.memory import MemoryStore, _spaces
-from airflow_cloudfiles.engine.storage.small_objects import seal
 from tests.support.damage import damages
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.written_state import WrittenState
@@ -97,7 +97,6 @@ MAY_GO = (
     "_source/batches/",
     "_source/changed/",
     "_source/cleaned",
-    "_source/discovery.json",
     "_source/events.json",
     "_source/head.json",
     "_source/inventory.json",
@@ -107,6 +106,7 @@ MAY_GO = (
     "_source/refused/",
     "_source/run.lock",
     "_source/silence/",
+    "_source/summary.json",
 )
 """What may be deleted at any time, as `docs/protocol.md` says. Then nothing fails."""
 KINDS = (
@@ -128,7 +128,7 @@ GONE = (
     ("told", False),
 )
 """What is found where such an object was deleted."""
-INFORMS = ("spec", "report", "left run", "left query")
+INFORMS = ("spec", "report", "summary", "left run", "left query")
 """What nothing is decided by: where it is damaged or gone, it is not shown."""
 
 
@@ -182,7 +182,6 @@ def whole_state(source: Source) -> dict[str, bytes]:
     note_overwritten(state, first)
     note_notified(state, "d.t", TOLD)
     mark_head(state, written.files)
-    run_history.note_discovery(state, {"files": 1})
     listing.save_state(state, listing.ListingState(full_started=1.0, full_listed=6, filter="f"))
     _note_finds(state, source)
     _note_runs(state, source)
@@ -215,7 +214,8 @@ def _note_runs(state: MemoryStore, source: Source) -> None:
         options={"cloudFiles.maxFilesPerTrigger": 1},
     )
     state.put(spec.spec_key, spec.sealed())
-    state.put(spec.report_key, seal({"outcome": "succeeded", "files": 1}))
+    report = {"kind": "ingest", "outcome": "succeeded", "files": 1, "ended": "2026-01-01"}
+    run_history.write_report(state, spec.report_key, report)
     query = LeftQuery(user_id="u", session_id="s", server_session_id="e", query_id="q", run_id="r")
     run = left_query.LeftRun(run_id="r", before=0, last_entry=1, started="2026-01-01", query=query)
     left_query.write_run(state, run)
@@ -272,6 +272,7 @@ def ask(state: MemoryStore, source: Source, options: DiscoveryOptions) -> dict[s
         "table": [(row["path"], row["status"], row["batch_id"]) for row in table],
         "spec": run_history.newest_ingest(state),
         "report": run_history.read_report(state, "r"),
+        "summary": ingestion_summary(state),
         "left run": left_query.read_run(state, "r"),
         "left query": left_query.newest_query(state),
         "runs": [row["run_id"] for row in table],
