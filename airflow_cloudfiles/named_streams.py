@@ -20,7 +20,7 @@ from airflow_cloudfiles.hooks.arguments import StreamArguments, has_template, op
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
     from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-    from airflow_cloudfiles.plugins.tasks import TaskKey, TaskStream
+    from airflow_cloudfiles.plugins.tasks import TaskStream
 
 _ARGUMENTS = ("source", "format", "checkpoint_location", "schema_location", "target")
 _REDACTED = "***"
@@ -50,23 +50,25 @@ def in_airflow() -> list[NamedStream]:
     """
     tasks = _airflow("plugins.tasks", "Without --streams-file, --all")
     found: dict[str, list[TaskStream]] = {}
-    for key in tasks.newest_of_each_task(None):
+    hooks: dict[str | None, Any] = {}
+    for each in tasks.newest_of_each_task(None):
         try:
-            task = tasks.stream_of(key)
+            task = each.stream(hooks)
         except CloudFilesError as failure:
-            _log.warning("%s is left out: %s", _name(key), failure)
+            _log.warning("%s is left out: %s", each.name, failure)
             continue
         if task is not None:
             found.setdefault(task.stream.checkpoint_location, []).append(task)
     main = [tasks.main_of(each) for each in found.values()]
-    return [_named(_name(task.key), task.stream, task.access) for task in main]
+    return [_named(task.name, task.stream, task.access) for task in main]
 
 
 def find(name: str, path: str | None) -> NamedStream:
     """Find one stream.
 
     Args:
-        name: A name in the file; without a file, `dag_id/task_id`, or the id of a task group.
+        name: A name in the file; without a file, `dag_id/task_id`, or the id of a task group; of a
+            mapped task `dag_id/task_id[label]`.
         path: The file of streams; `None` or nothing to ask Airflow.
 
     Raises:
@@ -124,21 +126,18 @@ def _in_airflow(name: str) -> NamedStream:
             "dag_id/task_id, as Airflow's tasks are named here."
         )
     tasks = _airflow("plugins.tasks", f"The stream {printable(name)}")
-    keys = tasks.newest_of_each_task([dag_id])
-    wanted = [key for key in keys if key.task_id == task_id]
-    wanted = wanted or [key for key in keys if key.task_id.startswith(f"{task_id}.")]
-    if found := [task for key in wanted if (task := tasks.stream_of(key))]:
+    newest = tasks.newest_of_each_task([dag_id])
+    wanted = [each for each in newest if name in {each.name, f"{dag_id}/{each.key.task_id}"}]
+    wanted = wanted or [each for each in newest if each.key.task_id.startswith(f"{task_id}.")]
+    hooks: dict[str | None, Any] = {}
+    if found := [task for each in wanted if (task := each.stream(hooks))]:
         main = tasks.main_of(found)
         return _named(name, _with_options(name, main), main.access)
-    known = sorted({_name(key) for key in keys})
+    known = sorted({each.name for each in newest})
     raise OptionError(
         f"Airflow has no record of a stream {name!r}: a task of this package that has run. "
         + (f"The DAG has {', '.join(known)}." if known else "The DAG has no such task.")
     )
-
-
-def _name(key: TaskKey) -> str:
-    return f"{key.dag_id}/{key.task_id}"
 
 
 def _with_options(name: str, task: TaskStream) -> StreamArguments:

@@ -10,6 +10,7 @@ page is escaped, and so is each character that would turn or hide what stands be
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -20,14 +21,14 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from airflow.api_fastapi.logging.decorators import action_logging
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airflow_cloudfiles.commands.help import docs
 from airflow_cloudfiles.engine.errors import PAGE, OptionError
 from airflow_cloudfiles.engine.intake.file_states import STATUSES
 from airflow_cloudfiles.engine.messages import counted, plural, printable
-from airflow_cloudfiles.plugins import views
+from airflow_cloudfiles.plugins import stream_list, views
 from airflow_cloudfiles.plugins.docs import rendered
 from airflow_cloudfiles.plugins.tasks import TaskKey, newest_of_each_task, stream_of
 
@@ -79,6 +80,12 @@ def age(value: str | None, now: datetime) -> str:
     return counted(int(seconds), "second")
 
 
+def stream_path(key: TaskKey, place: str = "stream") -> str:
+    """Build the path of a stream's first page, at a place of its own or in a tab."""
+    parts = (place, key.dag_id, key.run_id, key.task_id, str(key.map_index))
+    return "/" + "/".join(quote(each, safe="") for each in parts)
+
+
 def within(path: str, source: str) -> str:
     """Shorten the URI of a file to what is below its source, if it is."""
     start = source if "://" in source else f"file://{source}"
@@ -107,7 +114,8 @@ def _environment() -> Environment:
         "time": time,
         "age": age,
         "within": within,
-        "in_path": lambda text: quote(str(text), safe=""),
+        "stream_path": stream_path,
+        "tone": lambda state: _TONES.get(state, "waiting"),
     }
     return made
 
@@ -118,6 +126,14 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
+}
+_PARTS = {"Content-Encoding": "identity", "X-Accel-Buffering": "no"}
+"""For an answer in two parts: nothing on the way is to wait for the second one."""
+_WAITS: Final = "<!-- what follows waits for them -->"
+_TONES: Final = {"success": "succeeded", "failed": "failed", "upstream_failed": "failed"}
+_WORDS: Final = {word: word for word in stream_list.STANDINGS} | {
+    "undecided": "waits for a decision",
+    "unread": "not read yet",
 }
 _OF_STREAM = "/{place}/{dag_id}/{run_id}/{task_id}/{map_index}"
 _MAY_READ = [
@@ -185,12 +201,61 @@ def _documentation(request: Request, name: str, text: str) -> HTMLResponse:
 
 
 @_pages.get("/streams")
-def streams(request: Request, user: GetUserDep) -> HTMLResponse:
-    """Show the streams of all DAGs that the user may read."""
+def streams(  # noqa: PLR0913, PLR0917 - the parameters of the address
+    request: Request,
+    user: GetUserDep,
+    q: Annotated[str, Query(max_length=200)] = "",
+    dag: Annotated[str, Query(max_length=250)] = "",
+    status: Annotated[str, Query(max_length=20)] = "",
+    state: Annotated[str, Query(max_length=50)] = "",
+    sort: Annotated[str, Query(max_length=20)] = "",
+    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+) -> StreamingResponse:
+    """Show the streams of all DAGs that the user may read.
+
+    What does not need their states is sent before these have answered.
+    """
     manager = get_auth_manager()
     readable = manager.get_authorized_dag_ids(user=user, method="GET")
-    listed = views.listed_streams(newest_of_each_task(readable))
-    return _answer(request, "streams.html", streams=listed)
+    rows, looks = stream_list.located(newest_of_each_task(readable))
+    stream_list.ask(looks)
+    asked = stream_list.ListQuery(q.strip(), dag.strip(), status, state, sort, page)
+    parts = list_parts(rows, asked, str(request.scope.get("root_path", "")))
+    return StreamingResponse(parts, headers={**_HEADERS, **_PARTS}, media_type="text/html")
+
+
+def list_parts(
+    rows: Sequence[stream_list.ListedStream], asked: stream_list.ListQuery, root: str
+) -> Iterator[str]:
+    """Write the list of streams in two parts: what is known, and what waits for their states.
+
+    Args:
+        rows: The streams, whose states are being read.
+        asked: What is asked of the list.
+        root: Where the pages are.
+    """
+    pieces = (
+        _environment()
+        .get_template("streams.html")
+        .generate(
+            now=datetime.now(tz=UTC),
+            root=root,
+            asked=asked,
+            known=len(rows),
+            dags=sorted({dag_id for row in rows for dag_id in row.dag_ids}),
+            states=sorted({each.state for row in rows for each in row.tasks}),
+            standings=list(_WORDS.items()),
+            words=_WORDS,
+            read=lambda: stream_list.page_of(stream_list.read_rows(rows), asked),
+        )
+    )
+    before: list[str] = []
+    for piece in pieces:
+        before.append(piece)
+        if _WAITS in piece:
+            break
+    yield "".join(before)
+    yield "".join(pieces)
 
 
 @_pages.get(_OF_STREAM, dependencies=_MAY_READ)
@@ -299,8 +364,5 @@ def _answer(request: Request, template: str, **values: object) -> HTMLResponse:
 
 
 def _path(request: Request, key: TaskKey) -> str:
-    """Build the path of a stream's first page."""
-    parts = (key.dag_id, key.run_id, key.task_id, str(key.map_index))
     root = str(request.scope.get("root_path", ""))
-    place = str(request.path_params["place"])
-    return f"{root}/{place}/" + "/".join(quote(each, safe="") for each in parts)
+    return root + stream_path(key, str(request.path_params["place"]))

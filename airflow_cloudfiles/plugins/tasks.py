@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from airflow.models.connection import Connection
 from airflow.models.hitl import HITLDetail
@@ -17,7 +17,6 @@ from airflow.models.renderedtifields import RenderedTaskInstanceFields as _Rende
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from sqlalchemy import and_, func, or_, select, true
-from sqlalchemy.orm import aliased
 
 from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
@@ -62,6 +61,7 @@ class TaskStream:
         operator: The name of its class.
         try_number: Its newest try.
         options: The options of the stream, as Airflow keeps them: shortened where they are long.
+        label: See `RenderedTask`.
         checkpoint: Its checkpoint location as the task names it.
     """
 
@@ -72,7 +72,13 @@ class TaskStream:
     operator: str
     try_number: int
     options: object = None
+    label: str = ""
     checkpoint: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the task instance for people."""
+        return name_of(self.key, self.label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +125,84 @@ class ServerHook(CloudFilesHook):
         return Connection.get_connection_from_secrets(conn_id)
 
 
+Hooks = dict[str | None, ServerHook]
+"""By connection, so that each is looked up once."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedTask:
+    """A task instance as Airflow has stored it.
+
+    Attributes:
+        key: The task instance.
+        fields: What was rendered.
+        state: The state of the task instance, in Airflow's words.
+        operator: The name of its class.
+        try_number: Its newest try.
+        label: What tells it from the others of a mapped task: what `map_index_template` gives, or
+            its index; empty where it is not mapped.
+    """
+
+    key: TaskKey
+    fields: Mapping[str, Any]
+    state: str
+    operator: str
+    try_number: int
+    label: str = ""
+
+    @classmethod
+    def of(cls, row: Any) -> Self:
+        """Take a row of what `_rendered` selects."""
+        key = TaskKey(row.dag_id, row.run_id, row.task_id, row.map_index)
+        state, label = row.state or "none", row.label or ""
+        return cls(key, row.rendered_fields, state, row.operator, row.try_number, label)
+
+    @property
+    def name(self) -> str:
+        """The name of the task instance for people."""
+        return name_of(self.key, self.label)
+
+    def stream(self, hooks: Hooks) -> TaskStream | None:
+        """Find its stream; `None` where it has none.
+
+        Args:
+            hooks: Those that are known; gets its own.
+
+        Raises:
+            CloudFilesError: The record is not valid here: a location is relative, or the connection
+                cannot be used.
+            AirflowNotFoundException: There is no such connection any more.
+        """
+        fields = self.fields
+        if not {"source", "format", "checkpoint_location"} <= set(fields):
+            return None
+        conn_id = _text(fields.get("conn_id"))
+        hook = hooks.setdefault(conn_id, ServerHook(conn_id))
+        stream = StreamArguments(
+            source=str(fields["source"]),
+            format=str(fields["format"]),
+            checkpoint_location=str(fields["checkpoint_location"]),
+            schema_location=_text(fields.get("schema_location")),
+            target=_text(fields.get("target")),
+        )
+        return TaskStream(
+            self.key,
+            stream.located(hook.absolute),
+            hook.access,
+            self.state,
+            self.operator,
+            self.try_number,
+            fields.get("options"),
+            self.label,
+            str(fields["checkpoint_location"]),
+        )
+
+
+def name_of(key: TaskKey, label: str = "") -> str:
+    """Name a task instance for people, as `--stream` takes it: `dag_id/task_id[label]`."""
+    return f"{key.dag_id}/{key.task_id}{f'[{label}]' if label else ''}"
+
+
 def stream_of(key: TaskKey) -> TaskStream | None:
     """Find the stream of a task instance.
 
@@ -127,14 +211,18 @@ def stream_of(key: TaskKey) -> TaskStream | None:
         before it started, and of runs that are older than the newest ones.
 
     Raises:
-        CloudFilesError: The record is not valid here: a location is relative, or the connection
-            cannot be used.
+        CloudFilesError: As of `RenderedTask.stream`.
         AirflowNotFoundException: There is no such connection any more.
     """
+    wanted = _rendered().where(
+        TaskInstance.dag_id == key.dag_id,
+        TaskInstance.task_id == key.task_id,
+        TaskInstance.run_id == key.run_id,
+        TaskInstance.map_index == key.map_index,
+    )
     with create_session() as session:
-        found = session.execute(_selected(key.dag_id, key.task_id, key.run_id, key.map_index))
-        row = found.one_or_none()
-    return None if row is None else _task_stream(key, *row)
+        row = session.execute(wanted).one_or_none()
+    return None if row is None else RenderedTask.of(row).stream({})
 
 
 def main_of(tasks: Sequence[TaskStream]) -> TaskStream:
@@ -143,7 +231,7 @@ def main_of(tasks: Sequence[TaskStream]) -> TaskStream:
     return next((each for each in knowing if not each.operator.endswith("Sensor")), knowing[0])
 
 
-def newest_of_each_task(readable: Collection[str] | None) -> list[TaskKey]:
+def newest_of_each_task(readable: Collection[str] | None) -> list[RenderedTask]:
     """Find the newest task instance of each task of this package.
 
     Args:
@@ -151,7 +239,7 @@ def newest_of_each_task(readable: Collection[str] | None) -> list[TaskKey]:
 
     Returns:
         In the order of DAGs and tasks; of a mapped task those of its newest run, each of which may
-        be of another stream.
+        be of another stream. Those of which Airflow keeps no rendered fields are left out.
     """
     newest = (
         select(
@@ -165,23 +253,24 @@ def newest_of_each_task(readable: Collection[str] | None) -> list[TaskKey]:
         .group_by(TaskInstance.dag_id, TaskInstance.task_id)
         .subquery()
     )
-    same = and_(
+    begun = and_(
         TaskInstance.dag_id == newest.c.dag_id,
         TaskInstance.task_id == newest.c.task_id,
         TaskInstance.start_date == newest.c.start,
     )
-    mapped = aliased(TaskInstance)
-    beside = and_(
-        mapped.dag_id == TaskInstance.dag_id,
-        mapped.task_id == TaskInstance.task_id,
-        mapped.run_id == TaskInstance.run_id,
-        mapped.start_date.is_not(None),
+    runs = select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id)
+    run = runs.join(newest, begun).distinct().subquery()  # many of a mapped task begin at once
+    of_run = and_(
+        TaskInstance.dag_id == run.c.dag_id,
+        TaskInstance.task_id == run.c.task_id,
+        TaskInstance.run_id == run.c.run_id,
     )
-    wanted = select(mapped.dag_id, mapped.run_id, mapped.task_id, mapped.map_index)
-    wanted = wanted.select_from(TaskInstance).join(newest, same).join(mapped, beside)
+    wanted = _rendered().join(run, of_run)
+    wanted = wanted.where(TaskInstance.start_date.is_not(None))
     with create_session() as session:
-        keys = {(row[0], row[2], row[3]): TaskKey(*row) for row in session.execute(wanted)}
-    return [keys[each] for each in sorted(keys)]
+        found = [RenderedTask.of(row) for row in session.execute(wanted)]
+    by_task = {(each.key.dag_id, each.key.task_id, each.key.map_index): each for each in found}
+    return [by_task[each] for each in sorted(by_task)]
 
 
 def unfinished_of(task: TaskStream) -> list[UnfinishedTask]:
@@ -242,40 +331,21 @@ def asking_of(task: TaskStream) -> UnfinishedTask | None:
     return next((each for each in unfinished_of(task) if each.is_asking), None)
 
 
-def _selected(dag_id: str, task_id: str, run_id: str, map_index: int) -> Any:
-    columns = select(
-        _Rendered.rendered_fields,
+def _rendered() -> Any:
+    """Select what a `RenderedTask` is made of."""
+    label: Any = TaskInstance.rendered_map_index
+    wanted = select(
+        TaskInstance.dag_id,
+        TaskInstance.run_id,
+        TaskInstance.task_id,
+        TaskInstance.map_index,
         TaskInstance.state,
         TaskInstance.operator,
         TaskInstance.try_number,
+        label.label("label"),
+        _Rendered.rendered_fields,
     )
-    return columns.join(TaskInstance, _SAME).where(
-        TaskInstance.dag_id == dag_id,
-        TaskInstance.task_id == task_id,
-        TaskInstance.run_id == run_id,
-        TaskInstance.map_index == map_index,
-    )
-
-
-def _task_stream(
-    key: TaskKey, fields: Mapping[str, Any], state: str | None, operator: str, try_number: int
-) -> TaskStream | None:
-    """Read what was rendered; `None` where it is not of this package."""
-    if not {"source", "format", "checkpoint_location"} <= set(fields):
-        return None
-    hook = ServerHook(_text(fields.get("conn_id")))
-    stream = StreamArguments(
-        source=str(fields["source"]),
-        format=str(fields["format"]),
-        checkpoint_location=str(fields["checkpoint_location"]),
-        schema_location=_text(fields.get("schema_location")),
-        target=_text(fields.get("target")),
-    )
-    located = stream.located(hook.absolute)
-    options = fields.get("options")
-    checkpoint = str(fields["checkpoint_location"])
-    state = state or "none"
-    return TaskStream(key, located, hook.access, state, operator, try_number, options, checkpoint)
+    return wanted.select_from(TaskInstance).join(_Rendered, _SAME)
 
 
 def _text(value: object) -> str | None:

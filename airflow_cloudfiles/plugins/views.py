@@ -9,9 +9,7 @@ Bars, as numbers between 0 and 100; the page draws them. No script runs in a pag
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowException
@@ -36,12 +34,9 @@ from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.hooks.approval import choices_of
 from airflow_cloudfiles.plugins.lead import Lead, lead_of, question_path
 from airflow_cloudfiles.plugins.tasks import (
-    TaskKey,
     TaskStream,
     UnfinishedTask,
     asking_of,
-    main_of,
-    stream_of,
     unfinished_of,
 )
 
@@ -114,9 +109,6 @@ def _height(value: float, highest: float) -> float:
 
 MOST_VERSIONS: Final = 50
 """How many versions of a schema are shown."""
-LIST_SECONDS: Final = 8.0
-"""How long the list of streams waits for their states."""
-_AT_ONCE: Final = 8
 _T = TypeVar("_T")
 
 
@@ -188,15 +180,6 @@ class FilesView:
 
     files: Sequence[Mapping[str, Any]]
     is_all: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ListedStream:
-    """One line of the list of streams."""
-
-    tasks: Sequence[TaskStream]
-    main: TaskStream
-    overview: Read[StreamOverview]
 
 
 def read(look: Callable[[], _T]) -> Read[_T]:
@@ -287,43 +270,6 @@ def rescued_view(task: TaskStream) -> RescuedFields | None:
             f"the API server. {install('spark', 'delta')}"
         ) from failure
     return rescued_fields(target, task.access, format_name=task.stream.format)
-
-
-def listed_streams(keys: Sequence[TaskKey]) -> list[ListedStream]:
-    """Look at the streams of some task instances, at the same time and not for long.
-
-    Args:
-        keys: The newest task instance of each task.
-
-    Returns:
-        One line for each checkpoint location.
-    """
-    tasks: dict[str, list[TaskStream]] = {}
-    for key in keys:
-        found = read(partial(stream_of, key)).value
-        if found is not None:
-            tasks.setdefault(found.stream.checkpoint_location, []).append(found)
-    pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="cloudfiles-pages")
-    looks = {
-        location: pool.submit(_overview, main_of(of_stream))
-        for location, of_stream in tasks.items()
-    }
-    wait(looks.values(), LIST_SECONDS)
-    pool.shutdown(wait=False, cancel_futures=True)
-    return [
-        ListedStream(of_stream, main_of(of_stream), _so_far(looks[location]))
-        for location, of_stream in tasks.items()
-    ]
-
-
-def _overview(task: TaskStream) -> Read[StreamOverview]:
-    return read(lambda: stream_overview(open_store(task.stream.checkpoint_location, task.access)))
-
-
-def _so_far(look: Future[Read[StreamOverview]]) -> Read[StreamOverview]:
-    if look.done() and not look.cancelled():
-        return look.result()
-    return Read(problem=f"Its state did not answer within {LIST_SECONDS:.0f} seconds.")
 
 
 def _changes(history: SchemaHistory, entry: SchemaEntry) -> list[str]:

@@ -10,7 +10,6 @@ import re
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from html.parser import HTMLParser
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -46,43 +45,13 @@ from airflow_cloudfiles.plugins.cloud_files import PREFIX, CloudFilesPlugin
 from airflow_cloudfiles.plugins.docs import rendered
 from airflow_cloudfiles.plugins.tasks import ServerHook, TaskKey, TaskStream
 from airflow_cloudfiles.plugins.views import plots_of
+from tests.support.seen_page import HOSTILE, SeenPage
 from tests.support.written_state import WrittenState
 
 pytestmark = pytest.mark.airflow
 
-HOSTILE = (
-    "<script>alert(1)</script>\" onload='x'",
-    "javascript:alert(1)//'>{{ 7 * 7 }}<a href=javascript:alert(1)>&#60;img src=x onerror=alert(1)",
-    "alert\u202e\u2066gpj.exe\u200b\x1b[31m\x00\r\ufeff",
-)
-"""Names as a sender may choose them: markup, addresses that run, marks that turn what follows."""
 KEY = TaskKey("d", "manual__2026-11-23T00:00:00+00:00", "t")
 STARTED = datetime(2026, 11, 24, tzinfo=UTC)
-
-
-class _Page(HTMLParser):
-    """What a browser makes of a page: its elements with what runs or loads, and its text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, ...]] = []
-        self.text = ""
-
-    @classmethod
-    def of(cls, text: str) -> _Page:
-        made = cls()
-        made.feed(text)
-        return made
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, *(name for name, _ in attrs)))
-        for name, value in attrs:
-            assert not name.startswith("on")
-            if name in {"href", "src", "action"}:
-                assert str(value).startswith(("/cloudfiles/", "/dags/"))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 class Instances:
@@ -222,18 +191,16 @@ def test_every_value_is_escaped(written: WrittenState, hostile: str, tmp_path: P
     rescued = json.dumps({hostile: hostile, "_file_path": hostile})
     write_deltalake(table, pa.table({"_rescued_data": [rescued]}))
     task = _task(written, source=hostile, target=hostile)
-    listed = views.ListedStream([task], task, views.Read(problem=hostile))
     asked = {"path": hostile, "status": hostile}
     texts = [
         _page("stream.html", views.stream_view(task), task),
         _page("schema.html", views.schema_view(task), task, given={"other0": hostile}),
         _page("files.html", views.files_view(task, "", ""), task, statuses=[hostile], asked=asked),
         _page("rescued.html", views.rescued_view(_task(written, target=table)), task),
-        _page("streams.html", None, None, streams=[listed]),
         _page("stream.html", None, None, problem=hostile),
     ]
     for text in texts:
-        seen = _Page.of(text)
+        seen = SeenPage.of(text)
         assert not {tag for tag, *_ in seen.elements} & {"script", "img", "iframe", "object"}
         assert not [each for each in text if not each.isprintable() and each != "\n"]
         assert "alert" in seen.text
@@ -316,43 +283,6 @@ def test_a_stream_without_a_delta_table_has_no_rescued_data(written: WrittenStat
     assert views.rescued_view(_task(written)) is None
 
 
-def test_the_list_has_a_line_for_each_stream(
-    written: WrittenState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sensor, ingest = _task(written), _task(written, target="s3://lake/table")
-    tasks = {TaskKey("d", "r", "arrived"): sensor, TaskKey("d", "r", "ingest"): ingest}
-    monkeypatch.setattr(views, "stream_of", tasks.get)
-    keys = [*tasks, TaskKey("d", "r", "of another package")]
-    (line,) = views.listed_streams(keys)
-    assert (line.main, len(line.tasks)) == (ingest, 2)
-    assert line.overview.value is not None
-
-
-def test_each_instance_of_a_mapped_task_is_looked_at_for_a_stream_of_its_own(
-    instances: Instances,
-) -> None:
-    rows: list[Any] = [
-        ("d", "one", "t", -1, 1),
-        ("d", "two", "t", -1, 2),
-        ("d", "three", "t", -1, None),
-        ("mapped", "one", "t", 0, 1),
-        ("mapped", "one", "t", 1, 1),
-        ("mapped", "one", "t", 2, 1),
-        ("mapped", "two", "t", 0, 3),
-        ("mapped", "two", "t", 1, 4),
-        ("hidden", "one", "t", -1, 1),
-    ]
-    for *key, start in rows:
-        begun = start and datetime(2026, 11, 24, start, tzinfo=UTC)
-        instances.add(TaskKey(*key), start_date=begun)
-    instances.add(TaskKey("d", "two", "other"), operator="Other")
-    assert tasks.newest_of_each_task(["d", "mapped"]) == [
-        TaskKey("d", "two", "t"),
-        TaskKey("mapped", "two", "t", 0),
-        TaskKey("mapped", "two", "t", 1),
-    ]
-
-
 def test_a_tab_leads_to_no_other_stream(written: WrittenState) -> None:
     task, view = _task(written), views.files_view(_task(written), "", "")
     asked = {"path": "", "status": ""}
@@ -431,7 +361,7 @@ def test_an_error_has_its_page_and_its_links_lead_to_pages_that_are_here() -> No
     hostile = "<script>x</script> [a](javascript:alert(1)) [b](//evil) ![c](d.png) <http://e.f>"
     text = rendered(f"# A `b`\n{hostile} [g](#a-b) [h](recover.md#i)", "how-to/j", "/cloudfiles")
     assert re.findall('href="([^"]*)"', text) == ["#a-b", "/cloudfiles/docs/how-to/recover#i"]
-    assert not {tag for tag, *_ in _Page.of(text.replace("#a-b", "/dags/")).elements} & {
+    assert not {tag for tag, *_ in SeenPage.of(text.replace("#a-b", "/dags/")).elements} & {
         "script",
         "img",
     }
