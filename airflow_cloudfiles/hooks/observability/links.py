@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TAB: Final = "cloudfiles_stream"
 """The tab of a task instance, as the plugin calls it."""
 PAGE: Final = "/cloudfiles/stream"
-"""The page in that tab."""
+"""The page of a stream, which that tab has, too, without links to other streams."""
 
 
 class StreamLink(BaseOperatorLink):
