@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_cloudfiles.engine.errors import StateConflictError, StateMovedError
+from airflow_cloudfiles.engine.errors import StateConflictError, StateLockedError, StateMovedError
 from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.job.start_over import start_over
+from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import open_metadata, read_metadata
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.transfer.archived import export_state, import_state
+from airflow_cloudfiles.engine.transfer.contents import LOCKS
 from airflow_cloudfiles.engine.transfer.move import move_state
 from tests.support.transferred import Stream
 
@@ -52,3 +55,20 @@ def test_a_state_goes_to_a_cloud_and_back(cloud, tmp_path):
     assert stream.ingest(str(tmp_path / "back")) == ("c.json",)
     move_state(f"{root}/restored", str(tmp_path / "again"), access=access)
     assert stream.ingest(str(tmp_path / "again")) == ("c.json",)
+
+
+def test_a_state_in_a_cloud_goes_as_a_whole_when_its_stream_starts_over(cloud, tmp_path):
+    root, access = cloud
+    stream = Stream(tmp_path)
+    there = f"{root}/state"
+    move_state(stream.state, there, to_access=access)
+    state = open_store(there, access)
+    state.put("notes.txt", b"of somebody")
+    with RunLock(state), pytest.raises(StateLockedError):
+        start_over(there, target=str(tmp_path / "again"), access=access)
+    would = start_over(there, target=str(tmp_path / "again"), dry_run=True, access=access)
+    done = start_over(there, target=str(tmp_path / "again"), access=access)
+    assert (done.files, done.batches, done.objects) == (2, 2, would.objects)
+    left = {entry.path for entry in state.list()} - {*LOCKS}
+    assert left == {"notes.txt"}
+    assert read_metadata(state) is None
