@@ -19,23 +19,25 @@ from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
     OptionError,
     StateConflictError,
-    StateMovedError,
 )
 from airflow_cloudfiles.engine.files import START, printable_path
 from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes
 from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.messages import counted
+from airflow_cloudfiles.engine.schema import names
+from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.state import metadata
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata_format import decode_standing, encode_standing
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, position
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
+from airflow_cloudfiles.engine.storage.uri import is_iceberg
 from airflow_cloudfiles.engine.transfer.contents import LOCKS, is_part, locked, no_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.state.metadata_format import StreamMetadata
@@ -101,7 +103,8 @@ def start_over(
     Raises:
         OptionError: No target was given.
         StateLockedError: A run is working on the state.
-        StateConflictError: The target has rows of this stream, which would be there twice.
+        StateConflictError: The target has rows of this stream, which would be there twice; a table
+            or the source lies in a folder of the state; or the schema log is another stream's.
         StateMovedError: The state was moved, or is not whole.
         StateError: There is no state.
         SinkError: The target cannot be opened, or is something else.
@@ -118,7 +121,10 @@ def start_over(
                 f"starts over (target).{has} Give another one, or delete that one first."
             )
         _require_other_rows(state, stream, target)
+        if schemas is not None:
+            _require_own_schemas(schemas, stream, access)
         parts = [*_parts(state), *(() if schemas is None else schemas.list("_schemas/"))]
+        _require_no_data(state, parts, (stream.source, target))
         found = StartedOver(
             checkpoint_location=printable_path(state.uri),
             source=printable_path(stream.source),
@@ -175,7 +181,7 @@ def _owner(state: ObjectStore) -> tuple[bytes, StreamMetadata]:
     if standing != "restarting":
         found = metadata.existing_metadata(state)  # raises for one that is elsewhere
     if found is None:
-        raise StateMovedError(f"{printable_path(state.uri)} is not whole.")
+        raise no_state(state)
     return content, found
 
 
@@ -190,11 +196,40 @@ def _require_other_rows(state: ObjectStore, stream: StreamMetadata, target: str)
         )
 
 
+def _require_own_schemas(
+    schemas: ObjectStore, stream: StreamMetadata, access: Access | None
+) -> None:
+    """Refuse a schema log of another source."""
+    versions = SchemaHistory(schemas.uri, access=access).versions()
+    owner = versions[-1].source if versions else stream.source
+    if stream.source not in {owner, *names.names_of(schemas)}:
+        raise StateConflictError(
+            f"The schema log in {printable_path(schemas.uri)} is of the source "
+            f"{printable_path(owner)}, and the stream reads {printable_path(stream.source)}. Give "
+            "the schema location of this stream."
+        )
+
+
+def _require_no_data(state: ObjectStore, parts: Iterable[FileEntry], places: Iterable[str]) -> None:
+    """Refuse a state in whose folders a table, or the source, lies."""
+    keys = [None if is_iceberg(each) else state.key_of(normalize_uri(each)) for each in places]
+    below = next((each for each in keys if each and _is_part(f"{each}/x")), None)
+    table = next((each.path for each in parts if "/_delta_log/" in each.path), below)
+    if table is not None:
+        raise StateConflictError(
+            f"{printable_path(state.child_uri(table))} is in a folder of the state, and would be "
+            "removed with it. Nothing was removed. Move it, or remove the state yourself."
+        )
+
+
+def _is_part(key: str) -> bool:
+    return key.startswith("_source/") or key == _CHECKSUM or is_part(key)
+
+
 def _parts(state: ObjectStore) -> Iterator[FileEntry]:
     """List what a state is made of, hints and copies of the index too, but for metadata, locks."""
     for entry in state.list(ordered=False):
-        is_own = entry.path.startswith("_source/") or entry.path == _CHECKSUM or is_part(entry.path)
-        if is_own and entry.path not in {metadata.KEY, *LOCKS}:
+        if _is_part(entry.path) and entry.path not in {metadata.KEY, *LOCKS}:
             yield entry
 
 

@@ -126,6 +126,33 @@ def test_a_schema_log_elsewhere_goes_with_it(stream: Ingested, tmp_path: Path) -
     assert SchemaHistory(str(schemas)).versions() == []
 
 
+def test_a_schema_log_of_another_source_is_refused(stream: Ingested, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = Ingested(tmp_path / "other")
+    other.add("one")
+    other.run()
+    before = contents(stream.state)
+    with pytest.raises(StateConflictError, match=r"is of the source .*other/in"):
+        start_over(str(stream.state), target=str(tmp_path / "t"), schema_location=str(other.state))
+    assert contents(stream.state) == before
+    assert len(SchemaHistory(str(other.state)).versions()) == 1
+
+
+def test_a_table_or_source_in_a_folder_of_the_state_is_refused(
+    stream: Ingested, tmp_path: Path
+) -> None:
+    shutil.copytree(stream.target, stream.state / "state" / "orders")
+    before = contents(stream.state)
+    with pytest.raises(StateConflictError, match=r"state/orders/_delta_log.* Nothing was removed"):
+        start_over(str(stream.state), target=str(tmp_path / "again"))
+    shutil.rmtree(stream.state / "state")
+    with pytest.raises(StateConflictError, match="is in a folder of the state"):
+        start_over(str(stream.state), target=str(stream.state / "sources" / "again"))
+    assert contents(stream.state) == {
+        name: content for name, content in before.items() if not name.startswith("state/")
+    }
+
+
 def test_a_damaged_state_can_be_left_behind(stream: Ingested, tmp_path: Path) -> None:
     for entry in (stream.state / "_source" / "files").iterdir():
         entry.write_bytes(b"")
