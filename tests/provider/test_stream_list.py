@@ -392,7 +392,7 @@ def test_rows_do_not_wait_long_for_a_state(
         (row,) = _listed(seconds=0.0)
         assert (row.standing, row.status) == ("unread", None)
         text = "".join(list_parts([row], ListQuery(), "/cloudfiles"))
-        assert "not read yet" in text
+        assert "1 stream was not read yet" in text
     finally:
         goes.set()
 

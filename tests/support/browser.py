@@ -12,6 +12,7 @@ from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support import expected_conditions as conditions
 from selenium.webdriver.support.ui import Select, WebDriverWait
@@ -124,6 +125,26 @@ class Browser:
         """Write what the window shows to a PNG file, of so many pixels from its top."""
         self._driver.set_window_size(1400, height)
         self._driver.save_screenshot(str(path))
+
+    def resize(self, width: int, height: int = 900) -> None:
+        """Give the page so many pixels, also fewer than a window may have."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def prefer(self, scheme: str) -> None:
+        """Prefer `dark` or `light`."""
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+    def ask(self, script: str) -> Any:
+        """What an expression gives in the page."""
+        return self._driver.execute_script(f"return {script}")
+
+    def search(self, name: str, text: str) -> None:
+        """Fill a field of a form in, and send it."""
+        field = self._driver.find_element(By.NAME, name)
+        field.clear()
+        field.send_keys(text, Keys.ENTER)
 
     def _wait(self) -> WebDriverWait[Chrome]:
         # A page may load itself again while it is looked at.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import re
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tests.support.serving import serving
+from tests.support.waiting import PATIENCE_SECONDS
 
 LATENCY_SECONDS = 0.2
 """More than what two threads that begin together are apart, on a busy machine."""
@@ -53,12 +55,15 @@ class RoundTrips:
 
     Attributes:
         endpoint: Its address.
-        requests: What it was asked for.
+        requests: What it was asked for, and has answered.
+        is_open: Cleared, it answers nothing until it is set again.
     """
 
     def __init__(self, port: int) -> None:
         self.endpoint = f"http://127.0.0.1:{port}"
         self.requests: list[Request] = []
+        self.is_open = threading.Event()
+        self.is_open.set()
 
     def chain(self, *, of: str) -> list[Request]:
         """The longest chain of requests of which each began when the one before it had ended.
@@ -101,6 +106,7 @@ def round_trips(upstream: str) -> Iterator[RoundTrips]:
         def _pass_on(self) -> None:
             began = time.monotonic()
             time.sleep(LATENCY_SECONDS)
+            found.is_open.wait(PATIENCE_SECONDS)
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             connection = http.client.HTTPConnection(str(target.hostname), target.port)
             with contextlib.closing(connection):
@@ -127,4 +133,7 @@ def round_trips(upstream: str) -> Iterator[RoundTrips]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     found = RoundTrips(server.server_address[1])
     with serving(server):
-        yield found
+        try:
+            yield found
+        finally:
+            found.is_open.set()
