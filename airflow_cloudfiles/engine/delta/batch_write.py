@@ -182,8 +182,10 @@ class BatchWrite:
     def _skipped(self, files: Sequence[DataFile]) -> Committed | None:
         """Return the result of an overwrite that the table already has; `None` for a new one."""
         batch, table = self.batch, open_to_write(self.target)
-        seen = None if batch is None or table is None else transaction_version(table, batch.app_id)
-        if table is None or batch is None or seen is None or seen < batch.number:
+        if table is None or batch is None:
+            return None
+        seen = transaction_version(table, self.target, batch.app_id)
+        if seen is None or seen < batch.number:
             return None
         if not self.overwrites:
             return None  # appends and merges find out themselves
@@ -270,7 +272,7 @@ class BatchWrite:
                 mode="overwrite",
                 predicate=predicate.to_sql(),
                 writer_properties=writer_properties(table, files),
-                commit_properties=change_properties(table, self.batch),
+                commit_properties=change_properties(table, self.target, self.batch),
                 post_commithook_properties=hooks,
             )
             crash_point("after-sink-commit")
@@ -299,7 +301,7 @@ class BatchWrite:
                 mode="overwrite",
                 schema=schema or table.schema(),
                 partition_by=table.metadata().partition_columns or None,
-                commit_properties=change_properties(table, self.batch),
+                commit_properties=change_properties(table, self.target, self.batch),
                 post_commithook_properties=hooks,
             )
         crash_point("after-sink-commit")

@@ -92,10 +92,10 @@ def note_of(batch: BatchId) -> dict[str, Any]:
     }
 
 
-def _transactions(table: DeltaTable, batch: BatchId) -> list[Transaction]:
+def _transactions(table: DeltaTable, target: str, batch: BatchId) -> list[Transaction]:
     """Build the transactions of a commit; a replayed batch counts for its stream as well."""
     found = [Transaction(batch.own_app_id, batch.number)]
-    seen = transaction_version(table, batch.app_id)
+    seen = transaction_version(table, target, batch.app_id)
     if batch.replay is not None and (seen is None or seen < batch.number):
         found.append(Transaction(batch.app_id, batch.number))
     return found
@@ -173,7 +173,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
             table,
             target,
             files,
-            transactions=_transactions(table, batch),
+            transactions=_transactions(table, target, batch),
             note={COMMIT_NOTE: note_of(batch)},
         )
         crash_point("after-sink-commit")
@@ -233,7 +233,8 @@ def append_files(
             state = TableState.of(refreshed(table, location), target)
             is_same = (state.metadata, state.protocol) == (before.metadata, before.protocol)
             seen = [
-                (transaction_version(table, each.app_id), each.version) for each in transactions
+                (transaction_version(table, target, each.app_id), each.version)
+                for each in transactions
             ]
             is_there = any(there is not None and there >= own for there, own in seen)
             if is_there or not (left and is_same):
@@ -243,11 +244,11 @@ def append_files(
     return None
 
 
-def change_properties(table: DeltaTable, batch: BatchId | None) -> CommitProperties:
+def change_properties(table: DeltaTable, target: str, batch: BatchId | None) -> CommitProperties:
     """Build the properties of the commit of a change, beside which nothing may be committed."""
     transactions, note = None, dict[str, Any]()
     if batch is not None:
-        transactions = _transactions(table, batch)
+        transactions = _transactions(table, target, batch)
         note = {COMMIT_NOTE: note_of(batch)}
     return CommitProperties(
         app_transactions=transactions,
@@ -328,7 +329,7 @@ def has_batch(
     if table is None:
         return False
     if batch.replay is not None:
-        seen = transaction_version(table, batch.own_app_id)
+        seen = transaction_version(table, target, batch.own_app_id)
     else:
         since = 0 if expected is None else max(0, expected.record.version)
         seen = newest_known(table, target, batch.app_id, since=since)

@@ -133,7 +133,7 @@ def lineage(table: DeltaTable | None, target: str, app_id: str, *, since: int = 
     return CommitLineage(
         table_id=str(table.metadata().id),
         version=newest,
-        transaction=transaction_version(table, app_id),
+        transaction=transaction_version(table, target, app_id),
         first=min(by_version, default=newest + 1),
         batches=batches,
         undone=tuple(undone),
@@ -141,18 +141,22 @@ def lineage(table: DeltaTable | None, target: str, app_id: str, *, since: int = 
     )
 
 
-def transaction_version(table: DeltaTable, app_id: str) -> int | None:
+def transaction_version(table: DeltaTable, target: str, app_id: str) -> int | None:
     """Give the newest transaction of an application that the version of a table has.
 
     `deltalake` reads the whole log for that, since its last checkpoint; here it does so once for
     a version.
+
+    Raises:
+        TargetUnreachableError: Its storage failed.
     """
     version, found = vars(table).get(_TRANSACTIONS, (-1, {}))
     if version != table.version():
         found = {}
         setattr(table, _TRANSACTIONS, (table.version(), found))
     if app_id not in found:
-        found[app_id] = table.transaction_version(app_id)
+        with DeltaLocation.of(target).translate_errors("has a history that cannot be read"):
+            found[app_id] = table.transaction_version(app_id)
     seen: int | None = found[app_id]
     return seen
 
@@ -170,7 +174,7 @@ def newest_known(table: DeltaTable, target: str, app_id: str, *, since: int = 0)
         TargetUnreachableError: Its storage failed.
         IncompatibleStateError: A newer version of this package noted a batch of the stream.
     """
-    seen = transaction_version(table, app_id)
+    seen = transaction_version(table, target, app_id)
     if seen is not None:
         return seen
     return max(lineage(table, target, app_id, since=since).batches, default=None)
@@ -258,8 +262,7 @@ def _lost(table: DeltaTable | None, target: str, app_id: str, expected: SinkReco
     if expected.table_id not in {"", table_id}:
         return f"it is another table than the one they are in, {expected.target}"
     if not expected.is_accepted:
-        with DeltaLocation.of(target).translate_errors("cannot be read"):
-            transaction = transaction_version(table, app_id)
+        transaction = transaction_version(table, target, app_id)
         if transaction is None:
             return _untold(table, target, app_id, expected)
         if transaction < expected.batch:

@@ -441,7 +441,7 @@ class _Replay:
             return False
         table = open_to_write(self.target)
         own = BatchId(self.app_id, 0, replay=begun.number).own_app_id
-        seen = None if table is None else transaction_version(table, own)
+        seen = None if table is None else transaction_version(table, self.target, own)
         return not lost or seen is None or seen < lost[0]
 
     def _ingest(self, reader: BatchReader, decision: Decision, lost: Sequence[int]) -> None:

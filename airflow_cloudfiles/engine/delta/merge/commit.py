@@ -234,7 +234,7 @@ class _Merge:
             source_alias="s",
             target_alias="t",
             writer_properties=writer_properties(table, self.files),
-            commit_properties=change_properties(table, self.batch),
+            commit_properties=change_properties(table, self.location.target, self.batch),
             post_commithook_properties=hooks,
         )
         deletes, newer = sql_name(rows.deletes, "s"), _is_newer(bound, names)
