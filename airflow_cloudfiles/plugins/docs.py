@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
-from markupsafe import Markup
 
 from airflow_cloudfiles.commands.help.docs import pages
 
@@ -25,7 +24,7 @@ _BREAK: Final = re.compile(r"(?<=[.,/=])(?=\S)")
 _NO_SLUG: Final = re.compile(r"[^\w\- ]")
 
 
-def rendered(text: str, name: str, root: str) -> Markup:
+def rendered(text: str, name: str, root: str) -> str:
     """Render a page, or a part of one.
 
     Comments are left out, other HTML is shown as text. A link to another page leads to that page
@@ -35,6 +34,9 @@ def rendered(text: str, name: str, root: str) -> Markup:
         text: In Markdown.
         name: Of the page, such as `how-to/recover`.
         root: The address of all pages of this package.
+
+    Returns:
+        HTML, in which what is not the renderer's own is escaped.
     """
     parser = _parser()
     tokens = parser.parse(_COMMENT.sub("", text))
@@ -44,8 +46,7 @@ def rendered(text: str, name: str, root: str) -> Markup:
             token.attrSet("id", _NO_SLUG.sub("", title.lower()).replace(" ", "-"))
         if token.children:
             token.children = _led_here(token.children, posixpath.dirname(name), root)
-    html = parser.renderer.render(tokens, parser.options, {})
-    return Markup(breakable(html))  # noqa: S704 - escaped by the renderer
+    return breakable(str(parser.renderer.render(tokens, parser.options, {})))
 
 
 def breakable(html: str) -> str:

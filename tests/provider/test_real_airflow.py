@@ -28,17 +28,15 @@ from airflow_cloudfiles.hooks import approval
 from airflow_cloudfiles.hooks.assets import EXTRA
 from airflow_cloudfiles.hooks.task import HEALING_POLICY
 from demo.airflow_home import COMPONENTS, TRIGGERER, AirflowHome
-from tests.support.airflow_approvals import answer, asked
-from tests.support.airflow_backfills import backfilled, create_backfill
-from tests.support.airflow_pages import (
-    LINEAGE,
-    get,
-    lineage_of,
-    links_lead_to_the_stream,
-    page_of,
-    pages_of,
-    post,
+from tests.support.airflow_approvals import answer, asked, decides_in_the_tab
+from tests.support.airflow_backfills import (
+    backfilled,
+    create_backfill,
+    drop_at,
+    first_ended,
+    names_in,
 )
+from tests.support.airflow_pages import LINEAGE, get, lineage_of, links_lead_to_the_stream, pages_of
 from tests.support.airflow_shell import shell_knows_the_stream
 from tests.support.airflow_tasks import (
     SUPERVISOR,
@@ -266,46 +264,17 @@ def test_a_task_asks_a_person_and_goes_on_in_the_same_try(airflow: AirflowHome, 
 @NEEDS_PARKING
 @pytest.mark.skipif(DRIVER is None or BROWSER is None, reason=MISSING)
 def test_a_person_decides_about_each_column_in_the_tab(airflow: AirflowHome, root: Path) -> None:
-    meets_a_new_column(root / "is_decided", b="1.5", c=2, d={"e": 1})
-    run_id = airflow.api.trigger("is_decided")
-    asked(airflow, "is_decided", run_id, "ingest", RUN_SECONDS)
-    path = page_of("is_decided", run_id) + "/decide"
-    chosen = {"answer": "Refuse", "proposal": "0"}
-    viewer, admin = airflow.api_of("ann").headers(), airflow.api.headers()
-    elsewhere = {"Origin": "https://evil.example"}
-    here = {"Origin": airflow.url}
-    assert post(airflow, path, chosen, {**admin, **elsewhere}) == 403
-    assert post(airflow, path, chosen, {**admin, "Sec-Fetch-Site": "cross-site", **here}) == 403
-    assert post(airflow, path, chosen, {**viewer, **here}) == 403
-    assert airflow.api.task("is_decided", run_id, "ingest")["state"] == "awaiting_input"
-    of_viewer = pages_of(airflow, "is_decided", run_id, viewer)["/schema"][1]
-    assert "Decide where the task asks" in of_viewer
-    assert "<form" not in of_viewer
-    with browser(airflow.url) as seen:
-        seen.sign_in(admin["Authorization"].removeprefix("Bearer "))
-        task = f"/dags/is_decided/runs/{quote(run_id, safe='')}/tasks/ingest"
-        seen.open(f"{task}/plugin/cloudfiles_stream")
-        seen.enter_frame()
-        seen.wait_for("Waits for a decision: 3 new columns: b, c, d.")
-        seen.click("Decide")
-        seen.wait_for('"1.5"')
-        seen.choose("Another type of b", "DECIMALL(9,2)")
-        seen.choose("What becomes of c", "int")
-        seen.choose("What becomes of d", "rescue")
-        seen.press("Accept as chosen")
-        seen.wait_for("'DECIMALL' is not a type; did you mean DECIMAL?")
-        seen.choose("Another type of b", "DECIMAL(9,2)")
-        seen.press("Accept as chosen")
-        seen.wait_for("It has rescued data in 1 row.")  # by itself
-        assert seen.complaints() == []
-    ended = airflow.wait(
-        lambda: airflow.api.run_ended("is_decided", run_id), RUN_SECONDS, "the run"
-    )
-    assert (ended, _tries(airflow, "is_decided", run_id)) == ("success", ["success"])
-    entry = SchemaHistory(str(root / "is_decided" / "state")).show()
+    dag_id = "is_decided"
+    meets_a_new_column(root / dag_id, b="1.5", c=2, d={"e": 1})
+    run_id = airflow.api.trigger(dag_id)
+    asked(airflow, dag_id, run_id, "ingest", RUN_SECONDS)
+    decides_in_the_tab(airflow, dag_id, run_id)
+    ended = airflow.wait(lambda: airflow.api.run_ended(dag_id, run_id), RUN_SECONDS, "the run")
+    assert (ended, _tries(airflow, dag_id, run_id)) == ("success", ["success"])
+    entry = SchemaHistory(str(root / dag_id / "state")).show()
     assert (entry.reason["hints"], entry.stay_rescued) == ("b DECIMAL(9,2), c int", ("d",))
     assert entry.reason["by"] == "admin (is_decided.ingest)"
-    row = _table(root, "is_decided")[1]
+    row = _table(root, dag_id)[1]
     assert (row["b"], row["c"]) == (Decimal("1.50"), 2)
     assert json.loads(str(row["_rescued_data"]))["d"] == {"e": 1}
 
@@ -572,12 +541,12 @@ def test_an_arrival_fires_once_and_past_days_join_the_same_state(
     for dag_id in (driven, backfill):
         airflow.wait(lambda dag=dag_id: airflow.api.has_dag(dag), RUN_SECONDS, dag_id)  # type: ignore[misc]
 
-    _drop_at(root, "third.json", datetime(2026, 1, 3, 12, tzinfo=UTC))
-    run_id = airflow.wait(lambda: _first_ended(airflow, driven), RUN_SECONDS, driven)
+    drop_at(root, "third.json", datetime(2026, 1, 3, 12, tzinfo=UTC))
+    run_id = airflow.wait(lambda: first_ended(airflow, driven), RUN_SECONDS, driven)
     report = airflow.api.xcom(driven, run_id, "ingest")
     assert report["rows"] == 1
     consumer = "example_new_columns"
-    consumed = airflow.wait(lambda: _first_ended(airflow, consumer), RUN_SECONDS, consumer)
+    consumed = airflow.wait(lambda: first_ended(airflow, consumer), RUN_SECONDS, consumer)
     assert airflow.api.xcom(consumer, consumed, "report_new_columns") == []
     # Airflow 3.3.2 answers with 500 as long as a run that an event has started is queued.
     events = airflow.api.call("GET", f"/api/v2/assets/events?source_dag_id={driven}")
@@ -586,8 +555,8 @@ def test_an_arrival_fires_once_and_past_days_join_the_same_state(
     assert len(airflow.api.runs(driven)) == 1  # B145: checked again and again, fired for once
     airflow.api.pause(driven, paused=True)
 
-    _drop_at(root, "first.json", datetime(2026, 1, 1, tzinfo=UTC))
-    _drop_at(root, "last.json", datetime(2026, 1, 1, 23, 59, 59, 999999, tzinfo=UTC))
+    drop_at(root, "first.json", datetime(2026, 1, 1, tzinfo=UTC))
+    drop_at(root, "last.json", datetime(2026, 1, 1, 23, 59, 59, 999999, tzinfo=UTC))
     create_backfill(airflow, backfill, RUN_SECONDS)
     airflow.api.pause(backfill, paused=False)
     days = airflow.wait(lambda: backfilled(airflow, backfill), RUN_SECONDS, "three days")
@@ -597,31 +566,7 @@ def test_an_arrival_fires_once_and_past_days_join_the_same_state(
         "2026-01-02": {"picked": "skipped", "ingest": "skipped"},
         "2026-01-03": {"picked": "skipped", "ingest": "skipped"},  # not repeated
     }
-    assert _names(root) == ["first.json", "last.json", "third.json"]
-
-
-def _drop_at(root: Path, name: str, modified: datetime) -> None:
-    """Land a file with a modification time; it is in its place at once."""
-    hidden = root / "events" / "landing" / f".{name}"
-    hidden.write_text(json.dumps({"name": name}) + "\n")
-    whole = int(modified.replace(microsecond=0).timestamp())
-    microseconds = whole * 1_000_000 + modified.microsecond
-    os.utime(hidden, ns=(microseconds * 1000, microseconds * 1000))
-    hidden.rename(hidden.with_name(name))
-
-
-def _first_ended(airflow: AirflowHome, dag_id: str) -> str | None:
-    """Id of the first run of a DAG, when it has ended."""
-    for run in airflow.api.runs(dag_id)[:1]:
-        if run["state"] in ("success", "failed"):
-            return str(run["dag_run_id"])
-    return None
-
-
-def _names(root: Path) -> list[str]:
-    """What is in the table of the examples."""
-    table = DeltaTable(str(root / "events" / "table")).to_pyarrow_dataset().to_table()
-    return sorted(str(name) for name in table["name"].to_pylist())
+    assert names_in(root) == ["first.json", "last.json", "third.json"]
 
 
 def _run_until_spark_is_up(airflow: AirflowHome, root: Path, dag_id: str) -> str:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+from datetime import datetime
 from pathlib import Path
+
+from deltalake import DeltaTable
 
 from demo.airflow_home import AirflowHome
 
@@ -42,3 +47,27 @@ def backfilled(airflow: AirflowHome, dag_id: str) -> dict[str, dict[str, str]] |
         }
         for run in runs
     }
+
+
+def drop_at(root: Path, name: str, modified: datetime) -> None:
+    """Land a file with a modification time; it is in its place at once."""
+    hidden = root / "events" / "landing" / f".{name}"
+    hidden.write_text(json.dumps({"name": name}) + "\n")
+    whole = int(modified.replace(microsecond=0).timestamp())
+    microseconds = whole * 1_000_000 + modified.microsecond
+    os.utime(hidden, ns=(microseconds * 1000, microseconds * 1000))
+    hidden.rename(hidden.with_name(name))
+
+
+def first_ended(airflow: AirflowHome, dag_id: str) -> str | None:
+    """Id of the first run of a DAG, when it has ended."""
+    for run in airflow.api.runs(dag_id)[:1]:
+        if run["state"] in ("success", "failed"):
+            return str(run["dag_run_id"])
+    return None
+
+
+def names_in(root: Path) -> list[str]:
+    """What is in the table of the examples."""
+    table = DeltaTable(str(root / "events" / "table")).to_pyarrow_dataset().to_table()
+    return sorted(str(name) for name in table["name"].to_pylist())
