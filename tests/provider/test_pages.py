@@ -357,7 +357,8 @@ def test_unfinished_tasks_of_a_stream_are_found_in_its_dag(
 
 
 def test_an_error_has_its_page_and_its_links_lead_to_pages_that_are_here() -> None:
-    text = rendered(docs.section("cf401"), PAGE, "/cloudfiles")
+    content = rendered(docs.section("cf401"), PAGE, "/cloudfiles")
+    text = page("docs.html", root="/cloudfiles", name=PAGE, content=content)
     assert '<h3 id="cf401">CF401</h3>' in text
     assert '<a href="/cloudfiles/docs/how-to/operate-on-files">operate on files</a>' in text
     hostile = "<script>x</script> [a](javascript:alert(1)) [b](//evil) ![c](d.png) <http://e.f>"
