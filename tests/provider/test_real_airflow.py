@@ -323,13 +323,11 @@ def test_three_tasks_ask_a_person_and_ingest_what_is_accepted(
 
 
 def test_a_mapped_task_heals_as_the_documentation_says(airflow: AirflowHome, root: Path) -> None:
-    for name in ("plain", "written_out"):
+    names = ("plain", "written_out")
+    for name in names:
         meets_a_new_column(root / "is_mapped" / name)
     run_id, _ = _run(airflow, "is_mapped")
-    found = {
-        name: tries_of_mapped(airflow, "is_mapped", run_id, name)
-        for name in ("plain", "written_out")
-    }
+    found = {name: tries_of_mapped(airflow, "is_mapped", run_id, name) for name in names}
     heals = ["failed", "success"]
     assert found == {
         # Airflow 3.1 and 3.2 hand a mapped operator their own defaults: no retry.
