@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 _CHECKSUM: Final = ".metadata.crc"
 """Of Spark's `metadata` on a disk; with it there, Spark refuses to write another."""
+_STOP_SECONDS: Final = 5.0
+"""So long a query's planning process may keep its lock when the query was stopped."""
 _log = logging.getLogger(__name__)
 
 
@@ -234,7 +236,7 @@ def _parts(state: ObjectStore) -> Iterator[FileEntry]:
 
 
 def _remove(state: ObjectStore, schemas: ObjectStore | None, content: bytes, sealed: bytes) -> None:
-    with locked(state) as may_go_on:
+    with locked(state, timeout_seconds=_STOP_SECONDS) as may_go_on:
         is_sealed = content == sealed or replace_if_same(state, metadata.KEY, content, sealed)
         if not is_sealed:
             raise StateConflictError(

@@ -168,14 +168,21 @@ def write_part(
 
 
 @contextmanager
-def locked(state: ObjectStore) -> Iterator[Callable[[], None]]:
+def locked(state: ObjectStore, *, timeout_seconds: float = 0.0) -> Iterator[Callable[[], None]]:
     """Hold both locks of a state; gives what raises when one is lost.
+
+    Args:
+        state: The checkpoint location.
+        timeout_seconds: How long to wait for each.
 
     Raises:
         StateLockedError: A run is working on it.
     """
     with ExitStack() as stack:
-        locks = [stack.enter_context(RunLock(state, key)) for key in (JOB_KEY, RUN_KEY)]
+        locks = [RunLock(state, key) for key in (JOB_KEY, RUN_KEY)]
+        for lock in locks:
+            lock.acquire(timeout_seconds)
+            stack.enter_context(lock)
 
         def may_go_on() -> None:
             if not all(lock.is_held for lock in locks):
