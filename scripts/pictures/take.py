@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import uuid
@@ -139,8 +138,6 @@ def _show(aws: Aws, shop: Shop, home: Path) -> None:
         with browser(airflow.url) as seen:
             seen.sign_in(airflow.api.headers()["Authorization"].removeprefix("Bearer "))
             _take_pages(seen, shown)
-        stop = [sys.executable, "-m", "airflow_cloudfiles.cli", "spark", "stop"]
-        subprocess.run(stop, env=airflow.env, check=True)
 
 
 def _run(airflow: AirflowHome, dag_id: str) -> str:
@@ -163,7 +160,7 @@ def _take_pages(seen: Browser, run_id: str) -> None:
     seen.open("/plugin/cloudfiles_streams")
     seen.enter_frame()
     seen.wait_for("invoices")
-    seen.take_picture(PICTURES / "streams.png", 560)
+    seen.take_picture(PICTURES / "streams.png", 800)
     task = quote(run_id, safe="")
     page = f"/cloudfiles/stream/orders/{task}/ingest/-1"
     for part, text, height in (
