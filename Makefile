@@ -18,7 +18,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators oldest-spark delta-spark older-delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs generate golden lock size audit dist ci clean other-servers providers iceberg-spark yarn
+.PHONY: help setup emulators oldest-spark delta-spark older-delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile newcomers pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs generate golden lock size audit dist ci clean other-servers providers iceberg-spark yarn
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -58,6 +58,7 @@ help:
 	@echo '  make generate      the parts of docs/ that are made from the code: options, errors, CLI, layers, decisions'
 	@echo '  make golden        the golden bytes of what the package writes today (tests/golden)'
 	@echo '  make lock          requirements/* from pyproject.toml (UPGRADE=1: the newest versions)'
+	@echo '  make newcomers     what four newcomers do with the wheel, timed (docs/reference/newcomers.md)'
 	@echo '  make pictures      the pictures of the UI in docs/how-to/pictures, of real runs, with a browser'
 	@echo '  make size          code lines by folder, modules, classes, and the modules that a small run executes'
 	@echo '  make audit         known vulnerabilities of what is pinned (asks api.osv.dev)'
@@ -197,6 +198,10 @@ generate: setup
 
 golden: setup
 	@$(BIN)/python -m tests.golden.write
+
+# A wheel, a new environment, and what the pages say; the times stand on docs/reference/newcomers.md.
+newcomers: setup
+	@$(WITH_JAVA) $(BIN)/python scripts/newcomers.py
 
 pictures: emulators
 	@$(WITH_JAVA) $(BIN)/python scripts/pictures/take.py

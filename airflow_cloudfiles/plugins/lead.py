@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.plugins.tasks import UnfinishedTask
 
 Tone = Literal["succeeded", "waiting", "working", "failed", "plain"]
+_OPERATIONS: Final = "/docs/how-to/operate-on-files"
 _OF_FILES: Final = frozenset({FileUnreadableError.code, FileMissingError.code})
 
 
@@ -132,6 +133,7 @@ def _failed(
         links.append(Link(f"{newest.code}: why, and what to do", path, "pages"))
     if newest.code in _OF_FILES:
         links.append(Link("Files that wait", "/files?status=outstanding", "stream"))
+        links.append(Link("Quarantine, skip or replay it", _OPERATIONS, "pages"))
     retries = any(each.state == "up_for_retry" for each in unfinished)
     after = " Airflow tries again by itself." if retries else ""
     when = short_time(newest.started)

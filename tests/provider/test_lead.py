@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_cloudfiles.commands.help.docs import pages
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     FileUnreadableError,
@@ -127,7 +128,9 @@ def test_a_file_that_cannot_be_read_leads_to_what_to_do(written: WrittenState) -
     lead = _lead(written, {}, CUT_OFF)
     assert lead.tone == "failed"
     assert "p4.csv.gz is damaged or truncated" in lead.sentence
-    assert [each.path for each in lead.links] == ["/errors/CF401", "/files?status=outstanding"]
+    errors, files, operations = (each.path for each in lead.links)
+    assert (errors, files) == ("/errors/CF401", "/files?status=outstanding")
+    assert operations.removeprefix("/docs/") in pages()
 
 
 def test_a_promotion_does_not_hide_that_the_ingestion_failed(written: WrittenState) -> None:
