@@ -154,7 +154,9 @@ class RenderedTask:
     def of(cls, row: Any) -> Self:
         """Take a row of what `_rendered` selects."""
         key = TaskKey(row.dag_id, row.run_id, row.task_id, row.map_index)
-        state, label = row.state or "none", row.label or ""
+        # Airflow 3.1 gives no label where the task has no `map_index_template`.
+        index = str(row.map_index) if row.map_index >= 0 else ""
+        state, label = row.state or "none", row.label or index
         return cls(key, row.rendered_fields, state, row.operator, row.try_number, label)
 
     @property
