@@ -53,7 +53,7 @@ class StateKey(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Known:
+class _StatusEntry:
     """What is known of a state; times are of the monotonic clock."""
 
     place: Place
@@ -82,9 +82,9 @@ class Statuses:
     """The statuses of streams, for the length of a process."""
 
     def __init__(self) -> None:
-        self._known: dict[StateKey, _Known] = {}
-        self._queues: dict[Place, deque[_Known]] = {}
-        self._at_work: list[_Known] = []
+        self._known: dict[StateKey, _StatusEntry] = {}
+        self._queues: dict[Place, deque[_StatusEntry]] = {}
+        self._at_work: list[_StatusEntry] = []
         self._answers: Counter[Place] = Counter()
         self._has_changed = threading.Condition()
 
@@ -97,7 +97,7 @@ class Statuses:
         now = time.monotonic()
         with self._has_changed:
             for key, look in looks.items():
-                known = self._known.setdefault(key, _Known(key.place, look, now))
+                known = self._known.setdefault(key, _StatusEntry(key.place, look, now))
                 known.look, known.wanted_at = look, now
                 is_fresh = known.read_at is not None and now - known.read_at < FRESH_SECONDS
                 if not (is_fresh or known.is_waiting):
@@ -147,7 +147,7 @@ class Statuses:
                 target=self._read, args=(known,), name="cloudfiles-pages", daemon=True
             ).start()
 
-    def _next(self, now: float) -> _Known | None:
+    def _next(self, now: float) -> _StatusEntry | None:
         """Take the next state to read, of the places in turn; with the lock."""
         busy = Counter((each.place, each.is_silent(now)) for each in self._at_work)
         for place in list(self._queues):
@@ -163,7 +163,7 @@ class Statuses:
             return known
         return None
 
-    def _read(self, known: _Known | None) -> None:
+    def _read(self, known: _StatusEntry | None) -> None:
         """Read one state after the other, as long as there are some."""
         while known is not None:
             try:

@@ -115,7 +115,7 @@ def start_over(
     schemas = None if schema_location is None else open_store(schema_location, access)
     with reaching_state(state):
         content, stream = _owner(state)
-        known = _Known.of(state)
+        known = _StateCounts.of(state)
         if not target:
             has = "" if known.target is None else f" {known.target} has its rows, and keeps them."
             raise OptionError(
@@ -151,7 +151,7 @@ def start_over(
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _StateCounts:
     """What a state says of its stream, as far as it can be read: it may be damaged."""
 
     files: int | None = None
@@ -159,7 +159,7 @@ class _Known:
     target: str | None = None
 
     @classmethod
-    def of(cls, state: ObjectStore) -> _Known:
+    def of(cls, state: ObjectStore) -> _StateCounts:
         try:
             record = SinkLog(state).newest()
             target = None if record is None else printable_path(record.target) or None

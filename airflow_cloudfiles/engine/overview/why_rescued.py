@@ -141,7 +141,7 @@ def why_rescued(  # noqa: PLR0913 - what can be asked for
         texts = newest_rescued(table, RescuedFields([]), access, column=column)
     else:
         texts = [rescued.encode("utf-8", "surrogatepass")]
-    explained = _Explained(history.versions(), _Versions(checkpoint_location, access))
+    versions = _SchemaVersions(history.versions(), _Versions(checkpoint_location, access))
     found: dict[tuple[Any, ...], RescuedReason] = {}
     for text in texts:
         of_file, values = fields_in(text)
@@ -149,7 +149,7 @@ def why_rescued(  # noqa: PLR0913 - what can be asked for
             continue
         for path, value in values:
             if field is None or path == field or path.startswith(f"{field}."):
-                reason = explained.reason(path, value, of_file)
+                reason = versions.reason(path, value, of_file)
                 key = (path, reason.expected, reason.schema_version, reason.why)
                 before = found.get(key)
                 found[key] = reason if before is None else replace(before, rows=before.rows + 1)
@@ -204,7 +204,7 @@ class _Versions:
         return self._known[file]
 
 
-class _Explained:
+class _SchemaVersions:
     """Holds fields against versions of a schema."""
 
     def __init__(self, entries: Sequence[SchemaEntry], versions: _Versions) -> None:
