@@ -1,8 +1,9 @@
 """Build options by methods, with the names, types, defaults and documentation of each.
 
 A builder is a dict of strings, for `.options(**...)` of PySpark and the argument `options` of
-tasks. Its methods are made from the declarations when it is imported; `builders.pyi` is generated
-from them (`make generate`), for editors and type checkers.
+tasks. A value is read when it is set, so that a wrong one is refused there. Its methods are made
+from the declarations when it is imported; `builders.pyi` is generated from them (`make generate`),
+for editors and type checkers.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOption
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
 
 FORMAT: Final = "cloudFiles.format"
+_TEMPLATE_MARKS: Final = ("{{", "{%")
 
 
 class OptionBuilder(dict[str, str]):
@@ -61,7 +63,10 @@ OPTION: Final = "option"
 
 def _method(owner: str, declaration: Option[Any], doc: str) -> Callable[..., OptionBuilder]:
     def method(self: OptionBuilder, value: Any) -> OptionBuilder:
-        return type(self)({**self, declaration.name: as_text(declaration, value)})
+        text = as_text(declaration, value)
+        if not any(mark in text for mark in _TEMPLATE_MARKS):  # what Airflow renders is read later
+            declaration.value_in({declaration.name.lower(): text})
+        return type(self)({**self, declaration.name: text})
 
     method.__name__ = python_name(declaration.name)
     method.__qualname__ = f"{owner}.{method.__name__}"

@@ -117,6 +117,11 @@ def test_an_unknown_name_is_refused_with_the_nearest_or_where_it_is(name: str, h
     assert not hasattr(Options.json(), "_repr_html_")
 
 
+def test_a_wrong_value_is_refused_where_it_is_set() -> None:
+    with pytest.raises(OptionError, match=r"cloudFiles\.maxFilesPerTrigger must be .* got 'many'"):
+        Options.json().max_files_per_trigger("many")
+
+
 def test_a_name_with_a_comma_is_refused_where_commas_separate_names() -> None:
     with pytest.raises(OptionError, match="partitionColumns cannot name 'a,b'"):
         Options.json().partition_columns(["a,b"])
