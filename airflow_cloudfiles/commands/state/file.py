@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.running.outcome import (
@@ -38,7 +37,6 @@ _SHOWN = (
     ("path", 0),
     ("operation_reason", 0),
 )
-_log = logging.getLogger(__name__)
 
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -107,7 +105,7 @@ def _operate(given: argparse.Namespace) -> Outcome:
         "operation_id": given.operation_id,
         "dry_run": given.dry_run,
     }
-    report = TableRun("operate", asked).wait(lambda line: _log.info("%s", line))
+    report = TableRun("operate", asked).wait()
     lines = [as_text(report)]
     if given.dry_run and report["files"]:
         lines.append("Nothing was changed. Leave out --dry-run to do it.")

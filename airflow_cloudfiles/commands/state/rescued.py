@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.running.outcome import (
@@ -17,8 +16,6 @@ from airflow_cloudfiles.engine.job.table.run import TableRun
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands
-
-_log = logging.getLogger(__name__)
 
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -35,7 +32,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
 def _rescued(given: argparse.Namespace) -> Outcome:
     names = ("checkpoint_location", "schema_location", "target", "field", "file")
     asked = {name: getattr(given, name) for name in names}
-    report = TableRun("explain", asked).wait(lambda line: _log.info("%s", line))
+    report = TableRun("explain", asked).wait()
     reasons = report["reasons"]
     text = "\n\n".join(map(as_text, reasons)) or "Nothing is rescued."
     return Outcome(reasons, text)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import socket
 from collections import Counter
 from dataclasses import asdict
@@ -50,8 +49,6 @@ from airflow_cloudfiles.engine.transfer.relocate import relocate_source
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands
     from airflow_cloudfiles.engine.storage import ObjectStore
-
-_log = logging.getLogger(__name__)
 
 
 def add_transfer(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:
@@ -115,7 +112,7 @@ def _start_over(given: argparse.Namespace) -> Outcome:
         "schema_location": given.schema_location,
         "dry_run": given.dry_run,
     }
-    report = TableRun("start over", asked).wait(lambda line: _log.info("%s", line))
+    report = TableRun("start over", asked).wait()
     return Outcome(report, as_text(report))
 
 

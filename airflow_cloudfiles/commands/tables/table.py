@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 _SHOWN = 20
 """Files that the text names; `--json` names all."""
-_log = logging.getLogger(__name__)
 
 
 def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -153,8 +151,7 @@ def _optimize(given: argparse.Namespace) -> Outcome:
         "target_bytes": given.target_size,
         "dry_run": given.dry_run,
     }
-    run = TableRun("optimize", asked)
-    report = run.wait(lambda line: _log.info("%s", line))
+    report = TableRun("optimize", asked).wait()
     value = {"target": given.target, **report}
     lines = [as_text(value)]
     if report["skipped_groups"]:

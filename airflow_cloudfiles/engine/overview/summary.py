@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_cloudfiles.engine.errors import SinkError, StateError
 from airflow_cloudfiles.engine.files import START, printable_path
 from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes
-from airflow_cloudfiles.engine.messages import counted, printable, size_text
+from airflow_cloudfiles.engine.messages import counted, printable, short_time, size_text
 from airflow_cloudfiles.engine.overview.rescued import counted_rows
 from airflow_cloudfiles.engine.overview.status import StreamStatus, stream_status
 from airflow_cloudfiles.engine.schema.diff import paths_of
@@ -97,10 +97,13 @@ class StreamSummary:
         if self.corrupt_records is not None:
             yield "corrupt", counted(self.corrupt_records, "record")
         if self.committed is not None:
-            yield "newest batch", f"{self.batches - 1}, committed {_short(self.committed)}"
+            yield "newest batch", f"{self.batches - 1}, committed {short_time(self.committed)} UTC"
         if self.status.newest is not None:
             run = self.status.newest
-            yield "newest run", f"{_short(run.started)} {run.outcome}: {counted(run.rows, 'row')}"
+            yield (
+                "newest run",
+                f"{short_time(run.started)} UTC {run.outcome}: {counted(run.rows, 'row')}",
+            )
         if self.schema_version is not None:
             columns = counted(self.columns, "column")
             yield "schema", f"version {self.schema_version}, {columns}"
@@ -206,7 +209,3 @@ def _newest_version(location: str, access: Access | None) -> SchemaEntry | None:
         return SchemaHistory(location, access=access).show()
     except StateError:
         return None
-
-
-def _short(time: str) -> str:
-    return f"{time[:19].replace('T', ' ')} UTC"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -27,6 +28,7 @@ RESULT: Final = "cloudfiles-result: "
 """What the last line of the process begins with."""
 _MODULE: Final = "airflow_cloudfiles.engine.job.table.process"
 _TAIL_LINES: Final = 20
+_log = logging.getLogger(__name__)
 
 
 Action = Literal["explain", "operate", "optimize", "start over", "vacuum"]
@@ -62,11 +64,11 @@ class TableRun:
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stream:
             stream.write(json.dumps(dict(arguments)))
 
-    def wait(self, on_log: Callable[[str], None]) -> dict[str, Any]:
+    def wait(self, on_log: Callable[[str], None] | None = None) -> dict[str, Any]:
         """Pass on the lines of the process until it ends, and return its report.
 
         Args:
-            on_log: Called with each line.
+            on_log: Called with each line; `None` for the log.
 
         Raises:
             CloudFilesError: What it failed with; `RunFailedError` when it was killed.
@@ -79,7 +81,7 @@ class TableRun:
                     result = json.loads(line.removeprefix(RESULT))
                 else:
                     tail.append(line.rstrip("\n"))
-                    on_log(tail[-1])
+                    (on_log or _log.info)(tail[-1])
         if result is None:
             lines = "\n".join(tail)
             raise RunFailedError(
