@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass
+from functools import cache
 from typing import Any, ClassVar, Final
 
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS
-from airflow_cloudfiles.engine.options.declared import Option
+from airflow_cloudfiles.engine.options.declared import Option, OptionGroup
 from airflow_cloudfiles.engine.options.described import (
     as_text,
     described,
@@ -21,8 +23,14 @@ from airflow_cloudfiles.engine.options.described import (
     python_name,
     python_type,
 )
+from airflow_cloudfiles.engine.options.formats.base import FormatOptions
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS
-from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOptions
+from airflow_cloudfiles.engine.options.sink import (
+    BatchWriteOptions,
+    SinkOptions,
+    TableOptions,
+    TaskSinkOptions,
+)
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
 
 FORMAT: Final = "cloudFiles.format"
@@ -76,38 +84,57 @@ def _method(owner: str, declaration: Option[Any], doc: str) -> Callable[..., Opt
     return method
 
 
-def _builder(
-    name: str,
-    doc: str,
-    options: Iterable[tuple[Option[Any], str]],
-    base: type[OptionBuilder] = OptionBuilder,
-    **begin: str,
-) -> type[OptionBuilder]:
-    methods = {python_name(each.name): _method(name, each, meaning) for each, meaning in options}
+_OF_SOURCES: Final = [
+    each for group in GROUPS for each in public_options(group) if each[0].name != FORMAT
+]
+_NAMED: Final[Mapping[type[OptionGroup], tuple[str, str]]] = {
+    FormatOptions: ("Source", "Options of every source of files."),
+    TableStreamOptions: ("TableSource", "Options of a stream from a Delta table."),
+    TableOptions: ("Table", "Options of whatever writes to a table."),
+    TaskSinkOptions: ("TaskSink", "Options of what tasks write."),
+    SinkOptions: ("Sink", "Options of `writeStream`, and of a task for its table."),
+    BatchWriteOptions: ("Write", "Options of `DataFrame.write`."),
+}
+"""Name and documentation of the builders, but for those of formats."""
+
+
+@cache
+def _builder(group: type[OptionGroup]) -> type[OptionBuilder]:
+    """Make the builder of a class of options; it inherits as that class does."""
+    parent = group.__base__
+    is_first = parent is None or parent is OptionGroup
+    base = OptionBuilder if is_first else _builder(parent)
+    inherited = [] if is_first else _options(parent)
+    own = [each for each in _options(group) if each not in inherited]
+    formats = _formats(group)
+    format_name = next((name for name in formats if FORMATS[name] is group), "")
+    kind = format_name or group.__name__.removesuffix("Options")
+    of_formats = (
+        f"{kind[:1].upper()}{kind[1:]}Source",
+        f"Options of sources of {', '.join(formats)}.",
+    )
+    name, doc = _NAMED.get(group, of_formats)
+    begin = {FORMAT: format_name} if format_name else {}
+    methods = {python_name(each.name): _method(name, each, meaning) for each, meaning in own}
     body = {"__doc__": doc, "__module__": __name__, "BEGIN": begin, **methods}
     return type(name, (base,), body)
 
 
-_OF_SOURCES: Final = [
-    each for group in GROUPS for each in public_options(group) if each[0].name != FORMAT
-]
-_Source: Final = _builder(
-    "Source",
-    "Options of every source of files.",
-    (each for each in _OF_SOURCES if not each[0].formats),
-)
+def _formats(group: type[OptionGroup]) -> list[str]:
+    """List the formats that have a class of options, or one that inherits from it."""
+    return [name for name, kind in FORMATS.items() if issubclass(kind, group)]
 
 
-def _source(name: str) -> type[OptionBuilder]:
-    begun = {FORMAT: name}
-    limited = (each for each in _OF_SOURCES if name in each[0].formats)
-    return _builder(
-        f"{name[:1].upper()}{name[1:]}Source",
-        f"Options of a source of {name} files.",
-        (*limited, *public_options(FORMATS[name])),
-        _Source,
-        **begun,
-    )
+def _options(group: type[OptionGroup]) -> list[tuple[Option[Any], str]]:
+    """List the options of a class; those of sources that all of its formats have besides."""
+    formats = _formats(group)
+    of_sources = [
+        each
+        for each in _OF_SOURCES
+        if issubclass(group, FormatOptions)
+        if not each[0].formats or set(formats) <= set(each[0].formats)
+    ]
+    return [*of_sources, *(public_options(group) if is_dataclass(group) else ())]
 
 
 class Options:
@@ -119,16 +146,10 @@ class Options:
 
 
 KINDS: Final[Mapping[str, type[OptionBuilder]]] = {
-    **{python_name(name): _source(name) for name in FORMATS},
-    "table": _builder(
-        "TableSource", "Options of a stream from a Delta table.", public_options(TableStreamOptions)
-    ),
-    "sink": _builder(
-        "Sink",
-        "Options of `writeStream`, and of a task for its table.",
-        public_options(SinkOptions),
-    ),
-    "write": _builder("Write", "Options of `DataFrame.write`.", public_options(BatchWriteOptions)),
+    **{python_name(name): _builder(group) for name, group in FORMATS.items()},
+    "table": _builder(TableStreamOptions),
+    "sink": _builder(SinkOptions),
+    "write": _builder(BatchWriteOptions),
 }
 """The builders, by their names in `Options`."""
 

@@ -415,7 +415,7 @@ class Source(OptionBuilder):
         """
 
 class AvroSource(Source):
-    """Options of a source of avro files."""
+    """Options of sources of avro."""
 
     def reader_case_sensitive(self, value: bool) -> Self:
         """Set `readerCaseSensitive`: true or false. Default: `true`.
@@ -464,10 +464,10 @@ class AvroSource(Source):
         """
 
 class BinaryFileSource(Source):
-    """Options of a source of binaryFile files."""
+    """Options of sources of binaryFile."""
 
-class CsvSource(Source):
-    """Options of a source of csv files."""
+class StringValueSource(Source):
+    """Options of sources of csv, excel, json, xml."""
 
     def rescue_inexact_numbers(self, value: Literal["none", "wholeNumbers", "all"]) -> Self:
         """Set `cloudFiles.rescueInexactNumbers`: `none`, `wholeNumbers`, `all`. Default:
@@ -506,6 +506,50 @@ class CsvSource(Source):
         are left out of the table then, whatever `mode` says. Without a rescued data column, a
         value that does not fit makes a record that is not valid.
         """
+
+    def date_format(self, value: str) -> Self:
+        """Set `dateFormat`: text. Default: what Spark's cast takes, such as `2024-01-31`.
+
+        Pattern of dates, for instance `dd.MM.yyyy`.
+        """
+
+    def timestamp_format(self, value: str) -> Self:
+        """Set `timestampFormat`: text. Default: what Spark's cast takes, such as
+        `2024-01-31T12:30:59Z`.
+
+        Pattern of timestamps.
+        """
+
+    def timestamp_ntz_format(self, value: str) -> Self:
+        """Set `timestampNTZFormat`: text. Default: what Spark's cast takes, such as
+        `2024-01-31T12:30:59`.
+
+        Pattern of timestamps without a zone.
+        """
+
+    def time_zone(self, value: str) -> Self:
+        """Set `timeZone`: text. Default: `UTC`.
+
+        Zone of timestamps that name none, for instance `Europe/Paris`, whatever
+        `spark.sql.session.timeZone` is.
+        """
+
+    def locale(self, value: str) -> Self:
+        """Set `locale`: text. Default: `en-US`.
+
+        Language of names of months and days in patterns, and of decimals in strings, as a tag
+        such as `de-DE`.
+        """
+
+    def prefers_decimal(self, value: bool) -> Self:
+        """Set `prefersDecimal`: true or false. Default: `false`.
+
+        Whether inferred fractions are decimals, where they fit, rather than doubles. True, and
+        not to be changed, with `addNewColumnsWithTypeWidening`.
+        """
+
+class CsvSource(StringValueSource):
+    """Options of sources of csv."""
 
     def sep(self, value: str) -> Self:
         r"""Set `sep`: text. Default: `,`.
@@ -650,93 +694,14 @@ class CsvSource(Source):
         closing quote, `RAISE_ERROR` makes the record one that is not valid.
         """
 
-    def date_format(self, value: str) -> Self:
-        """Set `dateFormat`: text. Default: what Spark's cast takes, such as `2024-01-31`.
-
-        Pattern of dates, for instance `dd.MM.yyyy`.
-        """
-
-    def timestamp_format(self, value: str) -> Self:
-        """Set `timestampFormat`: text. Default: what Spark's cast takes, such as
-        `2024-01-31T12:30:59Z`.
-
-        Pattern of timestamps.
-        """
-
-    def timestamp_ntz_format(self, value: str) -> Self:
-        """Set `timestampNTZFormat`: text. Default: what Spark's cast takes, such as
-        `2024-01-31T12:30:59`.
-
-        Pattern of timestamps without a zone.
-        """
-
-    def time_zone(self, value: str) -> Self:
-        """Set `timeZone`: text. Default: `UTC`.
-
-        Zone of timestamps that name none, for instance `Europe/Paris`, whatever
-        `spark.sql.session.timeZone` is.
-        """
-
-    def locale(self, value: str) -> Self:
-        """Set `locale`: text. Default: `en-US`.
-
-        Language of names of months and days in patterns, and of decimals in strings, as a tag
-        such as `de-DE`.
-        """
-
-    def prefers_decimal(self, value: bool) -> Self:
-        """Set `prefersDecimal`: true or false. Default: `false`.
-
-        Whether inferred fractions are decimals, where they fit, rather than doubles. True, and
-        not to be changed, with `addNewColumnsWithTypeWidening`.
-        """
-
     def enforce_schema(self, value: bool) -> Self:
         """Set `enforceSchema`: true or false. Default: `true`.
 
         Accepted and without effect, as with Auto Loader.
         """
 
-class ExcelSource(Source):
-    """Options of a source of excel files."""
-
-    def rescue_inexact_numbers(self, value: Literal["none", "wholeNumbers", "all"]) -> Self:
-        """Set `cloudFiles.rescueInexactNumbers`: `none`, `wholeNumbers`, `all`. Default:
-        `wholeNumbers`.
-
-        Which numbers of JSON, CSV, XML and Excel are rescued because a DOUBLE or FLOAT column
-        would change them: whole numbers and what would become 0; `all`, fractions with too many
-        digits too; or `none`, as in Spark, which is also what holds without a rescued data
-        column. Ours, not Auto Loader's.
-        """
-
-    def reader_case_sensitive(self, value: bool) -> Self:
-        """Set `readerCaseSensitive`: true or false. Default: `true`.
-
-        Whether `Foo` in a record is another field than column `foo`, and is rescued; false
-        reads it into `foo`.
-        """
-
-    def mode(self, value: Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]) -> Self:
-        """Set `mode`: `PERMISSIVE`, `DROPMALFORMED`, `FAILFAST`. Default: `PERMISSIVE`.
-
-        What is done with a record that is not valid: it is kept in the corrupt record column or
-        else in the rescued data, it is dropped and counted, or it fails the query.
-        """
-
-    def column_name_of_corrupt_record(self, value: str) -> Self:
-        """Set `columnNameOfCorruptRecord`: text. Default: `_corrupt_record`.
-
-        Column for records that are not valid; filled when the schema (or a hint) has it.
-        """
-
-    def bad_records_path(self, value: str | PathLike[str]) -> Self:
-        """Set `badRecordsPath`: text. Default: none.
-
-        Folder that takes records that are not valid, as JSON with file, record and reason; they
-        are left out of the table then, whatever `mode` says. Without a rescued data column, a
-        value that does not fit makes a record that is not valid.
-        """
+class ExcelSource(StringValueSource):
+    """Options of sources of excel."""
 
     def data_address(self, value: str) -> Self:
         """Set `dataAddress`: address. Default: all of the first sheet.
@@ -781,80 +746,41 @@ class ExcelSource(Source):
         sheets in one place; `1g` at most. A small file may hold any amount. Ours.
         """
 
-    def timestamp_format(self, value: str) -> Self:
-        """Set `timestampFormat`: text. Default: what Spark's cast takes, such as
-        `2024-01-31T12:30:59Z`.
-
-        Pattern of timestamps.
-        """
-
-    def timestamp_ntz_format(self, value: str) -> Self:
-        """Set `timestampNTZFormat`: text. Default: what Spark's cast takes, such as
-        `2024-01-31T12:30:59`.
-
-        Pattern of timestamps without a zone.
-        """
-
-    def locale(self, value: str) -> Self:
-        """Set `locale`: text. Default: `en-US`.
-
-        Language of names of months and days in patterns, and of decimals in strings, as a tag
-        such as `de-DE`.
-        """
-
-    def prefers_decimal(self, value: bool) -> Self:
-        """Set `prefersDecimal`: true or false. Default: `false`.
-
-        Whether inferred fractions are decimals, where they fit, rather than doubles. True, and
-        not to be changed, with `addNewColumnsWithTypeWidening`.
-        """
-
-class JsonSource(Source):
-    """Options of a source of json files."""
-
-    def rescue_inexact_numbers(self, value: Literal["none", "wholeNumbers", "all"]) -> Self:
-        """Set `cloudFiles.rescueInexactNumbers`: `none`, `wholeNumbers`, `all`. Default:
-        `wholeNumbers`.
-
-        Which numbers of JSON, CSV, XML and Excel are rescued because a DOUBLE or FLOAT column
-        would change them: whole numbers and what would become 0; `all`, fractions with too many
-        digits too; or `none`, as in Spark, which is also what holds without a rescued data
-        column. Ours, not Auto Loader's.
-        """
-
-    def reader_case_sensitive(self, value: bool) -> Self:
-        """Set `readerCaseSensitive`: true or false. Default: `true`.
-
-        Whether `Foo` in a record is another field than column `foo`, and is rescued; false
-        reads it into `foo`.
-        """
-
-    def mode(self, value: Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]) -> Self:
-        """Set `mode`: `PERMISSIVE`, `DROPMALFORMED`, `FAILFAST`. Default: `PERMISSIVE`.
-
-        What is done with a record that is not valid: it is kept in the corrupt record column or
-        else in the rescued data, it is dropped and counted, or it fails the query.
-        """
-
-    def column_name_of_corrupt_record(self, value: str) -> Self:
-        """Set `columnNameOfCorruptRecord`: text. Default: `_corrupt_record`.
-
-        Column for records that are not valid; filled when the schema (or a hint) has it.
-        """
-
-    def bad_records_path(self, value: str | PathLike[str]) -> Self:
-        """Set `badRecordsPath`: text. Default: none.
-
-        Folder that takes records that are not valid, as JSON with file, record and reason; they
-        are left out of the table then, whatever `mode` says. Without a rescued data column, a
-        value that does not fit makes a record that is not valid.
-        """
+class NestedValueSource(StringValueSource):
+    """Options of sources of json, xml."""
 
     def single_variant_column(self, value: str) -> Self:
         """Set `singleVariantColumn`: text. Default: none.
 
         Name of the one column, of type VARIANT, that takes whole records.
         """
+
+    def date_format(self, value: str) -> Self:
+        """Set `dateFormat`: text. Default: ISO 8601.
+
+        Pattern of dates, for instance `dd.MM.yyyy`.
+        """
+
+    def timestamp_format(self, value: str) -> Self:
+        """Set `timestampFormat`: text. Default: ISO 8601, also abbreviated.
+
+        Pattern of timestamps.
+        """
+
+    def timestamp_ntz_format(self, value: str) -> Self:
+        """Set `timestampNTZFormat`: text. Default: ISO 8601.
+
+        Pattern of timestamps without a zone.
+        """
+
+    def sampling_ratio(self, value: float) -> Self:
+        """Set `samplingRatio`: number. Default: `1.0`.
+
+        Share of the records of the sampled files that inference reads.
+        """
+
+class JsonSource(NestedValueSource):
+    """Options of sources of json."""
 
     def multi_line(self, value: bool) -> Self:
         """Set `multiLine`: true or false. Default: `false`.
@@ -947,53 +873,8 @@ class JsonSource(Source):
         as much memory.
         """
 
-    def date_format(self, value: str) -> Self:
-        """Set `dateFormat`: text. Default: ISO 8601.
-
-        Pattern of dates, for instance `dd.MM.yyyy`.
-        """
-
-    def timestamp_format(self, value: str) -> Self:
-        """Set `timestampFormat`: text. Default: ISO 8601, also abbreviated.
-
-        Pattern of timestamps.
-        """
-
-    def timestamp_ntz_format(self, value: str) -> Self:
-        """Set `timestampNTZFormat`: text. Default: ISO 8601.
-
-        Pattern of timestamps without a zone.
-        """
-
-    def time_zone(self, value: str) -> Self:
-        """Set `timeZone`: text. Default: `UTC`.
-
-        Zone of timestamps that name none, for instance `Europe/Paris`, whatever
-        `spark.sql.session.timeZone` is.
-        """
-
-    def locale(self, value: str) -> Self:
-        """Set `locale`: text. Default: `en-US`.
-
-        Language of names of months and days in patterns, and of decimals in strings, as a tag
-        such as `de-DE`.
-        """
-
-    def prefers_decimal(self, value: bool) -> Self:
-        """Set `prefersDecimal`: true or false. Default: `false`.
-
-        Whether inferred fractions are decimals, where they fit, rather than doubles. True, and
-        not to be changed, with `addNewColumnsWithTypeWidening`.
-        """
-
-    def sampling_ratio(self, value: float) -> Self:
-        """Set `samplingRatio`: number. Default: `1.0`.
-
-        Share of the records of the sampled files that inference reads.
-        """
-
 class OrcSource(Source):
-    """Options of a source of orc files."""
+    """Options of sources of orc."""
 
     def reader_case_sensitive(self, value: bool) -> Self:
         """Set `readerCaseSensitive`: true or false. Default: `true`.
@@ -1017,7 +898,7 @@ class OrcSource(Source):
         """
 
 class ParquetSource(Source):
-    """Options of a source of parquet files."""
+    """Options of sources of parquet."""
 
     def reader_case_sensitive(self, value: bool) -> Self:
         """Set `readerCaseSensitive`: true or false. Default: `true`.
@@ -1055,7 +936,7 @@ class ParquetSource(Source):
         """
 
 class TextSource(Source):
-    """Options of a source of text files."""
+    """Options of sources of text."""
 
     def encoding(self, value: str) -> Self:
         """Set `encoding`: encoding. Default: `utf-8`.
@@ -1085,52 +966,8 @@ class TextSource(Source):
         Whether a file is one row, with its whole content; otherwise a line is.
         """
 
-class XmlSource(Source):
-    """Options of a source of xml files."""
-
-    def rescue_inexact_numbers(self, value: Literal["none", "wholeNumbers", "all"]) -> Self:
-        """Set `cloudFiles.rescueInexactNumbers`: `none`, `wholeNumbers`, `all`. Default:
-        `wholeNumbers`.
-
-        Which numbers of JSON, CSV, XML and Excel are rescued because a DOUBLE or FLOAT column
-        would change them: whole numbers and what would become 0; `all`, fractions with too many
-        digits too; or `none`, as in Spark, which is also what holds without a rescued data
-        column. Ours, not Auto Loader's.
-        """
-
-    def reader_case_sensitive(self, value: bool) -> Self:
-        """Set `readerCaseSensitive`: true or false. Default: `true`.
-
-        Whether `Foo` in a record is another field than column `foo`, and is rescued; false
-        reads it into `foo`.
-        """
-
-    def mode(self, value: Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]) -> Self:
-        """Set `mode`: `PERMISSIVE`, `DROPMALFORMED`, `FAILFAST`. Default: `PERMISSIVE`.
-
-        What is done with a record that is not valid: it is kept in the corrupt record column or
-        else in the rescued data, it is dropped and counted, or it fails the query.
-        """
-
-    def column_name_of_corrupt_record(self, value: str) -> Self:
-        """Set `columnNameOfCorruptRecord`: text. Default: `_corrupt_record`.
-
-        Column for records that are not valid; filled when the schema (or a hint) has it.
-        """
-
-    def bad_records_path(self, value: str | PathLike[str]) -> Self:
-        """Set `badRecordsPath`: text. Default: none.
-
-        Folder that takes records that are not valid, as JSON with file, record and reason; they
-        are left out of the table then, whatever `mode` says. Without a rescued data column, a
-        value that does not fit makes a record that is not valid.
-        """
-
-    def single_variant_column(self, value: str) -> Self:
-        """Set `singleVariantColumn`: text. Default: none.
-
-        Name of the one column, of type VARIANT, that takes whole records.
-        """
+class XmlSource(NestedValueSource):
+    """Options of sources of xml."""
 
     def row_tag(self, value: str) -> Self:
         """Set `rowTag`: text. Default: required.
@@ -1200,45 +1037,6 @@ class XmlSource(Source):
         """Set `inferSchema`: true or false. Default: `true`.
 
         False makes every inferred value a string, also with `cloudFiles.inferColumnTypes=true`.
-        """
-
-    def timestamp_format(self, value: str) -> Self:
-        """Set `timestampFormat`: text. Default: ISO 8601, also abbreviated.
-
-        Pattern of timestamps.
-        """
-
-    def timestamp_ntz_format(self, value: str) -> Self:
-        """Set `timestampNTZFormat`: text. Default: ISO 8601.
-
-        Pattern of timestamps without a zone.
-        """
-
-    def time_zone(self, value: str) -> Self:
-        """Set `timeZone`: text. Default: `UTC`.
-
-        Zone of timestamps that name none, for instance `Europe/Paris`, whatever
-        `spark.sql.session.timeZone` is.
-        """
-
-    def locale(self, value: str) -> Self:
-        """Set `locale`: text. Default: `en-US`.
-
-        Language of names of months and days in patterns, and of decimals in strings, as a tag
-        such as `de-DE`.
-        """
-
-    def prefers_decimal(self, value: bool) -> Self:
-        """Set `prefersDecimal`: true or false. Default: `false`.
-
-        Whether inferred fractions are decimals, where they fit, rather than doubles. True, and
-        not to be changed, with `addNewColumnsWithTypeWidening`.
-        """
-
-    def sampling_ratio(self, value: float) -> Self:
-        """Set `samplingRatio`: number. Default: `1.0`.
-
-        Share of the records of the sampled files that inference reads.
         """
 
 class TableSource(OptionBuilder):
@@ -1346,26 +1144,8 @@ class TableSource(OptionBuilder):
         Refused: the change data feed is not read.
         """
 
-class Sink(OptionBuilder):
-    """Options of `writeStream`, and of a task for its table."""
-
-    def checkpoint_location(self, value: str | PathLike[str]) -> Self:
-        """Set `checkpointLocation`: text. Default: required.
-
-        The state of the stream.
-        """
-
-    def path(self, value: str | PathLike[str]) -> Self:
-        """Set `path`: text. Default: the argument of `start`.
-
-        The folder of the table.
-        """
-
-    def txn_app_id(self, value: str) -> Self:
-        """Set `txnAppId`: text. Default: the id of the stream.
-
-        The name under which the table remembers the batches it has.
-        """
+class Table(OptionBuilder):
+    """Options of whatever writes to a table."""
 
     def merge_schema(self, value: bool) -> Self:
         """Set `mergeSchema`: true or false. Default: `false`; `true` for the Airflow operators,
@@ -1487,6 +1267,9 @@ class Sink(OptionBuilder):
         With `mergeKeys`: whether a row with a null among its keys fails the batch, or is
         inserted: it matches no row.
         """
+
+class TaskSink(Table):
+    """Options of what tasks write."""
 
     def expect_max_rescued_share(self, value: float) -> Self:
         """Set `expect.maxRescuedShare`: number. Default: none.
@@ -1533,7 +1316,28 @@ class Sink(OptionBuilder):
         is to blame, and the run fails. `warn`: it is committed, and the report says so.
         """
 
-class Write(OptionBuilder):
+class Sink(TaskSink):
+    """Options of `writeStream`, and of a task for its table."""
+
+    def checkpoint_location(self, value: str | PathLike[str]) -> Self:
+        """Set `checkpointLocation`: text. Default: required.
+
+        The state of the stream.
+        """
+
+    def path(self, value: str | PathLike[str]) -> Self:
+        """Set `path`: text. Default: the argument of `start`.
+
+        The folder of the table.
+        """
+
+    def txn_app_id(self, value: str) -> Self:
+        """Set `txnAppId`: text. Default: the id of the stream.
+
+        The name under which the table remembers the batches it has.
+        """
+
+class Write(Table):
     """Options of `DataFrame.write`."""
 
     def path(self, value: str | PathLike[str]) -> Self:
@@ -1568,127 +1372,6 @@ class Write(OptionBuilder):
         """Set `txnVersion`: number. Default: none.
 
         Which write it is; it grows.
-        """
-
-    def merge_schema(self, value: bool) -> Self:
-        """Set `mergeSchema`: true or false. Default: `false`; `true` for the Airflow operators,
-        which take it in `options`.
-
-        Add columns that the table lacks; otherwise they are refused.
-        """
-
-    def type_widening(self, value: bool) -> Self:
-        """Set `typeWidening`: true or false. Default: `false`; for the Airflow operators `true`
-        with `cloudFiles.schemaEvolutionMode=addNewColumnsWithTypeWidening`.
-
-        With `mergeSchema`: rewrite the table, in one commit, when a column has become wider;
-        otherwise that is refused.
-        """
-
-    def type_widening_max_bytes(self, value: int | str) -> Self:
-        """Set `typeWideningMaxBytes`: size. Default: `10g`.
-
-        The largest table that is rewritten, in bytes of its data files.
-        """
-
-    def partition_by(self, value: str | Sequence[str]) -> Self:
-        """Set `partitionBy`: names, separated by commas. Default: none.
-
-        The columns that a new table is partitioned by; those of a table that is there must be
-        the same. `writeStream.partitionBy(...)` sets it. An Iceberg table takes `year(c)`,
-        `month(c)`, `day(c)`, `hour(c)`, `bucket(16, c)` and `truncate(4, c)`, too.
-        """
-
-    def overwrite_schema(self, value: bool) -> Self:
-        """Set `overwriteSchema`: true or false. Default: `false`.
-
-        Of a batch write in mode `overwrite`: the columns of the DataFrame become those of the
-        table. A stream only appends: it refuses `true`.
-        """
-
-    def delta_column_mapping_mode(self, value: Literal["none", "name", "id"]) -> Self:
-        """Set `delta.columnMapping.mode`: `none`, `name`, `id`. Default: `none`.
-
-        The column mapping of a new table. With `name` or `id`, columns can be renamed and
-        dropped without rewriting a file.
-        """
-
-    def delta_enable_type_widening(self, value: bool) -> Self:
-        """Set `delta.enableTypeWidening`: true or false. Default: `false`.
-
-        Whether types of a new table become wider in its metadata only. Delta 4, DuckDB and this
-        package can read its rows; Delta 3.3 cannot where a type became BIGINT, `deltalake`
-        (1.6) never.
-        """
-
-    def delta_append_only(self, value: bool) -> Self:
-        """Set `delta.appendOnly`: true or false. Default: `false`.
-
-        Whether rows of a new table can only be added.
-        """
-
-    def target_file_size(self, value: int | str) -> Self:
-        """Set `targetFileSize`: size. Default: `delta.targetFileSize` of the table, or else `256m`
-        on a disk and `64m` in a cloud.
-
-        A task closes a data file when it has grown to about this size. In a cloud, so much is
-        in the memory of a task.
-        """
-
-    def auto_compact(self, value: bool) -> Self:
-        """Set `autoCompact`: true or false. Default: `delta.autoOptimize.autoCompact` of the
-        table, or else `false`.
-
-        Write the small data files of the table together after a batch, when it has many
-        (`autoCompactMinFiles`). The batch is committed before; where compacting fails, it is
-        logged.
-        """
-
-    def auto_compact_min_files(self, value: int) -> Self:
-        """Set `autoCompactMinFiles`: number. Default: `50`.
-
-        How many small data files are many.
-        """
-
-    def merge_keys(self, value: str | Sequence[str]) -> Self:
-        """Set `mergeKeys`: names, separated by commas. Default: none: rows are appended.
-
-        Merge each batch into the table: a row updates the row that has the same values in these
-        columns, or else is inserted.
-        """
-
-    def merge_order_by(self, value: str) -> Self:
-        """Set `mergeOrderBy`: text. Default: none.
-
-        With `mergeKeys`: the column whose greatest value is the newest state of a row. Of
-        several rows of one key in a batch the newest is merged, and a row older than the
-        table's changes nothing. Without it, a batch with two rows of one key is refused.
-        """
-
-    def merge_delete_when(self, value: str) -> Self:
-        """Set `mergeDeleteWhen`: text. Default: none.
-
-        With `mergeKeys`: a predicate such as `op = 'D'`; rows for which it is true delete the
-        row with their keys, and are not inserted.
-        """
-
-    def merge_when_matched(self, value: Literal["update", "delete", "ignore"]) -> Self:
-        """Set `mergeWhenMatched`: `update`, `delete`, `ignore`. Default: `update`.
-
-        With `mergeKeys`: what a row does to the row of the table with the same keys.
-        """
-
-    def merge_when_not_matched(self, value: Literal["insert", "ignore"]) -> Self:
-        """Set `mergeWhenNotMatched`: `insert`, `ignore`. Default: `insert`.
-
-        With `mergeKeys`: what a row does when the table has no row with its keys.
-        """
-
-    def merge_null_keys(self, value: Literal["fail", "insert"]) -> Self:
-        """Set `mergeNullKeys`: `fail`, `insert`. Default: `fail`.
-
-        With `mergeKeys`: whether a row with a null among its keys fails the batch, or is
-        inserted: it matches no row.
         """
 
 class Options:
