@@ -106,12 +106,8 @@ def _add_start_over(actions: Commands, parents: list[argparse.ArgumentParser]) -
 
 
 def _start_over(given: argparse.Namespace) -> Outcome:
-    asked = {
-        "checkpoint_location": given.checkpoint_location,
-        "target": given.target,
-        "schema_location": given.schema_location,
-        "dry_run": given.dry_run,
-    }
+    names = ("checkpoint_location", "target", "schema_location", "dry_run")
+    asked = {name: getattr(given, name) for name in names}
     report = TableRun("start over", asked).wait()
     return Outcome(report, as_text(report))
 

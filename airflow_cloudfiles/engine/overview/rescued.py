@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -29,13 +30,13 @@ from airflow_cloudfiles.engine.promotion.values import (
     FieldTypeInference,
     reading_options,
 )
-from airflow_cloudfiles.engine.schema.widening import wider_type
+from airflow_cloudfiles.engine.schema.widening import number_type, wider_type
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.uri import is_iceberg
 from airflow_cloudfiles.engine.types import short_type
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from airflow_cloudfiles.engine.delta.read.actions import AddFile
     from airflow_cloudfiles.engine.storage.access import Access
@@ -86,8 +87,13 @@ class RescuedField:
     wider: str | None = None
     _met: list[bytes] = field(default_factory=list, repr=False)
 
-    def compare(self, schema: StructType, stream: CloudFilesOptions) -> None:
-        """Find the column that has this path, and whether the values fit it."""
+    def compare(self, schema: StructType, format_name: str) -> None:
+        """Find the column that has this path, and whether the values fit it.
+
+        Args:
+            schema: The columns.
+            format_name: Of the files: values of CSV and XML are strings.
+        """
         try:
             _, kind = kind_at(schema, parts_of(self.path))
         except OptionError:  # the path leads into a column that has no fields
@@ -95,6 +101,8 @@ class RescuedField:
             return
         if kind is None:
             return
+        options = {"cloudFiles.format": format_name, "cloudFiles.inferColumnTypes": "true"}
+        stream = CloudFilesOptions.parse(options, path="/")
         reading = reading_options(stream, {"cloudFiles.inferColumnTypes": "true"})
         _, left = Converter(kind, reading, stream).read(self._met)
         self.column, self.fitting = short_type(kind), left.count(None)
@@ -104,8 +112,21 @@ class RescuedField:
             wider = wider_type(kind, inferred.result(self.path), is_parquet=True)
         except OptionError:  # no value shows a type
             return
+        if wider is None and kind.typeName() == "decimal":  # fractions are inferred as doubles
+            wider = self._wider_decimal(kind)
         if wider is not None and wider != kind:
             self.wider = short_type(wider)
+
+    def _wider_decimal(self, kind: DataType) -> DataType | None:
+        """Find the decimal with the digits of the column and of all values."""
+        wider: DataType | None = kind
+        for value in self._met:
+            try:
+                number = number_type(Decimal(value.strip(b'"').decode()))
+            except (InvalidOperation, UnicodeDecodeError):
+                return None
+            wider = wider and number and wider_type(wider, number, is_parquet=False)
+        return wider
 
     def meet(self, value: bytes, file: str | None) -> None:
         """Count a row."""
@@ -166,10 +187,8 @@ def rescued_fields(
         for path, value in leaves:
             fields.setdefault(path, RescuedField(path)).meet(value, file)
     if found.schema is not None:
-        options = {"cloudFiles.format": format_name, "cloudFiles.inferColumnTypes": "true"}
-        stream = CloudFilesOptions.parse(options, path=target)
         for each in fields.values():
-            each.compare(found.schema, stream)
+            each.compare(found.schema, format_name)
     found.fields = sorted(fields.values(), key=lambda each: (-each.rows, each.path))
     return found
 

@@ -81,7 +81,7 @@ def stream_overview(state: ObjectStore) -> StreamOverview:
         StateError: There is no state of files, or it cannot be read.
         CorruptedStateError: It is damaged.
     """
-    existing_metadata(state)
+    existing_metadata(state)  # raises where there is none
     log = FileLog(state)
     committed = position(state)
     head = log.head()

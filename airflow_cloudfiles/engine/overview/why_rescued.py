@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
@@ -21,6 +20,7 @@ from airflow_cloudfiles.engine.messages import counted, printable
 from airflow_cloudfiles.engine.names import dotted, parts_of
 from airflow_cloudfiles.engine.overview.rescued import (
     RESCUED_DATA,
+    RescuedField,
     RescuedFields,
     fields_in,
     newest_rescued,
@@ -28,13 +28,11 @@ from airflow_cloudfiles.engine.overview.rescued import (
 )
 from airflow_cloudfiles.engine.overview.runs import newest_files
 from airflow_cloudfiles.engine.overview.summary import html_table
-from airflow_cloudfiles.engine.promotion.batches import kind_at
 from airflow_cloudfiles.engine.schema.diff import paths_of
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
-from airflow_cloudfiles.engine.schema.widening import number_type, wider_type
+from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.types import short_type
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.schema.history import SchemaEntry
@@ -141,7 +139,12 @@ def why_rescued(  # noqa: PLR0913 - what can be asked for
         texts = newest_rescued(table, RescuedFields([]), access, column=column)
     else:
         texts = [rescued.encode("utf-8", "surrogatepass")]
-    versions = _SchemaVersions(history.versions(), _Versions(checkpoint_location, access))
+    metadata = read_metadata(open_store(checkpoint_location, access))
+    versions = _SchemaVersions(
+        history.versions(),
+        _Versions(checkpoint_location, access),
+        "json" if metadata is None else metadata.format,
+    )
     found: dict[tuple[Any, ...], RescuedReason] = {}
     for text in texts:
         of_file, values = fields_in(text)
@@ -207,8 +210,10 @@ class _Versions:
 class _SchemaVersions:
     """Holds fields against versions of a schema."""
 
-    def __init__(self, entries: Sequence[SchemaEntry], versions: _Versions) -> None:
-        self._entries, self._versions = entries, versions
+    def __init__(
+        self, entries: Sequence[SchemaEntry], versions: _Versions, format_name: str
+    ) -> None:
+        self._entries, self._versions, self._format = entries, versions, format_name
         self._types = {each.version: _types(each) for each in entries}
 
     def reason(self, path: str, value: bytes, file: str | None) -> RescuedReason:
@@ -234,7 +239,8 @@ class _SchemaVersions:
             why = (
                 f"{column} is {_upper(types[column])}, and the record has {what} that does not fit."
             )
-            return types[column], why, _misfit(column, value, entry)
+            wider = _wider(column, value, entry, self._format) if column == path else None
+            return types[column], why, _misfit(column, wider)
         spelled = next((each for each in types if each.lower() == path.lower()), None)
         if spelled is not None:
             why = f"It is spelled otherwise than the column {spelled}."
@@ -279,9 +285,8 @@ def _promote(path: str) -> str:
     )
 
 
-def _misfit(column: str, value: bytes, entry: SchemaEntry) -> str:
+def _misfit(column: str, wider: str | None) -> str:
     """Say what helps where a value does not fit its column: a wider type, if one holds it."""
-    wider = _wider(column, value, entry)
     if wider is None:
         return (
             f"{_REPLAY} Or start over (cloudfiles state start-over) with "
@@ -294,16 +299,11 @@ def _misfit(column: str, value: bytes, entry: SchemaEntry) -> str:
     )
 
 
-def _wider(column: str, value: bytes, entry: SchemaEntry) -> str | None:
-    """Find the type, in DDL, that a column may become and that holds a number."""
+def _wider(column: str, value: bytes, entry: SchemaEntry, format_name: str) -> str | None:
+    """Find the type, in DDL, that a column may become and that holds a value."""
     from pyspark.sql.types import StructType
 
-    try:
-        number = number_type(Decimal(value.decode()))
-        _, kind = kind_at(StructType.fromJson(dict(entry.data_schema)), parts_of(column))
-    except (InvalidOperation, UnicodeDecodeError, OptionError):
-        return None
-    if number is None or kind is None:
-        return None
-    wider = wider_type(kind, number, is_parquet=False)
-    return None if wider in {None, kind} else short_type(wider).upper()
+    field = RescuedField(column)
+    field.meet(value, None)
+    field.compare(StructType.fromJson(dict(entry.data_schema)), format_name)
+    return field.wider and field.wider.upper()

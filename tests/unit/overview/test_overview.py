@@ -217,16 +217,17 @@ def test_rescued_data_is_shown_by_field(tmp_path: Path) -> None:
 def test_a_rescued_field_says_whether_its_column_takes_the_values(tmp_path: Path) -> None:
     rows = [
         '{"price":"12 EUR","n":"3000000000","late":"1","s":{"x":1},"t":{"x":2},"new":1}',
-        '{"price":"free","late":"soon","all":null}',
+        '{"price":"free","late":"soon","all":null,"d":"1.555"}',
     ]
     kinds = {"price": pa.float64(), "n": pa.int32(), "late": pa.int64(), "all": pa.int64()}
-    kinds |= {"s": pa.struct({"y": pa.string()}), "t": pa.string()}
+    kinds |= {"s": pa.struct({"y": pa.string()}), "t": pa.string(), "d": pa.decimal128(5, 2)}
     data = {name: pa.nulls(2, kind) for name, kind in kinds.items()}
     target = str(tmp_path / "table")
     write_deltalake(target, pa.table({**data, RESCUED_DATA: pa.array(rows, pa.string())}))
     found = rescued_fields(target, format_name="csv").fields
     assert {each.path: (each.column, each.fitting, each.wider) for each in found} == {
         "price": ("double", 0, None),
+        "d": ("decimal(5,2)", 0, "decimal(6,3)"),
         "n": ("int", 0, "bigint"),
         "late": ("bigint", 1, None),
         "s.x": (None, 0, None),
