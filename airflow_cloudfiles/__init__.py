@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
+    from airflow_cloudfiles.engine.extensions.file_operations.of_table import operate_on_files
+    from airflow_cloudfiles.engine.extensions.overview.summary import stream_summary
+    from airflow_cloudfiles.engine.extensions.overview.why_rescued import why_rescued
+    from airflow_cloudfiles.engine.extensions.start_over import start_over
+    from airflow_cloudfiles.engine.extensions.transfer.archived import export_state, import_state
+    from airflow_cloudfiles.engine.extensions.transfer.move import move_state
+    from airflow_cloudfiles.engine.extensions.transfer.relocate import relocate_source
     from airflow_cloudfiles.engine.intake.file_state_columns import cloud_files_state
     from airflow_cloudfiles.engine.intake.stream_logs import cloud_files_metrics
-    from airflow_cloudfiles.engine.job.files import operate_on_files
-    from airflow_cloudfiles.engine.job.start_over import start_over
     from airflow_cloudfiles.engine.options.builders import Options
-    from airflow_cloudfiles.engine.overview.summary import stream_summary
-    from airflow_cloudfiles.engine.overview.why_rescued import why_rescued
     from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
     from airflow_cloudfiles.engine.schema.history import SchemaHistory
     from airflow_cloudfiles.engine.spark.register import register
     from airflow_cloudfiles.engine.spark.tables.merge_into import merge_into
-    from airflow_cloudfiles.engine.transfer.archived import export_state, import_state
-    from airflow_cloudfiles.engine.transfer.move import move_state
-    from airflow_cloudfiles.engine.transfer.relocate import relocate_source
     from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
     from airflow_cloudfiles.operators.clean import CloudFilesCleanOperator
     from airflow_cloudfiles.operators.cloud_files import (
@@ -100,17 +100,17 @@ _HOMES = {
     "cloud_files_metrics": "airflow_cloudfiles.engine.intake.stream_logs",
     "cloud_files_state": "airflow_cloudfiles.engine.intake.file_state_columns",
     "dags_from_file": "airflow_cloudfiles.task_groups.streams",
-    "export_state": "airflow_cloudfiles.engine.transfer.archived",
-    "import_state": "airflow_cloudfiles.engine.transfer.archived",
+    "export_state": "airflow_cloudfiles.engine.extensions.transfer.archived",
+    "import_state": "airflow_cloudfiles.engine.extensions.transfer.archived",
     "merge_into": "airflow_cloudfiles.engine.spark.tables.merge_into",
-    "move_state": "airflow_cloudfiles.engine.transfer.move",
-    "operate_on_files": "airflow_cloudfiles.engine.job.files",
+    "move_state": "airflow_cloudfiles.engine.extensions.transfer.move",
+    "operate_on_files": "airflow_cloudfiles.engine.extensions.file_operations.of_table",
     "register": "airflow_cloudfiles.engine.spark.register",
-    "relocate_source": "airflow_cloudfiles.engine.transfer.relocate",
-    "start_over": "airflow_cloudfiles.engine.job.start_over",
-    "stream_summary": "airflow_cloudfiles.engine.overview.summary",
+    "relocate_source": "airflow_cloudfiles.engine.extensions.transfer.relocate",
+    "start_over": "airflow_cloudfiles.engine.extensions.start_over",
+    "stream_summary": "airflow_cloudfiles.engine.extensions.overview.summary",
     "streams_from_file": "airflow_cloudfiles.task_groups.streams",
-    "why_rescued": "airflow_cloudfiles.engine.overview.why_rescued",
+    "why_rescued": "airflow_cloudfiles.engine.extensions.overview.why_rescued",
 }
 
 

@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.options.values import check_ends
 from airflow_cloudfiles.engine.storage.access import to_environment
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.streams_file import NamedStream
+    from airflow_cloudfiles.engine.extensions.streams_file import NamedStream
 
 STREAMS_FILE = "CLOUDFILES_STREAMS"
 """The environment variable that names a file of streams."""

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
+from airflow_cloudfiles.engine.extensions.streams_file import NamedStream, read_streams
 from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.storage.vendors import import_with_extra
-from airflow_cloudfiles.engine.streams_file import NamedStream, read_streams
 from airflow_cloudfiles.hooks.arguments import StreamArguments, has_template, options_of
 
 if TYPE_CHECKING:

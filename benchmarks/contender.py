@@ -308,8 +308,8 @@ def _open_table(task: dict[str, Any]) -> dict[str, Any]:
         clock, cpu = time.monotonic(), time.process_time()
         files = len(DeltaTable(task["source"]).file_uris())
     else:
-        from airflow_cloudfiles.engine.delta.location import DeltaLocation  # noqa: PLC0415
-        from airflow_cloudfiles.engine.delta.read.snapshot import TableLog  # noqa: PLC0415
+        from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation  # noqa: PLC0415
+        from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog  # noqa: PLC0415
 
         clock, cpu = time.monotonic(), time.process_time()
         files = len(TableLog(DeltaLocation.to_read(task["source"])).snapshot().files)

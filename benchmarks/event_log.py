@@ -17,12 +17,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from airflow_cloudfiles.engine.discovery.event_log import collector as collecting
-from airflow_cloudfiles.engine.discovery.event_log.collector import EventCollector
-from airflow_cloudfiles.engine.discovery.event_log.description import create_log
-from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
 from airflow_cloudfiles.engine.discovery.events import FileEvent, Parsed
 from airflow_cloudfiles.engine.discovery.queues.base import Message
+from airflow_cloudfiles.engine.extensions.event_log import collector as collecting
+from airflow_cloudfiles.engine.extensions.event_log.collector import EventCollector
+from airflow_cloudfiles.engine.extensions.event_log.description import create_log
+from airflow_cloudfiles.engine.extensions.event_log.log import EventLog
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import open_store

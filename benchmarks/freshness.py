@@ -28,8 +28,8 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
-from airflow_cloudfiles.engine.discovery.event_log.description import set_up_event_log
 from airflow_cloudfiles.engine.discovery.services import set_up_notifications
+from airflow_cloudfiles.engine.extensions.event_log.description import set_up_event_log
 from airflow_cloudfiles.engine.storage.access import from_environment, to_environment
 from demo.airflow_home import COMPONENTS, TRIGGERER, AirflowHome
 from tests.support.aws_landing import connection

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.ledger import snapshots
-from airflow_cloudfiles.engine.ledger.opening import cache_folder, open_ledger
+from airflow_cloudfiles.engine.intake.ledger import snapshots
+from airflow_cloudfiles.engine.intake.ledger.opening import cache_folder, open_ledger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state import file_log
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog, encode_files

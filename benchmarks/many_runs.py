@@ -28,10 +28,10 @@ from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.intake.ledger.base import catch_up
+from airflow_cloudfiles.engine.intake.ledger.opening import cache_folder, mark_head, open_ledger
+from airflow_cloudfiles.engine.intake.ledger.snapshots import maybe_snapshot
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.ledger.base import catch_up
-from airflow_cloudfiles.engine.ledger.opening import cache_folder, mark_head, open_ledger
-from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
 from airflow_cloudfiles.engine.options.discovery import UpkeepOptions
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.state import run_history

@@ -29,7 +29,7 @@ PRELOADED = (
     "airflow_cloudfiles.cli",
     "airflow_cloudfiles.engine.intake.intake",
     "airflow_cloudfiles.engine.job.launch",
-    "airflow_cloudfiles.engine.ledger.rocksdb",
+    "airflow_cloudfiles.engine.intake.ledger.rocksdb",
     "airflow_cloudfiles.engine.storage.local",
 )
 OF_STORES = {

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseHook
 
-from airflow_cloudfiles.engine.cluster.submitted_run import submit
 from airflow_cloudfiles.engine.discovery import services
-from airflow_cloudfiles.engine.discovery.event_log import description as event_logs
-from airflow_cloudfiles.engine.discovery.event_log.collector import LogCheck, check_log
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, from_record
+from airflow_cloudfiles.engine.extensions.cluster.submitted_run import submit
+from airflow_cloudfiles.engine.extensions.event_log import description as event_logs
+from airflow_cloudfiles.engine.extensions.event_log.collector import LogCheck, check_log
 from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.results import Arrivals, Backlog
@@ -33,7 +33,7 @@ from airflow_cloudfiles.hooks.spark import SparkArguments, submission
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_cloudfiles.engine.cluster.submitted_run import FollowedRun
+    from airflow_cloudfiles.engine.extensions.cluster.submitted_run import FollowedRun
     from airflow_cloudfiles.engine.storage.access import Access
     from airflow_cloudfiles.hooks.arguments import StreamArguments
     from airflow_cloudfiles.hooks.extras import CloudConnection
@@ -303,7 +303,7 @@ class CloudFilesHook(BaseHook):
 
     def _new_versions(self, located: StreamArguments) -> dict[str, object] | None:
         """Say which versions of a table are still to be ingested."""
-        from airflow_cloudfiles.engine.delta.stream.commits import backlog  # noqa: PLC0415
+        from airflow_cloudfiles.engine.tables.delta.stream.commits import backlog  # noqa: PLC0415
 
         state = open_store(located.checkpoint_location, self.access)
         found = backlog(state, located.source, open_store(located.source, self.access))

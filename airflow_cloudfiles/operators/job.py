@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.job.table.run import TableRun
+from airflow_cloudfiles.engine.extensions.table_run import TableRun
 from airflow_cloudfiles.hooks.job_log import JobLog
 from airflow_cloudfiles.hooks.observability.links import ReportLink
 from airflow_cloudfiles.hooks.rendering import TextArguments
@@ -13,8 +13,8 @@ from airflow_cloudfiles.hooks.stream_task import StreamTask
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_cloudfiles.engine.cluster.submitted_run import FollowedRun
-    from airflow_cloudfiles.engine.job.table.run import Action
+    from airflow_cloudfiles.engine.extensions.cluster.submitted_run import FollowedRun
+    from airflow_cloudfiles.engine.extensions.table_run import Action
     from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 
 

@@ -11,8 +11,8 @@ from airflow_cloudfiles.engine.errors import FileMissingError, FileUnreadableErr
 from airflow_cloudfiles.engine.messages import counted, plural, short_time
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.overview.runs import RunSummary, StreamOverview
-    from airflow_cloudfiles.engine.overview.status import StreamStatus
+    from airflow_cloudfiles.engine.extensions.overview.runs import RunSummary, StreamOverview
+    from airflow_cloudfiles.engine.extensions.overview.status import StreamStatus
     from airflow_cloudfiles.engine.schema.proposals import Proposal
     from airflow_cloudfiles.plugins.tasks import UnfinishedTask
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from airflow_cloudfiles.engine.extensions.overview.status import StreamStatus
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.overview.status import StreamStatus
 
 ANSWER_SECONDS: Final = 8.0
 """A state that has not answered by then is said to be silent."""

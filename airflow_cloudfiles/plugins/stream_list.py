@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from airflow_cloudfiles.engine.overview.status import StreamStatus, summarized_status
+from airflow_cloudfiles.engine.extensions.overview.status import StreamStatus, summarized_status
 from airflow_cloudfiles.plugins.statuses import StateKey, Statuses
 from airflow_cloudfiles.plugins.tasks import Hooks, RenderedTask, TaskStream, main_of
 from airflow_cloudfiles.plugins.views import read

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
-from airflow_cloudfiles.engine.intake.file_states import STATUSES, FileQuery
-from airflow_cloudfiles.engine.messages import install
-from airflow_cloudfiles.engine.overview.runs import (
+from airflow_cloudfiles.engine.extensions.overview.runs import (
     Runs,
     RunSummary,
     StreamOverview,
@@ -25,7 +23,9 @@ from airflow_cloudfiles.engine.overview.runs import (
     newest_runs,
     stream_overview,
 )
-from airflow_cloudfiles.engine.overview.status import judge
+from airflow_cloudfiles.engine.extensions.overview.status import judge
+from airflow_cloudfiles.engine.intake.file_states import STATUSES, FileQuery
+from airflow_cloudfiles.engine.messages import install
 from airflow_cloudfiles.engine.schema.decisions import Proposal, SchemaProposals
 from airflow_cloudfiles.engine.schema.diff import in_words
 from airflow_cloudfiles.engine.schema.history import ColumnOrigin, SchemaEntry, SchemaHistory
@@ -41,7 +41,7 @@ from airflow_cloudfiles.plugins.tasks import (
 )
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.overview.rescued import RescuedFields
+    from airflow_cloudfiles.engine.extensions.overview.rescued import RescuedFields
     from airflow_cloudfiles.engine.schema.proposals import ProposedChange
 
 
@@ -261,7 +261,7 @@ def rescued_view(task: TaskStream) -> RescuedFields | None:
     if target is None or target.startswith("iceberg:"):
         return None
     try:
-        from airflow_cloudfiles.engine.overview.rescued import (  # noqa: PLC0415 - needs extras
+        from airflow_cloudfiles.engine.extensions.overview.rescued import (  # noqa: PLC0415 - needs extras
             rescued_fields,
         )
     except ModuleNotFoundError as failure:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import DAG
 
-from airflow_cloudfiles.engine.streams_file import read_streams
+from airflow_cloudfiles.engine.extensions.streams_file import read_streams
 from airflow_cloudfiles.hooks.keywords import IngestKeywords, SensorKeywords
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
 from airflow_cloudfiles.sensors.cloud_files import CloudFilesSensor

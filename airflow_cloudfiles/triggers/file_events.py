@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_cloudfiles.engine.discovery.event_log.collector import LogCheck
+from airflow_cloudfiles.engine.extensions.event_log.collector import LogCheck
 from airflow_cloudfiles.hooks.arguments import as_text
 from airflow_cloudfiles.hooks.assets import location_of
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook

@@ -23,12 +23,12 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.errors import RunFailedError
 from airflow_cloudfiles.engine.job.launch import JobSpec, Run, SparkSubmit, launch
 from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, spark_home
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import Access, to_environment
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from tests.support import laws
 from tests.support.emulators.azure import Azurite
 from tests.support.emulators.gcp import Gcs

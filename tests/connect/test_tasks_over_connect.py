@@ -17,12 +17,12 @@ import pytest
 from airflow_cloudfiles.engine.batches import connect_tasks
 from airflow_cloudfiles.engine.batches.connect_tasks import ConnectTasks
 from airflow_cloudfiles.engine.batches.run import TaskFailed
-from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
 from airflow_cloudfiles.engine.errors import (
     StateUnreachableError,
     TableEvolvedError,
     UnknownFieldException,
 )
+from airflow_cloudfiles.engine.tables.table_writer import TaskWritten
 from tests.support.waiting import until
 
 if TYPE_CHECKING:

@@ -13,18 +13,18 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_cloudfiles import cli
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.optimize import optimize
-from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.delta.vacuum import vacuum
-from airflow_cloudfiles.engine.delta.write.alter import (
+from airflow_cloudfiles.engine.extensions.upkeep.alter import (
     add_column,
     drop_column,
     drop_not_null,
     rename_column,
     set_properties,
 )
-from airflow_cloudfiles.engine.delta.write.evolve import WideningRule
+from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
+from airflow_cloudfiles.engine.extensions.upkeep.vacuum import vacuum
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WideningRule
 from tests.support.delta_spark import IS_OLDER, DeltaError, DeltaSpark
 from tests.support.delta_tables import read, sorted_rows
 from tests.support.delta_writes import Sink, merge_rows, snapshot_of, write_dataframe

@@ -17,14 +17,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_cloudfiles.engine.delta.merge_schema import SOURCE_NAME
-from airflow_cloudfiles.engine.delta.optimize import optimize
-from airflow_cloudfiles.engine.delta.write.alter import (
+from airflow_cloudfiles.engine.extensions.upkeep.alter import (
     add_column,
     drop_column,
     rename_column,
     set_properties,
 )
+from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
+from airflow_cloudfiles.engine.tables.delta.merge_schema import SOURCE_NAME
 from tests.support.delta_pairs import Streams
 from tests.support.delta_spark import DeltaSpark
 from tests.support.delta_tables import read

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from airflow_cloudfiles.engine.delta.optimize import optimize
+from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
 from tests.delta_spark.test_delta_reads_what_we_write import HISTORIES
 from tests.delta_spark.test_schema_tracking import EVOLVED
 from tests.delta_spark.test_we_read_what_delta_writes import (

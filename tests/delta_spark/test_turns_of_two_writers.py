@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from airflow_cloudfiles.engine.delta.optimize import optimize
-from airflow_cloudfiles.engine.delta.write.alter import add_column, drop_column, rename_column
 from airflow_cloudfiles.engine.errors import SinkError
+from airflow_cloudfiles.engine.extensions.upkeep.alter import add_column, drop_column, rename_column
+from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
 from tests.delta_spark.test_delta_reads_what_we_write import same
 from tests.support.delta_spark import DeltaSpark
 from tests.support.delta_tables import read

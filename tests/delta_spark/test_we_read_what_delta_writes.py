@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from airflow_cloudfiles.engine.delta.optimize import optimize
 from airflow_cloudfiles.engine.errors import CloudFilesError
+from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
 from tests.delta_spark.test_delta_reads_what_we_write import same
 from tests.support.delta_spark import DeltaSpark
 from tests.support.delta_tables import read

@@ -72,7 +72,7 @@ def test_a_call_that_fails_once_is_an_error_of_ours_and_loses_no_row(
 
 OPEN = """
 def work():
-    from airflow_cloudfiles.engine.delta.opening import open_table
+    from airflow_cloudfiles.engine.tables.delta.opening import open_table
     assert open_table(str(ROOT / "table")).version() == 0
 """
 READ = """

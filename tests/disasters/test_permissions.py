@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.errors import (
     StateError,
     TargetAccessError,
 )
-from airflow_cloudfiles.engine.ledger.opening import CACHE_DIR
+from airflow_cloudfiles.engine.intake.ledger.opening import CACHE_DIR
 from tests.support.ingested import Ingested
 from tests.support.unprivileged import NOBODY, unprivileged
 

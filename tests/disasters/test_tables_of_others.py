@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from airflow_cloudfiles.engine.batches import delta_table
-from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
 from airflow_cloudfiles.engine.errors import CloudFilesError, LostBatchesError
+from airflow_cloudfiles.engine.tables import delta_table
+from airflow_cloudfiles.engine.tables.delta_table import DeltaWriter
 from tests.support.ingested import Ingested
 
 pytestmark = pytest.mark.slow

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.engine.discovery.event_log.log import COLLECTED
+from airflow_cloudfiles.engine.extensions.event_log.log import COLLECTED
+from airflow_cloudfiles.engine.extensions.overview import cost
+from airflow_cloudfiles.engine.intake.ledger.opening import CACHE_DIR
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalPython, launch
-from airflow_cloudfiles.engine.ledger.opening import CACHE_DIR
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.overview import cost
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
 from tests.support import laws

@@ -24,8 +24,6 @@ from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
 from airflow_cloudfiles.engine.clouds.azure.store import AzureStore
 from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
 from airflow_cloudfiles.engine.clouds.gcp.store import GcsStore
-from airflow_cloudfiles.engine.delta import commit as delta_commit
-from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.discovery.queues.base import as_queue_error
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -46,16 +44,18 @@ from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.job.launch import LocalPython, launch
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.schema.log import SchemaLog
+from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.storage.access import Access, to_environment
 from airflow_cloudfiles.engine.storage.base import ObjectStore
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.outage import is_transient
+from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
+from airflow_cloudfiles.engine.tables.delta.opening import open_table
 
 # Clients of the clouds leave closing their sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings(

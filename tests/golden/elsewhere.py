@@ -9,17 +9,17 @@ from typing import Any
 
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from airflow_cloudfiles.engine.delta.commit import note_of
-from airflow_cloudfiles.engine.delta.lineage import COMMIT_NOTE, batch_note
-from airflow_cloudfiles.engine.delta.read.actions import Metadata, Protocol
-from airflow_cloudfiles.engine.delta.read.table_state import TableState
-from airflow_cloudfiles.engine.delta.stream.commits import AFTER_CHANGE, TableOffset
-from airflow_cloudfiles.engine.delta.stream.tracking import TrackedSchema, TrackingLog
-from airflow_cloudfiles.engine.iceberg.lineage import Noted, SnapshotLineage, lineage
+from airflow_cloudfiles.engine.extensions.iceberg.lineage import Noted, SnapshotLineage, lineage
+from airflow_cloudfiles.engine.intake.ledger.rocksdb import IndexMark, decode_mark, encode_mark
 from airflow_cloudfiles.engine.job.jvm import ClassArchive
-from airflow_cloudfiles.engine.ledger.rocksdb import IndexMark, decode_mark, encode_mark
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.tables.delta.commit import note_of
+from airflow_cloudfiles.engine.tables.delta.lineage import COMMIT_NOTE, batch_note
+from airflow_cloudfiles.engine.tables.delta.read.actions import Metadata, Protocol
+from airflow_cloudfiles.engine.tables.delta.read.table_state import TableState
+from airflow_cloudfiles.engine.tables.delta.stream.commits import AFTER_CHANGE, TableOffset
+from airflow_cloudfiles.engine.tables.delta.stream.tracking import TrackedSchema, TrackingLog
 from airflow_cloudfiles.hooks.arguments import check_batch
 from tests.golden.kinds import ID, Format, new_store
 from tests.golden.of_events import OF_LOG

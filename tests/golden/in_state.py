@@ -11,13 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from airflow_cloudfiles.engine.cleaning.one_file import Cleaned, Due, encode_cleaned, read_cleaned
-from airflow_cloudfiles.engine.discovery.inventory.base import (
-    FileRead,
-    ReportProgress,
-    load_progress,
-    save_progress,
-)
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange
 from airflow_cloudfiles.engine.discovery.listing.state import (
     ListingState,
@@ -32,19 +25,23 @@ from airflow_cloudfiles.engine.discovery.settling import (
     load_waiting,
 )
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateLockedError
+from airflow_cloudfiles.engine.extensions.cleaning.one_file import (
+    Cleaned,
+    Due,
+    encode_cleaned,
+    read_cleaned,
+)
+from airflow_cloudfiles.engine.extensions.inventory.base import (
+    FileRead,
+    ReportProgress,
+    load_progress,
+    save_progress,
+)
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, ReadLimit
 from airflow_cloudfiles.engine.intake import silence
-from airflow_cloudfiles.engine.job.connect.left_query import (
-    LeftQuery,
-    LeftRun,
-    newest_query,
-    read_run,
-    write_run,
-)
-from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.ledger import snapshots
-from airflow_cloudfiles.engine.ledger.base import version_hash
-from airflow_cloudfiles.engine.ledger.changed import (
+from airflow_cloudfiles.engine.intake.ledger import snapshots
+from airflow_cloudfiles.engine.intake.ledger.base import version_hash
+from airflow_cloudfiles.engine.intake.ledger.changed import (
     Change,
     claim_change,
     note_change,
@@ -56,10 +53,16 @@ from airflow_cloudfiles.engine.ledger.changed import (
     read_change,
     was_read,
 )
-from airflow_cloudfiles.engine.ledger.opening import check_whole, mark_head
-from airflow_cloudfiles.engine.ledger.snapshots import IndexSnapshot, SnapshotFile
-from airflow_cloudfiles.engine.locks.lease import Lease
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.intake.ledger.opening import check_whole, mark_head
+from airflow_cloudfiles.engine.intake.ledger.snapshots import IndexSnapshot, SnapshotFile
+from airflow_cloudfiles.engine.job.connect.left_query import (
+    LeftQuery,
+    LeftRun,
+    newest_query,
+    read_run,
+    write_run,
+)
+from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.schema.proposals import (
@@ -70,6 +73,8 @@ from airflow_cloudfiles.engine.schema.proposals import (
 )
 from airflow_cloudfiles.engine.state import refused, run_history, spark_checkpoint
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
+from airflow_cloudfiles.engine.state.locks.lease import Lease
+from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
 from airflow_cloudfiles.engine.state.metadata_format import (
     FORMAT_VERSION,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.discovery.event_log import description, reading
-from airflow_cloudfiles.engine.discovery.event_log.description import (
+from airflow_cloudfiles.engine.extensions.event_log import description, reading
+from airflow_cloudfiles.engine.extensions.event_log.description import (
     EventLogDescription,
     create_log,
     read_description,
 )
-from airflow_cloudfiles.engine.discovery.event_log.log import COLLECTED, EventLog, LoggedEvent
-from airflow_cloudfiles.engine.discovery.event_log.reading import (
+from airflow_cloudfiles.engine.extensions.event_log.log import COLLECTED, EventLog, LoggedEvent
+from airflow_cloudfiles.engine.extensions.event_log.reading import (
     EventPosition,
     load_position,
     save_position,

@@ -9,9 +9,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, get_args
 
+from airflow_cloudfiles.engine.extensions.transfer.archived import MANIFEST, write_archive
+from airflow_cloudfiles.engine.extensions.transfer.contents import fence
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset
-from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED
-from airflow_cloudfiles.engine.ledger.packed_changes import PackedNote, encode_notes, read_packed
+from airflow_cloudfiles.engine.intake.ledger.packed_changes import KEY as PACKED
+from airflow_cloudfiles.engine.intake.ledger.packed_changes import (
+    PackedNote,
+    encode_notes,
+    read_packed,
+)
 from airflow_cloudfiles.engine.schema.names import KEY as SOURCES
 from airflow_cloudfiles.engine.schema.names import add_name, names_of
 from airflow_cloudfiles.engine.state.batch_states import (
@@ -32,8 +38,6 @@ from airflow_cloudfiles.engine.state.metadata_format import (
 )
 from airflow_cloudfiles.engine.state.operations import Action, Operation, announce, announced
 from airflow_cloudfiles.engine.storage import ObjectStore
-from airflow_cloudfiles.engine.transfer.archived import MANIFEST, write_archive
-from airflow_cloudfiles.engine.transfer.contents import fence
 from tests.golden.kinds import CREATED, ID, Format, in_store, new_store, stamped, written
 
 FIRST, SECOND = f"_source/files/{0:020}", f"_source/files/{1:020}"
@@ -146,7 +150,7 @@ def _manifest() -> bytes:
 
 
 def _objects(content: bytes) -> object:
-    from airflow_cloudfiles.engine.transfer.archived import StateArchive
+    from airflow_cloudfiles.engine.extensions.transfer.archived import StateArchive
 
     metadata = encode_metadata(METADATA)
     made = io.BytesIO()

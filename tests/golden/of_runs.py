@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_cloudfiles.engine.overview.runs import (
+from airflow_cloudfiles.engine.extensions.overview.runs import (
     IngestionSummary,
     RunSummary,
     StreamOverview,

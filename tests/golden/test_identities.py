@@ -10,7 +10,7 @@ import pytest
 from rocksdict import Options, Rdict
 
 from airflow_cloudfiles.engine.files import FileEntry, FileIdentity
-from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
+from airflow_cloudfiles.engine.intake.ledger.rocksdb import RocksDBLedger
 from airflow_cloudfiles.engine.state.file_log import FileBatch, decode_files, encode_files
 from tests.support.memory_ledger import MemoryLedger
 

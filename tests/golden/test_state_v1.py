@@ -16,7 +16,7 @@ import pytest
 from rocksdict import Options, Rdict
 
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, ReadLimit
-from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
+from airflow_cloudfiles.engine.intake.ledger.rocksdb import RocksDBLedger
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog, encode_files
 from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
 from airflow_cloudfiles.engine.state.metadata_format import (

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalPython, launch
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from tests.emulated.storage.test_storage_behaviors import ODD_NAMES
 from tests.support import s3a_spark
 from tests.support.s3a_spark import COMMITTERS, S3aSpark

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.commit import BatchId, commit_batch
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.errors import SinkError, StateError
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalPython, launch
-from airflow_cloudfiles.engine.locks.lease import Lease
+from airflow_cloudfiles.engine.state.locks.lease import Lease
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
+from airflow_cloudfiles.engine.tables.delta.commit import BatchId, commit_batch
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from tests.support.emulators.other_servers import STORES
 from tests.support.waiting import until
 

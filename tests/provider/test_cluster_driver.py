@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
 from tests.support.cluster_manager import ClusterManager

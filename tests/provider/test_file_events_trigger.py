@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_cloudfiles.engine.discovery.event_log import collector
-from airflow_cloudfiles.engine.discovery.event_log.collector import LogCheck, check_log
-from airflow_cloudfiles.engine.discovery.event_log.description import create_log
-from airflow_cloudfiles.engine.discovery.event_log.log import EventLog, LoggedEvent
+from airflow_cloudfiles.engine.extensions.event_log import collector
+from airflow_cloudfiles.engine.extensions.event_log.collector import LogCheck, check_log
+from airflow_cloudfiles.engine.extensions.event_log.description import create_log
+from airflow_cloudfiles.engine.extensions.event_log.log import EventLog, LoggedEvent
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.triggers.file_events import MEMORY, CloudFilesEventsTrigger
 from tests.support.waiting import PATIENCE_SECONDS, until

@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_cloudfiles import CloudFilesFileOperator, cloud_files_state
 from airflow_cloudfiles.engine.errors import StateLockedError
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.written_state import WrittenState
 

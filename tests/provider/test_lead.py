@@ -17,8 +17,8 @@ from airflow_cloudfiles.engine.errors import (
     UnknownFieldException,
     to_record,
 )
-from airflow_cloudfiles.engine.overview.runs import newest_runs, stream_overview
-from airflow_cloudfiles.engine.overview.status import judge
+from airflow_cloudfiles.engine.extensions.overview.runs import newest_runs, stream_overview
+from airflow_cloudfiles.engine.extensions.overview.status import judge
 from airflow_cloudfiles.engine.schema.proposals import Proposal, ProposedChange
 from airflow_cloudfiles.engine.state.run_history import encode_report
 from airflow_cloudfiles.plugins.lead import Lead, lead_of

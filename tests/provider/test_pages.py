@@ -33,7 +33,7 @@ from airflow_cloudfiles.engine.errors import (
     UnknownFieldException,
     to_record,
 )
-from airflow_cloudfiles.engine.overview.runs import RunSummary
+from airflow_cloudfiles.engine.extensions.overview.runs import RunSummary
 from airflow_cloudfiles.engine.schema.log_entry import SchemaEntry, append_entry, open_log
 from airflow_cloudfiles.engine.schema.proposals import Proposal, ProposedChange, propose
 from airflow_cloudfiles.engine.state.run_history import encode_report

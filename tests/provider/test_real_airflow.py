@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 
 from airflow_cloudfiles import SchemaHistory, cli
 from airflow_cloudfiles.engine import spark_versions
-from airflow_cloudfiles.engine.discovery.event_log.description import create_log
+from airflow_cloudfiles.engine.extensions.event_log.description import create_log
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.hooks import approval
 from airflow_cloudfiles.hooks.assets import EXTRA

@@ -20,8 +20,8 @@ from sqlalchemy import Column, MetaData, Table, create_engine, insert
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
-from airflow_cloudfiles.engine.overview.runs import RunSummary, StreamOverview
-from airflow_cloudfiles.engine.overview.status import StreamStatus
+from airflow_cloudfiles.engine.extensions.overview.runs import RunSummary, StreamOverview
+from airflow_cloudfiles.engine.extensions.overview.status import StreamStatus
 from airflow_cloudfiles.engine.state.run_history import write_report
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.plugins import statuses, stream_list, tasks

@@ -16,9 +16,9 @@ from airflow.sdk import DAG
 
 from airflow_cloudfiles import dags_from_file, streams_from_file
 from airflow_cloudfiles.decorators.cloud_files import cloud_files_task
-from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.streams_file import KEYS
+from airflow_cloudfiles.engine.extensions.streams_file import KEYS
+from airflow_cloudfiles.engine.tables.delta.opening import open_table
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
 from airflow_cloudfiles.task_groups.cloud_files import CloudFilesTaskGroup
 

@@ -13,7 +13,6 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.stream.commits import TableOffset
 from airflow_cloudfiles.engine.errors import (
     OptionError,
     StateLockedError,
@@ -21,8 +20,9 @@ from airflow_cloudfiles.engine.errors import (
     UnknownOptionError,
     UnsupportedOptionError,
 )
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.tables.delta.stream.commits import TableOffset
 from airflow_cloudfiles.operators.cloud_files import (
     CloudFilesInferSchemaOperator,
     CloudFilesIngestOperator,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.job.files import operate_on_files
+from airflow_cloudfiles.engine.extensions.file_operations.of_table import operate_on_files
 from tests.support import laws
 from tests.support.driver import Driver
 from tests.support.landing import drop, rows

@@ -30,11 +30,11 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
-from airflow_cloudfiles.engine.delta import commit as delta_commit
-from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
-from airflow_cloudfiles.engine.delta.batch_write import add_action
+from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
+from airflow_cloudfiles.engine.tables.delta.data_files import DataFileWriter
+from airflow_cloudfiles.engine.extensions.merge.batch_write import add_action
 from airflow_cloudfiles.engine.state.batch import BatchId
-from airflow_cloudfiles.engine.delta.write.evolve import WideningRule
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WideningRule
 
 TARGET = str(ROOT / "new" / "folders" / "table")
 
@@ -114,7 +114,7 @@ from contextlib import closing
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.files import START, ReadLimit
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
+from airflow_cloudfiles.engine.intake.ledger.snapshots import maybe_snapshot
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.storage import open_store

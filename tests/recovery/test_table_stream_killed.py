@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from airflow_cloudfiles.engine.job.launch import LocalPython, LocalSpark
 from airflow_cloudfiles.engine.job.spark_command import How
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support import laws
 from tests.support.driver import Driver

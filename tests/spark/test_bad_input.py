@@ -25,8 +25,8 @@ from airflow_cloudfiles.engine.errors import (
     StateLockedError,
     TargetNotDeltaError,
 )
-from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.spark import source as streaming
+from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.landing import drop, forget_index, rows, run, stream
 

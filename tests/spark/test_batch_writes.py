@@ -12,8 +12,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import lit
 
 from airflow_cloudfiles import merge_into
-from airflow_cloudfiles.engine.delta.batch_write import BatchWrite
-from airflow_cloudfiles.engine.delta.read.log import STAGED
 from airflow_cloudfiles.engine.errors import (
     OptionError,
     SchemaMismatchError,
@@ -21,6 +19,8 @@ from airflow_cloudfiles.engine.errors import (
     TargetConflictError,
     UnknownOptionError,
 )
+from airflow_cloudfiles.engine.extensions.merge.batch_write import BatchWrite
+from airflow_cloudfiles.engine.tables.delta.read.log import STAGED
 from tests.support.delta_tables import read_by_duckdb, sorted_rows
 
 pytestmark = pytest.mark.spark

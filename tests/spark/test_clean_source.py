@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_cloudfiles.engine.job.cleaning import clean_source
+from airflow_cloudfiles.engine.extensions.cleaning.of_stream import clean_source
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.emulators.aws import Aws

@@ -12,11 +12,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_cloudfiles import register
-from airflow_cloudfiles.engine.delta.commit import check_target
-from airflow_cloudfiles.engine.delta.write.alter import rename_column, set_properties
-from airflow_cloudfiles.engine.delta.write.creation import NewTable
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError, SinkError
+from airflow_cloudfiles.engine.extensions.upkeep.alter import rename_column, set_properties
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.tables.delta.commit import check_target
+from airflow_cloudfiles.engine.tables.delta.write.creation import NewTable
 from tests.support.delta_writes import read_by_all, snapshot_of
 from tests.support.landing import drop, stream
 from tests.support.shared_runs import run_in

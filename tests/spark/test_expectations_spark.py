@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_cloudfiles.engine.errors import ExpectationError, FilesQuarantinedError
-from airflow_cloudfiles.engine.job.files import operate_on_files
+from airflow_cloudfiles.engine.extensions.file_operations.of_table import operate_on_files
 from airflow_cloudfiles.engine.job.launch import LocalSpark, launch
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.state.run_history import read_report

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_cloudfiles import UnknownFieldException
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
-from airflow_cloudfiles.engine.promotion.promote import Promotion, promote
+from airflow_cloudfiles.engine.extensions.promotion.promote import Promotion, promote
 from tests.support.landing import drop, rows, stream
 
 pytestmark = pytest.mark.spark

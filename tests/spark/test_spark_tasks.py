@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from airflow_cloudfiles.engine.batches.run import TaskFailed
 from airflow_cloudfiles.engine.batches.spark_tasks import SparkTasks
-from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
 from airflow_cloudfiles.engine.errors import FileMissingError, RunFailedError
+from airflow_cloudfiles.engine.tables.table_writer import TaskWritten
 
 pytestmark = pytest.mark.spark
 
@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from airflow_cloudfiles.engine.batches.run import TaskFailed
 from airflow_cloudfiles.engine.batches.spark_tasks import SparkTasks
-from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
+from airflow_cloudfiles.engine.tables.table_writer import TaskWritten
 from airflow_cloudfiles.engine.errors import to_record
 
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()

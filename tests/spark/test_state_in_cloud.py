@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_cloudfiles.engine.errors import StateError, TableEvolvedError
-from airflow_cloudfiles.engine.ledger.opening import CACHE_DIR
-from airflow_cloudfiles.engine.locks.run_lock import KEY, FileLock
+from airflow_cloudfiles.engine.intake.ledger.opening import CACHE_DIR
 from airflow_cloudfiles.engine.spark import checkpoint_mirror
 from airflow_cloudfiles.engine.spark.checkpoint_mirror import CheckpointMirror
 from airflow_cloudfiles.engine.state import spark_checkpoint
+from airflow_cloudfiles.engine.state.locks.run_lock import KEY, FileLock
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.emulators.aws import Aws

@@ -11,8 +11,8 @@ import pytest
 
 from airflow_cloudfiles.engine.batches.run import TaskFailed
 from airflow_cloudfiles.engine.batches.spark_tasks import SparkTasks
-from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
 from airflow_cloudfiles.engine.errors import StateUnreachableError, UnknownFieldException
+from airflow_cloudfiles.engine.tables.table_writer import TaskWritten
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow_cloudfiles.engine.cleaning.clean import Cleaning, CleaningReport, clean
+from airflow_cloudfiles.engine.extensions.cleaning.clean import Cleaning, CleaningReport, clean
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.intake.opening import locate
 from airflow_cloudfiles.engine.options.discovery import CleaningOptions

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap64
 
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.read.files import DataFileReader, TableColumns
-from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.read.files import DataFileReader, TableColumns
+from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
 
 Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 OLD = {"minReaderVersion": 1, "minWriterVersion": 2}

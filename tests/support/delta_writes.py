@@ -8,19 +8,19 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.batch_write import BatchWrite
-from airflow_cloudfiles.engine.delta.commit import check_target, commit_batch
-from airflow_cloudfiles.engine.delta.data_files import DataFileWriter, FileSettings
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
-from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
-from airflow_cloudfiles.engine.delta.read.log import STAGED
-from airflow_cloudfiles.engine.delta.read.snapshot import Snapshot, TableLog
-from airflow_cloudfiles.engine.delta.write.creation import NewTable
-from airflow_cloudfiles.engine.delta.write.evolve import Evolution, WideningRule, layout_for
-from airflow_cloudfiles.engine.delta.write.rows import write_rows
+from airflow_cloudfiles.engine.extensions.merge.batch_write import BatchWrite
+from airflow_cloudfiles.engine.extensions.merge.commit import merge_batch
+from airflow_cloudfiles.engine.extensions.merge.rule import MergeRule
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions
 from airflow_cloudfiles.engine.state.batch import BatchId, Committed
+from airflow_cloudfiles.engine.tables.delta.commit import check_target, commit_batch
+from airflow_cloudfiles.engine.tables.delta.data_files import DataFileWriter, FileSettings
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.read.log import STAGED
+from airflow_cloudfiles.engine.tables.delta.read.snapshot import Snapshot, TableLog
+from airflow_cloudfiles.engine.tables.delta.write.creation import NewTable
+from airflow_cloudfiles.engine.tables.delta.write.evolve import Evolution, WideningRule, layout_for
+from airflow_cloudfiles.engine.tables.delta.write.rows import write_rows
 from tests.support.delta_tables import read, read_by_duckdb, sorted_rows
 
 

@@ -12,7 +12,7 @@ import duckdb
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from airflow_cloudfiles.engine.iceberg.catalog import IcebergTarget
+from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
 
 
 class LocalCatalog:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.iceberg.catalog import IcebergTarget
-from airflow_cloudfiles.engine.iceberg.commit import (
+from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
+from airflow_cloudfiles.engine.extensions.iceberg.commit import (
     TableRules,
     commit_batch,
     ready_table,
 )
-from airflow_cloudfiles.engine.iceberg.data_files import IcebergFileWriter
+from airflow_cloudfiles.engine.extensions.iceberg.data_files import IcebergFileWriter
 from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
 from airflow_cloudfiles.engine.state.sink_log import SinkRecord
 from tests.support.iceberg_tables import LocalCatalog

@@ -16,7 +16,7 @@ from pathlib import Path
 from airflow_cloudfiles.engine.job.jvm import FOLDER, command_line
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, launch
 from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM
-from airflow_cloudfiles.engine.locks.run_lock import FileLock
+from airflow_cloudfiles.engine.state.locks.run_lock import FileLock
 from tests.support.landing import drop
 from tests.support.waiting import until
 

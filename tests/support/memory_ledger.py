@@ -8,8 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.ledger.base import format_of, hash_of
-from airflow_cloudfiles.engine.ledger.rocksdb import content_key, key_path, path_key
+from airflow_cloudfiles.engine.intake.ledger.base import format_of, hash_of
+from airflow_cloudfiles.engine.intake.ledger.rocksdb import content_key, key_path, path_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

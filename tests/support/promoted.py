@@ -12,15 +12,15 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.extensions.promotion.backfill import Promoted
+from airflow_cloudfiles.engine.extensions.promotion.promote import Promotion, promote
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.promotion.backfill import Promoted
-from airflow_cloudfiles.engine.promotion.promote import Promotion, promote
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from tests.support.delta_writes import Sink
 
 FILE = "file:///landing/f.json"

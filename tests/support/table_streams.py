@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from airflow_cloudfiles.engine.delta.read.files import DataFileReader
-from airflow_cloudfiles.engine.delta.stream.evolution import QueryPlace
-from airflow_cloudfiles.engine.delta.stream.table_stream import TableStream
-from airflow_cloudfiles.engine.delta.stream.tracking import StreamDefinition, define
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
+from airflow_cloudfiles.engine.tables.delta.read.files import DataFileReader
+from airflow_cloudfiles.engine.tables.delta.stream.evolution import QueryPlace
+from airflow_cloudfiles.engine.tables.delta.stream.table_stream import TableStream
+from airflow_cloudfiles.engine.tables.delta.stream.tracking import StreamDefinition, define
 from tests.support.delta_tables import MAPPED, HandMadeTable, column, removed
 
 Rows = list[dict[str, Any]]

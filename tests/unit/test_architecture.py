@@ -316,8 +316,8 @@ def test_every_module_of_the_engine_has_a_layer() -> None:
     [
         ("pyspark.sql.datasource", ("engine/spark",)),
         ("pyspark.sql.streaming", ("engine/spark",)),
-        ("deltalake", ("engine/delta", "engine/promotion")),
-        ("pyiceberg", ("engine/iceberg",)),
+        ("deltalake", ("engine/tables/delta", "engine/extensions/promotion")),
+        ("pyiceberg", ("engine/extensions/iceberg",)),
     ],
 )
 def test_a_library_is_imported_only_where_it_belongs(

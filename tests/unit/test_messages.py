@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 import airflow_cloudfiles
-from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     SchemaHintError,
@@ -25,6 +24,7 @@ from airflow_cloudfiles.engine.names import column_of, dotted, quoted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
+from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
 from tests.unit.stream.test_every_format import WRITERS, Landing
 
 PACKAGE = Path(airflow_cloudfiles.__file__).parent

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, LedgerError
-from airflow_cloudfiles.engine.ledger.opening import CACHE_DIR, cache_folder, open_ledger
+from airflow_cloudfiles.engine.intake.ledger.opening import CACHE_DIR, cache_folder, open_ledger
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.spark.checkpoint_mirror import CheckpointMirror
 from airflow_cloudfiles.engine.state.file_log import FileLog

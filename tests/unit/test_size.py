@@ -21,7 +21,7 @@ def script(repository: Path) -> dict[str, Any]:
 def test_a_run_of_one_file_executes_few_modules(script: dict[str, Any]) -> None:
     executed = script["walk"]()
     way = ("cli.py", "commands/tables/ingest.py", "engine/job/supervisor.py", "engine/job/run.py")
-    assert {*way, "engine/batches/run.py", "engine/delta/commit.py"} <= set(executed)
+    assert {*way, "engine/batches/run.py", "engine/tables/delta/commit.py"} <= set(executed)
     others = ("avro", "csv", "event_log", "excel", "iceberg", "inventory", "promotion", "queues")
     assert [each for each in executed if any(f"/{name}/" in each for name in others)] == []
     assert len(executed) <= MOST, executed

@@ -22,12 +22,12 @@ from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
 from airflow_cloudfiles.engine.clouds.azure.client import open_account
 from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
 from airflow_cloudfiles.engine.clouds.gcp.client import google_credentials
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.errors import UnsupportedOptionError
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import ENVIRONMENT, to_environment
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.identities import Served
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.hooks.access import access_of
 from tests.support.machine_identity import identities
 from tests.support.token_services import BLOBS

@@ -22,13 +22,13 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.cluster.submission import SCRIPT, Resources, Yarn
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.errors import RunFailedError
+from airflow_cloudfiles.engine.extensions.cluster.submission import SCRIPT, Resources, Yarn
 from airflow_cloudfiles.engine.job.launch import JobSpec, Run, SparkSubmit, launch
 from airflow_cloudfiles.engine.job.spark_command import spark_home
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from tests.support.emulators.aws import Aws
 from tests.support.gate import Gate, Hold, gate_before
 from tests.support.waiting import PATIENCE_SECONDS

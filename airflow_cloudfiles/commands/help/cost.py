@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_options, add_pairs
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.extensions.overview.cost import KINDS, Load, estimated
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.values import choice
-from airflow_cloudfiles.engine.overview.cost import KINDS, Load, estimated
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands

@@ -14,12 +14,12 @@ from airflow_cloudfiles.commands.running.outcome import (
     add_options,
 )
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.extensions.streams_file import read_streams
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.messages import counted, printable
 from airflow_cloudfiles.engine.options.explained import Explained, explain
 from airflow_cloudfiles.engine.state.run_history import newest_ingest
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.streams_file import read_streams
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands

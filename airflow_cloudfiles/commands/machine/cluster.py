@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_group, add_pairs
 from airflow_cloudfiles.commands.tables.ingest import add_stream, ingestion
-from airflow_cloudfiles.engine.cluster.kubernetes import Kubernetes
-from airflow_cloudfiles.engine.cluster.submission import SCRIPT, Resources, Standalone, Yarn
+from airflow_cloudfiles.engine.extensions.cluster.kubernetes import Kubernetes
+from airflow_cloudfiles.engine.extensions.cluster.submission import (
+    SCRIPT,
+    Resources,
+    Standalone,
+    Yarn,
+)
 from airflow_cloudfiles.engine.job.spark_command import IMAGE_PYTHON
 
 if TYPE_CHECKING:

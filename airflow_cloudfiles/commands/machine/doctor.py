@@ -116,7 +116,7 @@ def _java() -> Finding:
 
 
 def _cache() -> Path:
-    from airflow_cloudfiles.engine.ledger.opening import cache_folder  # noqa: PLC0415 - RocksDB
+    from airflow_cloudfiles.engine.intake.ledger.opening import cache_folder  # noqa: PLC0415 - RocksDB
 
     return cache_folder()
 
@@ -237,7 +237,7 @@ def _checkpoint(store: ObjectStore, source: str | None) -> Iterator[Finding]:
 
 def _is_whole(store: ObjectStore) -> Finding:
     """Read all of a state."""
-    from airflow_cloudfiles.engine.overview.verify import verify_state  # noqa: PLC0415
+    from airflow_cloudfiles.engine.extensions.overview.verify import verify_state  # noqa: PLC0415
 
     damages = verify_state(store.uri).damages
     if not damages:

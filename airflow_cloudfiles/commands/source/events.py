@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_group, as_text
-from airflow_cloudfiles.engine.discovery.event_log.collector import EventCollector, collect_on
-from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
+from airflow_cloudfiles.engine.extensions.event_log.collector import EventCollector, collect_on
+from airflow_cloudfiles.engine.extensions.event_log.log import EventLog
 from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:

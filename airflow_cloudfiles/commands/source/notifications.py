@@ -7,12 +7,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_group, pair
-from airflow_cloudfiles.engine.discovery.event_log.description import (
-    KEEP_SECONDS,
-    list_event_log,
-    set_up_event_log,
-    tear_down_event_log,
-)
 from airflow_cloudfiles.engine.discovery.services import (
     VIAS,
     CloudScope,
@@ -21,6 +15,12 @@ from airflow_cloudfiles.engine.discovery.services import (
     list_notifications,
     set_up_notifications,
     tear_down_notifications,
+)
+from airflow_cloudfiles.engine.extensions.event_log.description import (
+    KEEP_SECONDS,
+    list_event_log,
+    set_up_event_log,
+    tear_down_event_log,
 )
 from airflow_cloudfiles.engine.storage.access import of_kind
 from airflow_cloudfiles.engine.storage.vendors import BY_NAME

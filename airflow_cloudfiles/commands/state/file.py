@@ -14,9 +14,9 @@ from airflow_cloudfiles.commands.running.outcome import (
     as_text,
 )
 from airflow_cloudfiles.commands.state.files import file_lines
+from airflow_cloudfiles.engine.extensions.table_run import TableRun
 from airflow_cloudfiles.engine.intake.file_state_columns import rows
 from airflow_cloudfiles.engine.intake.file_states import FileQuery, FileStates, StateSnapshot
-from airflow_cloudfiles.engine.job.table.run import TableRun
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands

@@ -12,7 +12,7 @@ from airflow_cloudfiles.commands.running.outcome import (
     add_schema_location,
     as_text,
 )
-from airflow_cloudfiles.engine.job.table.run import TableRun
+from airflow_cloudfiles.engine.extensions.table_run import TableRun
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands

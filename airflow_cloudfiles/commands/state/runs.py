@@ -14,8 +14,8 @@ from airflow_cloudfiles.commands.running.outcome import (
     add_command,
     columns,
 )
+from airflow_cloudfiles.engine.extensions.overview.runs import Runs, RunSummary, newest_runs
 from airflow_cloudfiles.engine.messages import printable, short_time
-from airflow_cloudfiles.engine.overview.runs import Runs, RunSummary, newest_runs
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.storage import open_store
 

@@ -26,25 +26,25 @@ from airflow_cloudfiles.commands.running.outcome import (
 from airflow_cloudfiles.commands.state import files, runs
 from airflow_cloudfiles.engine.discovery.listing import state as listing_state
 from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError
+from airflow_cloudfiles.engine.extensions.overview.verify import verify_state
+from airflow_cloudfiles.engine.extensions.table_run import TableRun
+from airflow_cloudfiles.engine.extensions.transfer.archived import export_state, import_state
+from airflow_cloudfiles.engine.extensions.transfer.move import move_state
+from airflow_cloudfiles.engine.extensions.transfer.relocate import relocate_source
 from airflow_cloudfiles.engine.files import START, Offset, printable_path
+from airflow_cloudfiles.engine.intake.ledger import snapshots
 from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes
 from airflow_cloudfiles.engine.intake.upkeep import compact
-from airflow_cloudfiles.engine.job.table.run import TableRun
-from airflow_cloudfiles.engine.ledger import snapshots
-from airflow_cloudfiles.engine.locks import run_lock
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.declared import options_of
 from airflow_cloudfiles.engine.options.discovery import UpkeepOptions
-from airflow_cloudfiles.engine.overview.verify import verify_state
 from airflow_cloudfiles.engine.processes import is_alive
 from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.locks import run_lock
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
-from airflow_cloudfiles.engine.transfer.archived import export_state, import_state
-from airflow_cloudfiles.engine.transfer.move import move_state
-from airflow_cloudfiles.engine.transfer.relocate import relocate_source
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands

@@ -18,13 +18,13 @@ from airflow_cloudfiles.commands.running.outcome import (
     columns,
 )
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.extensions.overview.status import StreamStatus, stream_status
 from airflow_cloudfiles.engine.messages import counted, printable, short_time
 from airflow_cloudfiles.engine.options.values import interval
-from airflow_cloudfiles.engine.overview.status import StreamStatus, stream_status
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands
-    from airflow_cloudfiles.engine.streams_file import NamedStream
+    from airflow_cloudfiles.engine.extensions.streams_file import NamedStream
 
 _AT_ONCE = 8
 _HEADS = ("stream", "status", "newest run", "rows", "waiting", "")

@@ -14,8 +14,8 @@ from airflow_cloudfiles.commands.running.outcome import (
     add_command,
     add_schema_location,
 )
+from airflow_cloudfiles.engine.extensions.overview.verify import VerifiedState, verify_state
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.overview.verify import VerifiedState, verify_state
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.commands.running.outcome import Commands

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_group, as_text
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.job.table.run import TableRun
+from airflow_cloudfiles.engine.extensions.table_run import TableRun
 from airflow_cloudfiles.engine.options.values import size
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _add_change(
 
 
 def _change(given: argparse.Namespace) -> Outcome:
-    from airflow_cloudfiles.engine.delta.write import alter  # noqa: PLC0415 - as in `_vacuum`
+    from airflow_cloudfiles.engine.extensions.upkeep import alter  # noqa: PLC0415 - as in `_vacuum`
 
     target, is_dry_run = given.target, given.dry_run
     match given.change:
@@ -163,9 +163,9 @@ def _optimize(given: argparse.Namespace) -> Outcome:
 
 def _vacuum(given: argparse.Namespace) -> Outcome:
     # Imported here: the other commands need no table, and start faster.
-    from airflow_cloudfiles.engine.delta.location import DeltaLocation  # noqa: PLC0415
-    from airflow_cloudfiles.engine.delta.read.snapshot import TableLog  # noqa: PLC0415
-    from airflow_cloudfiles.engine.delta.vacuum import vacuum  # noqa: PLC0415
+    from airflow_cloudfiles.engine.extensions.upkeep.vacuum import vacuum  # noqa: PLC0415
+    from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation  # noqa: PLC0415
+    from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog  # noqa: PLC0415
 
     report = vacuum(
         TableLog(DeltaLocation.to_read(given.target)),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
+    from airflow_cloudfiles.engine.tables.table_writer import TaskWritten
 
 _Query = TypeVar("_Query")
 WRITTEN = "written binary"

@@ -29,12 +29,12 @@ from airflow_cloudfiles.engine.stream.schema_change import TaskReader
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
     from airflow_cloudfiles.engine.intake.intake import Intake
-    from airflow_cloudfiles.engine.locks.run_lock import RunLock
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+    from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
     from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
+    from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TaskWritten
 
 LOCK_PATIENCE_SECONDS = 20.0
 """How long a run or a query waits for its predecessor's process to go away."""

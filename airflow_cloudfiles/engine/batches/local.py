@@ -21,10 +21,10 @@ from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
+    from airflow_cloudfiles.engine.tables.table_writer import TaskWritten
 
 _PRELOADED = (
-    "airflow_cloudfiles.engine.batches.delta_table",
+    "airflow_cloudfiles.engine.tables.delta_table",
     "airflow_cloudfiles.engine.batches.file_source",
 )
 _log = logging.getLogger(__name__)

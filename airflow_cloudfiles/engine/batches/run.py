@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
+    from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TaskWritten
 
 PROGRESS_SECONDS = 10.0
 """How often a run says how far it is."""

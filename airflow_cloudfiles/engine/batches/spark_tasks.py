@@ -32,7 +32,7 @@ from airflow_cloudfiles.engine.messages import counted
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
+    from airflow_cloudfiles.engine.tables.table_writer import TaskWritten
 
 _LOOK_SECONDS = 1.0
 _END_SECONDS = 10.0

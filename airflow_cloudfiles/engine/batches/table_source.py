@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.engine.batches.run import Planned, Task
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.delta.read.files import TablePart, shared_out
-from airflow_cloudfiles.engine.delta.stream.commits import TableOffset
-from airflow_cloudfiles.engine.delta.stream.evolution import QueryPlace
-from airflow_cloudfiles.engine.delta.stream.table_stream import TableStream
-from airflow_cloudfiles.engine.delta.stream.tracking import define
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.reading.splits import OPEN_COST_BYTES, split_bytes
 from airflow_cloudfiles.engine.state.spark_checkpoint import QueryCheckpoint
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.tables.delta.read.files import TablePart, shared_out
+from airflow_cloudfiles.engine.tables.delta.stream.commits import TableOffset
+from airflow_cloudfiles.engine.tables.delta.stream.evolution import QueryPlace
+from airflow_cloudfiles.engine.tables.delta.stream.table_stream import TableStream
+from airflow_cloudfiles.engine.tables.delta.stream.tracking import define
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
-    from airflow_cloudfiles.engine.delta.read.actions import AddFile
     from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
+    from airflow_cloudfiles.engine.tables.delta.read.actions import AddFile
+    from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TaskWritten
 
 _log = logging.getLogger(__name__)
 

@@ -12,37 +12,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.discovery.event_log.collector import (
-    EventCollector,
-    collect_unless_fresh,
-)
-from airflow_cloudfiles.engine.discovery.event_log.log import EventLog, EventsGoneError
-from airflow_cloudfiles.engine.discovery.event_log.reading import (
-    EventLogReport,
-    EventPosition,
-    EventReader,
-    load_position,
-    save_position,
-)
-from airflow_cloudfiles.engine.discovery.event_log.retention import Reach, reach_of
 from airflow_cloudfiles.engine.discovery.listing.state import load_state
 from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue, open_queue, waiting
 from airflow_cloudfiles.engine.discovery.queues.notifications import (
     NotificationDiscovery,
     NotificationReport,
 )
-from airflow_cloudfiles.engine.errors import ListingError, OptionError
-from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.intake.results import Announced
-from airflow_cloudfiles.engine.storage.base import now_us
+from airflow_cloudfiles.engine.intake.results import Announced, PartOfReport, ReadReport
+from airflow_cloudfiles.engine.registry import extension
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_cloudfiles.engine.discovery.base import KnownKeys, Recorder
     from airflow_cloudfiles.engine.discovery.filters import FileFilter
-    from airflow_cloudfiles.engine.discovery.inventory.reading import (
-        InventoryDiscovery,
-        InventoryReport,
-    )
     from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.state.file_log import FileLog
@@ -94,13 +77,13 @@ class Announcements(Protocol):
         Asked when an inventory report is about to be read.
         """
 
-    def read_behind(self, report: InventoryReport) -> None:
+    def read_behind(self, report: ReadReport) -> None:
         """Read what an inventory report lacks, if it has all of that; else it reads nothing."""
 
     def nothing_listed(self) -> None:
         """Note that a listing since `begin` has found nothing new."""
 
-    def record(self, recorder: Recorder) -> NotificationReport | EventLogReport:
+    def record(self, recorder: Recorder) -> PartOfReport:
         """Record what is announced, and acknowledge it."""
 
     def announced(self, recorder: Recorder) -> Announced:
@@ -110,10 +93,28 @@ class Announcements(Protocol):
         """Return the stream's own queue, if it has one."""
 
 
+class ReportReader(Protocol):
+    """Reads inventory reports."""
+
+    def is_waiting(self) -> bool:
+        """Tell whether there is a report that is not read yet."""
+
+    def run(
+        self,
+        recorder: Recorder,
+        listing: DirectoryListing,
+        *,
+        queue: str | None,
+        announced_since_us: Callable[[], int | None] = ...,
+    ) -> ReadReport | None:
+        """Read a report, if that is due."""
+
+
 def announcements(stream: Stream) -> Announcements | None:
     """Build what announces the files of a stream; `None` where they are found by listing."""
     if stream.options.use_managed_file_events:
-        return _FromEventLog(stream)
+        log: Announcements = extension("event log")(stream)
+        return log
     return _FromQueue(stream) if stream.options.use_notifications else None
 
 
@@ -148,11 +149,11 @@ def is_listing_due(
 
 
 def read_report(
-    inventory: InventoryDiscovery,
+    inventory: ReportReader,
     recorder: Recorder,
     listing: DirectoryListing,
     announced: Announcements | None,
-) -> InventoryReport | None:
+) -> ReadReport | None:
     """Read an inventory report, if that is due; what it lacks may be announced.
 
     Args:
@@ -193,7 +194,7 @@ class _FromQueue:
     def announced_since_us(self) -> None:
         """Return `None`: only the options decide (`notificationsSince`)."""
 
-    def read_behind(self, report: InventoryReport) -> None:
+    def read_behind(self, report: ReadReport) -> None:
         """Do nothing: all of its messages are read anyway."""
 
     def nothing_listed(self) -> None:
@@ -216,99 +217,3 @@ class _FromQueue:
             stream = self._stream
             self._queue = open_queue(stream.source.uri, stream.options, stream.access)
         return self._queue
-
-
-class _FromEventLog:
-    """The event log of the bucket."""
-
-    def __init__(self, stream: Stream) -> None:
-        location = stream.options.file_events_location or ""
-        log = EventLog.open(location, stream.access)
-        _check_source(log, stream.source.uri)
-        self._stream = stream
-        self._log = log
-        self._collector = EventCollector(log, stream.access)
-        self._reader = EventReader(log, stream.source, stream.filter, stream.options, stream.state)
-        self._start: int | None = None
-        self._end = 0
-        self._reach: Reach | None = None
-        self._collected: int | None = None
-
-    @property
-    def name(self) -> str:
-        return f"events:{self._log.description.id}"
-
-    def begin(self) -> bool:
-        """Drain the queue for all streams, unless that was done just now; find the place."""
-        stream = self._stream
-        log = self._log.description.id
-        start = load_position(stream.state, stream.files, log)
-        place = start if start is not None else self._log.hint()
-        report, seen = collect_unless_fresh(self._log, self._collector, place)
-        self._collected = None if report is None else report.received
-        is_lost = seen.is_gone or log != self._log.description.id
-        self._start = None if start is None or is_lost or start > seen.end else start
-        self._end = seen.end
-        return self._start is None
-
-    def begin_anew(self) -> None:
-        self._start = self._end
-
-    def announced_since_us(self) -> int:
-        """Begin now, where the stream has a position: it may have passed what is wanted now."""
-        stream = self._stream
-        self.begin()
-        is_new = load_position(stream.state, stream.files, self._log.description.id) is None
-        self._reach = reach_of(self._log) if is_new else None
-        return self._reach.since_us if self._reach else now_us()
-
-    def read_behind(self, report: InventoryReport) -> None:
-        """Do nothing: the report is noted as a listing; a kill here leads to a full listing."""
-        reach = self._reach
-        if reach is not None and reach.since_us <= report.settled_us:
-            self._start = reach.start(report.settled_us)
-            self._remember(self._start)
-
-    def nothing_listed(self) -> None:
-        """Else each check would list again until a run comes, where the position was gone."""
-        self._remember(self._end)
-
-    def record(self, recorder: Recorder) -> EventLogReport:
-        start = self._end if self._start is None else self._start
-        if self._start == self._end:  # after a listing; else nothing has come, and this is known
-            self._remember(start)
-        try:
-            return self._reader.read(recorder, start, self._end, collected=self._collected)
-        except EventsGoneError as failure:
-            raise self._too_late(failure) from failure
-
-    def announced(self, recorder: Recorder) -> Announced:
-        start = self._end if self._start is None else self._start
-        try:
-            return Announced(unrecorded=self._reader.has_new(recorder, start, self._end))
-        except EventsGoneError as failure:
-            raise self._too_late(failure) from failure
-
-    def queue(self) -> None:
-        """Return `None`: the queue is shared by all streams."""
-
-    def _remember(self, number: int) -> None:
-        stream, log = self._stream, self._log.description.id
-        if load_position(stream.state, stream.files, log) != number:
-            save_position(stream.state, EventPosition(log, number))
-
-    def _too_late(self, failure: EventsGoneError) -> ListingError:
-        return ListingError(
-            f"{failure} was dropped from the event log while it was to be read. Run again: "
-            f"{printable_path(self._stream.source.uri)} is listed then."
-        )
-
-
-def _check_source(log: EventLog, source: str) -> None:
-    """Refuse a log that is not of the source, or of a part of it only."""
-    of = log.description.source
-    if source.rstrip("/") != of and not source.startswith(f"{of}/"):
-        raise OptionError(
-            f"cloudFiles.fileEventsLocation: the event log in {printable_path(log.store.uri)} is "
-            f"of {of}, and {printable_path(source)} is not below that. Give the log of its bucket."
-        )

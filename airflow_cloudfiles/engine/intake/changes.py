@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.base import head_of
 from airflow_cloudfiles.engine.files import FileEntry, iso_time, printable_path
 from airflow_cloudfiles.engine.intake.file_standing import Standing, Standings
-from airflow_cloudfiles.engine.ledger.changed import (
+from airflow_cloudfiles.engine.intake.ledger.changed import (
     Change,
     Notices,
     claim_change,
@@ -41,7 +41,7 @@ from airflow_cloudfiles.engine.storage.base import is_version
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.ledger.base import Ledger
+    from airflow_cloudfiles.engine.intake.ledger.base import Ledger
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.state.file_log import FileLog
     from airflow_cloudfiles.engine.state.plan_log import PlanLog

@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.state.operations import HOLDING, Operation
 from airflow_cloudfiles.engine.storage import normalize_uri
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.ledger.base import Ledger
+    from airflow_cloudfiles.engine.intake.ledger.base import Ledger
     from airflow_cloudfiles.engine.state.file_log import FileLog
     from airflow_cloudfiles.engine.state.plan_log import PlanLog
     from airflow_cloudfiles.engine.state.sink_log import Position

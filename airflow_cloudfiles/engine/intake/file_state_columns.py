@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_cloudfiles.engine.files import Offset, iso_time, printable_path
 from airflow_cloudfiles.engine.intake.file_states import FileQuery, FileStates, StateSnapshot
-from airflow_cloudfiles.engine.ledger.changed import path_hash
+from airflow_cloudfiles.engine.intake.ledger.changed import path_hash
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,9 +22,9 @@ from typing import Final, Literal, get_args
 from airflow_cloudfiles.engine.discovery.globs import SourcePattern, compile_name
 from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError, StateError
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
+from airflow_cloudfiles.engine.intake.ledger.changed import changed_times
+from airflow_cloudfiles.engine.intake.ledger.opening import check_whole
 from airflow_cloudfiles.engine.intake.opening import root_of
-from airflow_cloudfiles.engine.ledger.changed import changed_times
-from airflow_cloudfiles.engine.ledger.opening import check_whole
 from airflow_cloudfiles.engine.state.batch_states import (
     NOTHING,
     BatchState,

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
-from airflow_cloudfiles.engine.discovery.inventory.newest import report_folder
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing, ListingReport
 from airflow_cloudfiles.engine.discovery.listing.state import (
     expect_notifications,
@@ -29,29 +28,32 @@ from airflow_cloudfiles.engine.discovery.listing.state import (
 from airflow_cloudfiles.engine.errors import LedgerError
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.contents import Contents
+from airflow_cloudfiles.engine.intake.ledger.base import (
+    Ledger,
+    catch_up,
+    catch_up_whole,
+    forget_old,
+)
+from airflow_cloudfiles.engine.intake.ledger.changed import has_overwritten
+from airflow_cloudfiles.engine.intake.ledger.opening import mark_head, open_ledger
+from airflow_cloudfiles.engine.intake.ledger.snapshots import maybe_snapshot
 from airflow_cloudfiles.engine.intake.opening import locate, name_of
 from airflow_cloudfiles.engine.intake.recorder import Baseline, LedgerRecorder, record_overwritten
 from airflow_cloudfiles.engine.intake.results import Arrivals, Discovered
 from airflow_cloudfiles.engine.intake.stream_logs import SourceMetrics, StreamLogs, source_metrics
-from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up, catch_up_whole, forget_old
-from airflow_cloudfiles.engine.ledger.changed import has_overwritten
-from airflow_cloudfiles.engine.ledger.opening import mark_head, open_ledger
-from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.values import check_ends
+from airflow_cloudfiles.engine.registry import extension
 from airflow_cloudfiles.engine.state.file_log import log_of
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.inventory.reading import (
-        InventoryDiscovery,
-        InventoryReport,
-    )
     from airflow_cloudfiles.engine.discovery.settling import Settling
-    from airflow_cloudfiles.engine.intake.announcements import Announcements, Stream
+    from airflow_cloudfiles.engine.intake.announcements import Announcements, ReportReader, Stream
     from airflow_cloudfiles.engine.intake.changes import Changes
+    from airflow_cloudfiles.engine.intake.results import ReadReport
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +99,7 @@ class Intake(StreamLogs):
         ledger: Ledger | None = None,
     ) -> None:
         options = discovery or DiscoveryOptions()
-        reports = [report_folder(options.inventory)] if options.inventory else []
+        reports = [extension("inventory folder")(options.inventory)] if options.inventory else []
         own = [source.key_of(uri) for uri in (state.uri, *exclude, *reports)]
         file_filter = FileFilter(source.uri, pattern, options, own)
         metadata = open_metadata(
@@ -321,17 +323,14 @@ class Intake(StreamLogs):
 
     # What few streams ask for is imported by those: starting is most of a small run.
 
-    def _reports(self) -> InventoryDiscovery | None:
+    def _reports(self) -> ReportReader | None:
         """Build the reader of inventory reports; `None` where none is to be read."""
         if self._is_part or not self._discovery.inventory:
             return None
-        from airflow_cloudfiles.engine.discovery.inventory.reading import (  # noqa: PLC0415
-            InventoryDiscovery,
-        )
-
-        return InventoryDiscovery(
+        reports: ReportReader = extension("inventory")(
             self.source, self._filter, self._discovery, self.state, self._access
         )
+        return reports
 
     def _settling(self) -> Settling | None:
         """Build what makes files wait; `None` where none has to."""
@@ -372,7 +371,7 @@ class Intake(StreamLogs):
         announced: Announcements | None,
         *,
         full: bool,
-    ) -> tuple[ListingReport | None, InventoryReport | None]:
+    ) -> tuple[ListingReport | None, ReadReport | None]:
         """List the source, or read an inventory report of it, if that is due."""
         inventory = None
         if self._inventory is not None and not full:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 from airflow_cloudfiles.engine.discovery.filters import escape_pattern, split_pattern
 from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.ledger.opening import HEAD
-from airflow_cloudfiles.engine.ledger.snapshots import PREFIX as SNAPSHOTS
+from airflow_cloudfiles.engine.intake.ledger.opening import HEAD
+from airflow_cloudfiles.engine.intake.ledger.snapshots import PREFIX as SNAPSHOTS
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state import file_log, metadata, plan_log, sink_log
 from airflow_cloudfiles.engine.state.metadata import read_metadata
@@ -35,7 +35,7 @@ from airflow_cloudfiles.engine.storage.uri import refuse_source_only
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from airflow_cloudfiles.engine.locks.run_lock import RunLock
+    from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
     from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
 
 

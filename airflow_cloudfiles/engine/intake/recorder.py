@@ -27,8 +27,8 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.base import FoundBy, head_of
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.intake.contents import Contents, first_of_each
-from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up
-from airflow_cloudfiles.engine.ledger.changed import overwritten
+from airflow_cloudfiles.engine.intake.ledger.base import Ledger, catch_up
+from airflow_cloudfiles.engine.intake.ledger.changed import overwritten
 from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.state import file_log
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog

@@ -4,21 +4,50 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_cloudfiles.engine.discovery.event_log.reading import EventLogReport
 from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.inventory.reading import InventoryReport
     from airflow_cloudfiles.engine.discovery.listing.directory import ListingReport
     from airflow_cloudfiles.engine.discovery.settling import WaitingReport
     from airflow_cloudfiles.engine.files import Offset
     from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder
 
 _log = logging.getLogger(__name__)
+
+
+class PartOfReport(Protocol):
+    """What one way of finding files has done."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Encode it for reports and XCom."""
+
+
+class ReadReport(PartOfReport, Protocol):
+    """What reading an inventory report came to."""
+
+    @property
+    def listed(self) -> int:
+        """How many files below the source it names, also unwanted ones."""
+
+    @property
+    def listing(self) -> ListingReport | None:
+        """The incremental listing that completed it."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all files that were there are recorded."""
+
+    @property
+    def needs_listing(self) -> bool:
+        """Whether the source is to be listed as it would be without a report."""
+
+    @property
+    def settled_us(self) -> int:
+        """Files that came before this time, in microseconds since 1970, are in the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +87,8 @@ class Discovered:
     by: dict[str, int] = field(default_factory=dict)
     listing: ListingReport | None = None
     notifications: NotificationReport | None = None
-    file_events: EventLogReport | None = None
-    inventory: InventoryReport | None = None
+    file_events: PartOfReport | None = None
+    inventory: ReadReport | None = None
     waiting: WaitingReport | None = None
     changed: tuple[dict[str, Any], ...] = ()
     changed_files: int = 0
@@ -69,8 +98,8 @@ class Discovered:
         cls,
         recorder: LedgerRecorder,
         listing: ListingReport | None,
-        announced: NotificationReport | EventLogReport | None,
-        inventory: InventoryReport | None = None,
+        announced: PartOfReport | None,
+        inventory: ReadReport | None = None,
     ) -> Discovered:
         """Put the parts of a result together."""
         recorded, changes = recorder.recorded, recorder.changes
@@ -86,7 +115,7 @@ class Discovered:
             by=dict(recorded.by),
             listing=listing,
             notifications=announced if isinstance(announced, NotificationReport) else None,
-            file_events=announced if isinstance(announced, EventLogReport) else None,
+            file_events=None if isinstance(announced, NotificationReport) else announced,
             inventory=inventory,
             waiting=recorder.waiting,
             changed=tuple(changes.to_json()) if changes else (),

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, CorruptedStateError
 from airflow_cloudfiles.engine.files import Offset, printable_path
+from airflow_cloudfiles.engine.intake.ledger.opening import check_whole
 from airflow_cloudfiles.engine.intake.results import Backlog
-from airflow_cloudfiles.engine.ledger.opening import check_whole
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog

@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, StateError, StateLockedError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.ledger.opening import check_whole
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
-from airflow_cloudfiles.engine.locks.run_lock import KEY as RUN_KEY
+from airflow_cloudfiles.engine.intake.ledger.opening import check_whole
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.state import file_log, plan_log, run_history, sink_log
 from airflow_cloudfiles.engine.state.compaction import (
@@ -31,6 +29,8 @@ from airflow_cloudfiles.engine.state.compaction import (
     work_of,
 )
 from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.state.locks.run_lock import KEY as RUN_KEY
 from airflow_cloudfiles.engine.state.metadata import allow_packs, read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
@@ -191,7 +191,7 @@ def _sweep_notices(
         done: Is added to.
         may_go_on: Raises when the locks are lost; `None` to tell only.
     """
-    from airflow_cloudfiles.engine.ledger.packed_changes import (  # noqa: PLC0415 - few runs sweep
+    from airflow_cloudfiles.engine.intake.ledger.packed_changes import (  # noqa: PLC0415 - few runs sweep
         sweep_notices,
     )
 

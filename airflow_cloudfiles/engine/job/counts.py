@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.batches import expectations
 from airflow_cloudfiles.engine.batches.file_source import FileBatches
 from airflow_cloudfiles.engine.batches.run import (
     BatchSource,
@@ -18,14 +17,12 @@ from airflow_cloudfiles.engine.batches.run import (
     WrittenByTasks,
     run_batches,
 )
-from airflow_cloudfiles.engine.delta.merge.commit import MERGED
-from airflow_cloudfiles.engine.delta.optimize import COMPACTED
 from airflow_cloudfiles.engine.discovery.events import NO_FILE
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.stream_logs import oldest, source_metrics
 from airflow_cloudfiles.engine.job.spec import MOST_DDL, JobSpec
-from airflow_cloudfiles.engine.job.target import Rows, new_writer, target_table
+from airflow_cloudfiles.engine.job.target import Rows, new_writer
 from airflow_cloudfiles.engine.messages import sentence
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state import run_history
@@ -33,6 +30,9 @@ from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.sink_log import newest_batch, position
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
+from airflow_cloudfiles.engine.tables import expectations
+from airflow_cloudfiles.engine.tables.delta.batch_history import COMPACTED, MERGED
+from airflow_cloudfiles.engine.tables.kinds import target_table
 from airflow_cloudfiles.engine.types import simple_ddl
 
 if TYPE_CHECKING:

@@ -18,31 +18,32 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow_cloudfiles.engine.batches.expectations import check_source
 from airflow_cloudfiles.engine.batches.file_source import LOCK_PATIENCE_SECONDS
-from airflow_cloudfiles.engine.cleaning.destination import check_cleaning
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.intake.move_destination import check_cleaning
 from airflow_cloudfiles.engine.intake.opening import Opened, locate, opened_under
-from airflow_cloudfiles.engine.job.cleaning import clean_after_run
 from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.coming_back import Leaving, come_back, has_to_wait
 from airflow_cloudfiles.engine.job.connect.left_query import LeftRun
 from airflow_cloudfiles.engine.job.counts import add_counts, carry_out, files_of, written_schema
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.job.target import Rows, check_target, record_committed, target_table
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.job.target import Rows, check_target, record_committed
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.registry import extension
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import zone_warning
+from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import position_of_a_job
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.stream import approval, definition, schema_change
+from airflow_cloudfiles.engine.tables.expectations import check_source
+from airflow_cloudfiles.engine.tables.kinds import target_table
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
         query = partial(run_on_server, server, leaving, found.before, found.last_entry, durations)
     _run_query(query, found, leaving, report)
     if options.cleaning.is_on and found.has_work and leaving.query is None:
-        clean_after_run(spec, options, before, report, durations)
+        extension("clean after a run")(spec, options, before, report, durations)
 
 
 def _rows(

@@ -37,11 +37,11 @@ from pathlib import Path
 
 from airflow_cloudfiles.engine import spark_versions
 from airflow_cloudfiles.engine.errors import LedgerAccessError, RunError
+from airflow_cloudfiles.engine.intake.ledger.opening import cache_folder
 from airflow_cloudfiles.engine.job.java import find_java
 from airflow_cloudfiles.engine.job.spark_command import spark_home
-from airflow_cloudfiles.engine.ledger.opening import cache_folder
-from airflow_cloudfiles.engine.locks.run_lock import FileLock
 from airflow_cloudfiles.engine.spark.preload import JVM_ARCHIVE, is_on
+from airflow_cloudfiles.engine.state.locks.run_lock import FileLock
 from airflow_cloudfiles.engine.storage.local_disk import make_private
 
 MAX_BYTES = 512 * 1024 * 1024

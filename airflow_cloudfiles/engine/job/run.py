@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine import errors
-from airflow_cloudfiles.engine.delta.opening import opened_once
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.job.connect.server import CONNECT
@@ -23,16 +22,18 @@ from airflow_cloudfiles.engine.job.ingest import ingest
 from airflow_cloudfiles.engine.job.session import NoSpark, SparkStart
 from airflow_cloudfiles.engine.job.spark_command import LAUNCHED, WITHOUT_SPARK
 from airflow_cloudfiles.engine.job.spec import BESIDE, REPORT, JobSpec
-from airflow_cloudfiles.engine.locks.run_lock import end_releases
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import UpkeepOptions
 from airflow_cloudfiles.engine.reading.split_reader import names_of_the_dead
+from airflow_cloudfiles.engine.registry import extension
 from airflow_cloudfiles.engine.source import is_table
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.state import run_history
+from airflow_cloudfiles.engine.state.locks.run_lock import end_releases
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state, unexpected
 from airflow_cloudfiles.engine.stream import definition
+from airflow_cloudfiles.engine.tables.delta.opening import opened_once
 from airflow_cloudfiles.engine.types import schema_tree, simple_ddl
 
 if TYPE_CHECKING:
@@ -139,18 +140,10 @@ def _carry_out(
     # Each kind imports what no other needs: starting is most of a small run.
     if spec.kind == "infer":
         report |= _infer(spec)
-    elif spec.kind == "promote":
-        report |= _promote(spec)
-    elif spec.kind == "replay":
-        from airflow_cloudfiles.engine.job.replay import replay  # noqa: PLC0415
-
-        report |= replay(spec)
-    elif spec.kind == "clean":
-        from airflow_cloudfiles.engine.job.cleaning import clean_source  # noqa: PLC0415
-
-        report |= clean_source(spec)
+    elif spec.kind != "ingest":
+        report |= extension(spec.kind)(spec)
     elif is_table(spec.format):
-        from airflow_cloudfiles.engine.job.table.ingest import ingest_table  # noqa: PLC0415
+        from airflow_cloudfiles.engine.job.table_ingest import ingest_table  # noqa: PLC0415
 
         ingest_table(spec, spark, report, durations)
         return bool(report.get("batches")) and _is_due_of_table(spec)
@@ -206,9 +199,8 @@ def _put_aside(spec: JobSpec, failure: CloudFilesError) -> CloudFilesError:
     """Quarantine the files that an error names, if any; return what the run fails with."""
     if not getattr(failure, "blamed", ""):
         return failure
-    from airflow_cloudfiles.engine.job.files import put_aside  # noqa: PLC0415 - few do
-
-    return put_aside(spec, failure)
+    error: CloudFilesError = extension("quarantine")(spec, failure)
+    return error
 
 
 def _infer(spec: JobSpec) -> dict[str, Any]:
@@ -231,17 +223,3 @@ def _infer(spec: JobSpec) -> dict[str, Any]:
         "changes": list(resolved.changes),
         "warnings": list(resolved.warnings),
     }
-
-
-def _promote(spec: JobSpec) -> dict[str, Any]:
-    """Promote what a run is asked to."""
-    from airflow_cloudfiles.engine.promotion.promote import Promotion, promote  # noqa: PLC0415
-
-    asked = Promotion(
-        target=str(spec.target),
-        checkpoint_location=spec.checkpoint_location,
-        fields=spec.promote,
-        schema_location=spec.schema_location,
-        options=spec.options,
-    )
-    return promote(asked).to_json()

@@ -1,8 +1,4 @@
-"""Find the kind of table that a run writes to, and ask it what a run has to know.
-
-A Delta table at a path or URI, or a table of an Iceberg catalog (`iceberg://...`), whose code is
-imported only then: it is an extra of this package.
-"""
+"""Ask the table that a run writes to what the run has to know, and record what it has."""
 
 from __future__ import annotations
 
@@ -11,25 +7,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.batches import sink_state
-from airflow_cloudfiles.engine.batches.delta_table import DeltaTargetTable
-from airflow_cloudfiles.engine.batches.iceberg_table import IcebergTargetTable
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.state.batch import Committed
 from airflow_cloudfiles.engine.state.run_history import BatchDone, note
 from airflow_cloudfiles.engine.state.sink_log import Position, SinkLog
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.uri import is_iceberg
+from airflow_cloudfiles.engine.tables import sink_state
+from airflow_cloudfiles.engine.tables.kinds import target_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.batches.table_writer import TableWriter
-    from airflow_cloudfiles.engine.batches.target_table import TargetTable
     from airflow_cloudfiles.engine.job.spec import JobSpec
     from airflow_cloudfiles.engine.state.plan_log import PlanLog
+    from airflow_cloudfiles.engine.tables.table_writer import TableWriter
 
 _log = logging.getLogger(__name__)
 
@@ -47,15 +40,6 @@ class Rows:
     schema: StructType
     stream: Mapping[str, Any]
     on_schema: Callable[[StructType], None] | None = None
-
-
-def target_table(target: str) -> TargetTable:
-    """Give the table of a target; nothing is opened yet.
-
-    Args:
-        target: Path or URI of a Delta table, or `iceberg://catalog/namespace/table`.
-    """
-    return IcebergTargetTable(target) if is_iceberg(target) else DeltaTargetTable(target)
 
 
 def new_writer(spec: JobSpec, **stream: Any) -> TableWriter:

@@ -35,7 +35,7 @@ from airflow_cloudfiles.engine.formats.base import (
     OpenedFile,
     line_blocks,
 )
-from airflow_cloudfiles.engine.ledger.changed import note_overwritten, note_read
+from airflow_cloudfiles.engine.intake.ledger.changed import note_overwritten, note_read
 from airflow_cloudfiles.engine.messages import few
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from airflow_cloudfiles.engine.processes import is_alive

@@ -35,9 +35,9 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateConflictError, StateError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.state import spark_checkpoint
+from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import newest_of_a_job
 from airflow_cloudfiles.engine.state.spark_checkpoint import COMMITS, METADATA, OFFSETS

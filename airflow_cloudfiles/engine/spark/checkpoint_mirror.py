@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateError, StateUnreachableError
-from airflow_cloudfiles.engine.ledger.opening import cache_folder
-from airflow_cloudfiles.engine.locks import run_lock
-from airflow_cloudfiles.engine.locks.lease import free_left_behind
-from airflow_cloudfiles.engine.locks.run_lock import FileLock
+from airflow_cloudfiles.engine.intake.ledger.opening import cache_folder
 from airflow_cloudfiles.engine.spark import handoff
+from airflow_cloudfiles.engine.state.locks import run_lock
+from airflow_cloudfiles.engine.state.locks.lease import free_left_behind
+from airflow_cloudfiles.engine.state.locks.run_lock import FileLock
 from airflow_cloudfiles.engine.state.spark_checkpoint import KEPT_BATCHES
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.local_disk import make_private, path_below

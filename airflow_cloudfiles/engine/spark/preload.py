@@ -31,9 +31,9 @@ PRELOADED = (
     "deltalake.transaction",
     "pyarrow.compute",
     "pyarrow.parquet",
-    "airflow_cloudfiles.engine.batches.delta_table",
+    "airflow_cloudfiles.engine.tables.delta_table",
     "airflow_cloudfiles.engine.batches.file_source",
-    "airflow_cloudfiles.engine.delta.commit",
+    "airflow_cloudfiles.engine.tables.delta.commit",
     "airflow_cloudfiles.engine.formats.registry",
     "airflow_cloudfiles.engine.reading.fetch",
     "airflow_cloudfiles.engine.stream.definition",
@@ -41,9 +41,9 @@ PRELOADED = (
 )
 """What tasks import."""
 ICEBERG = (
-    "airflow_cloudfiles.engine.iceberg.catalog",
-    "airflow_cloudfiles.engine.iceberg.commit",
-    "airflow_cloudfiles.engine.iceberg.data_files",
+    "airflow_cloudfiles.engine.extensions.iceberg.catalog",
+    "airflow_cloudfiles.engine.extensions.iceberg.commit",
+    "airflow_cloudfiles.engine.extensions.iceberg.data_files",
 )
 """What writing and committing import besides where the target is a table of an Iceberg catalog."""
 OPTIONAL = (

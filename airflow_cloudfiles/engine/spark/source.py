@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_cloudfiles.engine.intake.intake import Intake
-    from airflow_cloudfiles.engine.locks.run_lock import RunLock
+    from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
 
 
@@ -98,7 +98,7 @@ class CloudFilesDataSource(DataSource):
             OptionError: The options are not valid.
             SchemaInferenceError: There is nothing to infer from (B4).
         """
-        from airflow_cloudfiles.engine.cleaning.destination import check_cleaning  # noqa: PLC0415
+        from airflow_cloudfiles.engine.intake.move_destination import check_cleaning  # noqa: PLC0415
 
         log_to_stderr()
         check_client(self.options)
@@ -125,7 +125,7 @@ class CloudFilesDataSource(DataSource):
 
     def _defined(self, schema: StructType) -> tuple[CloudFilesOptions, ResolvedSchema]:
         """Options and schema of a query."""
-        from airflow_cloudfiles.engine.cleaning.destination import check_cleaning  # noqa: PLC0415
+        from airflow_cloudfiles.engine.intake.move_destination import check_cleaning  # noqa: PLC0415
 
         check_client(self.options)
         has_schema = self._resolved is None

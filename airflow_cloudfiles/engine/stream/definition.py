@@ -23,7 +23,6 @@ from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
 from airflow_cloudfiles.engine.inference.infer import Inferred, infer_source
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.opening import own_locations, place_of
-from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.messages import few
 from airflow_cloudfiles.engine.names import NameMatcher
 from airflow_cloudfiles.engine.options.cloud_files import (
@@ -55,6 +54,7 @@ from airflow_cloudfiles.engine.schema.source_columns import (
     with_metadata,
 )
 from airflow_cloudfiles.engine.spark_types import has_variant
+from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.stream.locations import QueryLocations, StreamPlaces

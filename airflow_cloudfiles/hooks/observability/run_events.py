@@ -122,7 +122,7 @@ def _rescued_fields(hook: CloudFilesHook, target: Any, column: str) -> list[dict
     if not target or is_iceberg(target):
         return []
     try:
-        from airflow_cloudfiles.engine.overview.rescued import rescued_fields  # noqa: PLC0415 - needs extras
+        from airflow_cloudfiles.engine.extensions.overview.rescued import rescued_fields  # noqa: PLC0415 - needs extras
 
         found = rescued_fields(target, hook.access, column=column)
     except (CloudFilesError, OSError, ImportError) as failure:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FILES = ["2026/a b.json", "2026/b%.json", "c.json"]
 CODE = (
     "import sys\n"
-    "from airflow_cloudfiles.engine.cleaning import clean\n"
+    "from airflow_cloudfiles.engine.extensions.cleaning import clean\n"
     "from tests.support.cleaned import Cleaned\n"
     "clean.PART_FILES = 1\n"
     "Cleaned(sys.argv[1], at=sys.argv[2]).clean()\n"

@@ -14,14 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
-from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
 from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
-from airflow_cloudfiles.engine.delta import commit as delta_commit
-from airflow_cloudfiles.engine.delta import data_files
-from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.opening import open_table, table_schema
 from airflow_cloudfiles.engine.errors import (
     SchemaMismatchError,
     SinkError,
@@ -34,6 +27,13 @@ from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
 from airflow_cloudfiles.engine.state.batch import BatchId
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
+from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
+from airflow_cloudfiles.engine.tables.delta import data_files
+from airflow_cloudfiles.engine.tables.delta.data_files import DataFile, DataFileWriter
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.opening import open_table, table_schema
+from airflow_cloudfiles.engine.tables.delta_table import DeltaWriter
+from airflow_cloudfiles.engine.tables.table_writer import TaskWritten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

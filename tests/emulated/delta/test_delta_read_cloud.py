@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.delta.vacuum import vacuum
+from airflow_cloudfiles.engine.extensions.upkeep.vacuum import vacuum
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
 from tests.support.delta_tables import HandMadeTable, column, features, read, removed
 
 if TYPE_CHECKING:

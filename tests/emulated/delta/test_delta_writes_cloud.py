@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.write.alter import drop_column, rename_column
-from airflow_cloudfiles.engine.delta.write.evolve import WideningRule
+from airflow_cloudfiles.engine.extensions.upkeep.alter import drop_column, rename_column
 from airflow_cloudfiles.engine.storage.access import to_environment
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WideningRule
 from tests.support.delta_tables import read, sorted_rows
 from tests.support.delta_writes import Sink
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.opening import open_existing, open_table, opened_once
 from airflow_cloudfiles.engine.storage.access import to_environment
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.opening import open_existing, open_table, opened_once
 
 pytestmark = [pytest.mark.emulator]
 

@@ -10,8 +10,8 @@ from contextlib import closing
 
 from airflow_cloudfiles.engine.clouds.aws.queue import SqsQueue
 from airflow_cloudfiles.engine.clouds.gcp.queue import PubSubQueue
-from airflow_cloudfiles.engine.discovery.event_log import collector
 from airflow_cloudfiles.engine.discovery.queues import draining, notifications
+from airflow_cloudfiles.engine.extensions.event_log import collector
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 

@@ -11,7 +11,7 @@ def _impatient(monkeypatch):
     from airflow_cloudfiles.engine.clouds.aws.queue import SqsQueue
     from airflow_cloudfiles.engine.clouds.azure import queue as azure_queue
     from airflow_cloudfiles.engine.clouds.gcp.queue import PubSubQueue
-    from airflow_cloudfiles.engine.discovery.event_log import collector
+    from airflow_cloudfiles.engine.extensions.event_log import collector
 
     monkeypatch.setattr(collector, "FRESH_SECONDS", -1000.0)  # each discovery drains the queue
     monkeypatch.setattr(SqsQueue, "wait_seconds", 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from airflow_cloudfiles.engine.discovery.inventory import reading
+from airflow_cloudfiles.engine.extensions.inventory import reading
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage import open_store

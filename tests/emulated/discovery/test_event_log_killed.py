@@ -16,10 +16,10 @@ import pytest
 
 import airflow_cloudfiles
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
-from airflow_cloudfiles.engine.discovery.event_log.description import create_log
-from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
 from airflow_cloudfiles.engine.discovery.queues.base import open_queue
 from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationDiscovery
+from airflow_cloudfiles.engine.extensions.event_log.description import create_log
+from airflow_cloudfiles.engine.extensions.event_log.log import EventLog
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog

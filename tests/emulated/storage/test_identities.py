@@ -15,12 +15,12 @@ from airflow_cloudfiles.engine.clouds.aws.session import aws_client, aws_credent
 from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
 from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
 from airflow_cloudfiles.engine.clouds.gcp.client import key_file
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.errors import TargetUnreachableError
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import ENVIRONMENT, to_environment
 from airflow_cloudfiles.engine.storage.flat_store import ClientPerProcess
 from airflow_cloudfiles.engine.storage.outage import is_transient
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from tests.support.emulators.processes import free_port
 from tests.support.serving import serving
 

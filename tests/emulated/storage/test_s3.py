@@ -16,7 +16,6 @@ from airflow_cloudfiles.engine.clouds.aws import session as aws_session
 from airflow_cloudfiles.engine.clouds.aws.access import REQUEST_ARGUMENTS, AwsAccess
 from airflow_cloudfiles.engine.clouds.aws.session import aws_client
 from airflow_cloudfiles.engine.clouds.aws.store import S3Store
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.errors import OptionError, StateError, UnsupportedOptionError
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.schema.log import SchemaLog
@@ -26,6 +25,7 @@ from airflow_cloudfiles.engine.storage.access import ENVIRONMENT, to_environment
 from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.small_objects import require_conditional_put
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from tests.support.serving import serving
 
 ROLE = "arn:aws:iam::000000000000:role/reader"

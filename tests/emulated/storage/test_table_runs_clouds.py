@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.stream.commits import TableOffset
 from airflow_cloudfiles.engine.errors import StateLockedError
 from airflow_cloudfiles.engine.job.session import NoSpark
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.job.table.ingest import ingest_table
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.job.table_ingest import ingest_table
 from airflow_cloudfiles.engine.state import spark_checkpoint
+from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.spark_checkpoint import QueryCheckpoint, QueryProgress
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
+from airflow_cloudfiles.engine.tables.delta.stream.commits import TableOffset
 from tests.support.table_streams import GrowingTable
 
 pytestmark = [pytest.mark.emulator]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from airflow_cloudfiles.engine.errors import StateConflictError, StateLockedError, StateMovedError
+from airflow_cloudfiles.engine.extensions.start_over import start_over
+from airflow_cloudfiles.engine.extensions.transfer.archived import export_state, import_state
+from airflow_cloudfiles.engine.extensions.transfer.contents import LOCKS
+from airflow_cloudfiles.engine.extensions.transfer.move import move_state
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.job.start_over import start_over
-from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
+from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.state.metadata import open_metadata, read_metadata
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.transfer.archived import export_state, import_state
-from airflow_cloudfiles.engine.transfer.contents import LOCKS
-from airflow_cloudfiles.engine.transfer.move import move_state
 from tests.support.transferred import Stream
 
 pytestmark = [pytest.mark.emulator]

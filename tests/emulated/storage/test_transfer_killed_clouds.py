@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from airflow_cloudfiles.engine.errors import StateMovedError
+from airflow_cloudfiles.engine.extensions.transfer.archived import export_state, import_state
+from airflow_cloudfiles.engine.extensions.transfer.move import move_state
+from airflow_cloudfiles.engine.extensions.transfer.relocate import relocate_source
 from airflow_cloudfiles.engine.storage.access import to_environment
-from airflow_cloudfiles.engine.transfer.archived import export_state, import_state
-from airflow_cloudfiles.engine.transfer.move import move_state
-from airflow_cloudfiles.engine.transfer.relocate import relocate_source
 from tests.emulated.storage.test_storage_behaviors import EMULATORS
 from tests.support.crash_points import EXPORT_POINTS, IMPORT_POINTS, MOVE_POINTS, RELOCATION_POINTS
 from tests.support.laws import some

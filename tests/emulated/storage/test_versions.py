@@ -11,9 +11,9 @@ import requests
 from azure.storage.blob import BlobClient
 from botocore.httpsession import URLLib3Session
 
-from airflow_cloudfiles.engine.cleaning.one_file import FileCleaner, own_name
 from airflow_cloudfiles.engine.clouds.aws import store as s3
 from airflow_cloudfiles.engine.clouds.azure import store as blobs
+from airflow_cloudfiles.engine.extensions.cleaning.one_file import FileCleaner, own_name
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.base import ObjectChangedError, ObjectNotFoundError
 from tests.emulated.storage.test_storage_behaviors import EMULATORS

@@ -21,14 +21,14 @@ from airflow_cloudfiles.engine.clouds.azure.client import DOMAINS, open_account
 from airflow_cloudfiles.engine.clouds.azure.store import AzureStore
 from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
 from airflow_cloudfiles.engine.clouds.gcp.store import GcsStore
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.discovery.events import Candidates, FileEvent
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.queues.base import Message
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage.access import Access, to_environment
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.opening import open_table
 
 FOREIGN = [
     "attacker.example",

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     ReadError,
@@ -22,6 +21,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from tests.support.answering_proxy import CUT, AnsweringProxy, answering_proxy
 from tests.support.emulators.aws import Aws
 from tests.support.ingested import Ingested

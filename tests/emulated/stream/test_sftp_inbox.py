@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles import UnknownFieldException
-from airflow_cloudfiles.engine.job.cleaning import clean_source
+from airflow_cloudfiles.engine.extensions.cleaning.of_stream import clean_source
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.ingested import Ingested
 from tests.support.sftp_servers import PASSWORD, FaultyServer, faulty

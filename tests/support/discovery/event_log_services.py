@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_cloudfiles.engine.discovery.event_log.collector import EventCollector
-from airflow_cloudfiles.engine.discovery.event_log.description import (
+from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.extensions.event_log.collector import EventCollector
+from airflow_cloudfiles.engine.extensions.event_log.description import (
     list_event_log,
     set_up_event_log,
     tear_down_event_log,
 )
-from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
-from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.extensions.event_log.log import EventLog
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access

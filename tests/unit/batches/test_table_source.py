@@ -19,7 +19,6 @@ import pytest
 
 from airflow_cloudfiles.engine.batches.run import Planned
 from airflow_cloudfiles.engine.batches.table_source import TableBatches, TableRange
-from airflow_cloudfiles.engine.delta.stream.commits import backlog
 from airflow_cloudfiles.engine.errors import (
     BlockedSchemaChangeError,
     CorruptedStateError,
@@ -31,6 +30,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions, table_options
 from airflow_cloudfiles.engine.state import spark_checkpoint
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.tables.delta.stream.commits import backlog
 from tests.support.table_streams import GrowingTable
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "table_stream_4"

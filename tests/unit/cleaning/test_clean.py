@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.cleaning import clean as clean_module
-from airflow_cloudfiles.engine.cleaning.clean import CleaningReport, clean
-from airflow_cloudfiles.engine.cleaning.one_file import (
+from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
+from airflow_cloudfiles.engine.extensions.cleaning import clean as clean_module
+from airflow_cloudfiles.engine.extensions.cleaning.clean import CleaningReport, clean
+from airflow_cloudfiles.engine.extensions.cleaning.one_file import (
     KEY,
     FileCleaner,
     encode_cleaned,
     own_name,
     read_cleaned,
 )
-from airflow_cloudfiles.engine.cleaning.one_file import Cleaned as Record
-from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
+from airflow_cloudfiles.engine.extensions.cleaning.one_file import Cleaned as Record
 from airflow_cloudfiles.engine.files import FileEntry, Offset
 from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.state.sink_log import (
@@ -228,7 +228,7 @@ def test_what_was_cleaned_is_not_looked_at_again(stream: Cleaned) -> None:
 def test_a_large_batch_is_cleaned_part_by_part(
     stream: Cleaned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_cloudfiles.engine.cleaning.clean.PART_FILES", 3)
+    monkeypatch.setattr("airflow_cloudfiles.engine.extensions.cleaning.clean.PART_FILES", 3)
     monkeypatch.setattr(clean_module, "PART_FILES", 3)
     monkeypatch.setattr(clean_module, "_WAVE", 2)
     stream.ingest(*(f"{number}.json" for number in range(8)), days_ago=1)
@@ -251,7 +251,7 @@ def test_a_large_batch_is_cleaned_part_by_part(
 def test_it_goes_on_where_the_time_was_over(
     stream: Cleaned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_cloudfiles.engine.cleaning.clean.PART_FILES", 2)
+    monkeypatch.setattr("airflow_cloudfiles.engine.extensions.cleaning.clean.PART_FILES", 2)
     monkeypatch.setattr(clean_module, "PART_FILES", 2)
     monkeypatch.setattr(clean_module, "RUN_SECONDS", -1.0)
     stream.ingest("a", "b", "c", days_ago=1)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.cleaning.destination import check_destination
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.intake.move_destination import check_destination
 from airflow_cloudfiles.engine.intake.opening import locate
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.cleaning.one_file import read_cleaned
 from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
     LostBatchesError,
     OptionError,
     StateError,
 )
+from airflow_cloudfiles.engine.extensions.cleaning.one_file import read_cleaned
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage import ObjectStore
 from tests.support.cleaned import Cleaned

@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.engine.cluster import submitted_run
-from airflow_cloudfiles.engine.cluster.submitted_run import (
+from airflow_cloudfiles.engine.errors import RunFailedError, UnknownFieldException
+from airflow_cloudfiles.engine.extensions.cluster import submitted_run
+from airflow_cloudfiles.engine.extensions.cluster.submitted_run import (
     SUBMITTED_PREFIX,
     SubmittedRun,
     submit,
 )
-from airflow_cloudfiles.engine.errors import RunFailedError, UnknownFieldException
 from airflow_cloudfiles.engine.job.spark_command import SparkSubmit
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.locks import lease
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.state.locks import lease
+from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.cluster_manager import ClusterManager
@@ -36,7 +36,7 @@ DRIVER = """
 import sys, time
 from pathlib import Path
 from airflow_cloudfiles.engine.errors import UnknownFieldException, to_record
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, encode_report
 from airflow_cloudfiles.engine.storage import open_store
 folder, location, run_id = sys.argv[1:]
@@ -55,7 +55,7 @@ with RunLock(state, JOB_KEY, run_id=run_id, lease_seconds=2.0):
 
 TASK = """
 import json, sys
-from airflow_cloudfiles.engine.cluster.submitted_run import submit
+from airflow_cloudfiles.engine.extensions.cluster.submitted_run import submit
 from airflow_cloudfiles.engine.job.spark_command import SparkSubmit
 from airflow_cloudfiles.engine.job.spec import JobSpec
 spec, binary = json.loads(sys.argv[1]), sys.argv[2]

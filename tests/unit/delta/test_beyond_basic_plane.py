@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.optimize import optimize
-from airflow_cloudfiles.engine.delta.write.alter import add_column, rename_column
-from airflow_cloudfiles.engine.delta.write.log_commit import write_unescaped, write_version
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
+from airflow_cloudfiles.engine.extensions.upkeep.alter import add_column, rename_column
+from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.write.log_commit import write_unescaped, write_version
 from tests.support.delta_tables import (
     HandMadeTable,
     column,

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_cloudfiles.engine.delta.optimize import optimize
-from airflow_cloudfiles.engine.delta.write.alter import add_column
+from airflow_cloudfiles.engine.extensions.upkeep.alter import add_column
+from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
 from tests.support.delta_writes import Sink, merge_rows, write_dataframe
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int32()), "v": ["a", "b"]})

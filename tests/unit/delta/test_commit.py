@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta import commit as delta_commit
-from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.errors import CorruptedStateError, SchemaMismatchError
 from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
+from airflow_cloudfiles.engine.tables.delta.data_files import DataFile, DataFileWriter
 
 A = pa.schema([("a", pa.int64())])
 AB = pa.schema([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))])

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
-from airflow_cloudfiles.engine.delta import commit as delta_commit
-from airflow_cloudfiles.engine.delta import durability
-from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
-from airflow_cloudfiles.engine.delta.opening import open_existing
 from airflow_cloudfiles.engine.errors import TargetCorruptedError
 from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
+from airflow_cloudfiles.engine.tables.delta import durability
+from airflow_cloudfiles.engine.tables.delta.data_files import DataFileWriter
+from airflow_cloudfiles.engine.tables.delta.opening import open_existing
 
 A = pa.schema([("a", pa.int64())])
 BATCHES = 7

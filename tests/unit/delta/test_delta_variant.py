@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.variant_utils import VariantUtils
 
-from airflow_cloudfiles.engine.delta.opening import table_schema
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.formats.variant import encode
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
+from airflow_cloudfiles.engine.tables.delta.opening import table_schema
 from tests.support.formats.variant_files import NOTHING, UNSHREDDED, plain, variant
 
 if TYPE_CHECKING:

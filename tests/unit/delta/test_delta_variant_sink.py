@@ -19,20 +19,20 @@ from pyspark.sql.types import StructField, StructType
 from pyspark.sql.variant_utils import VariantUtils
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
-from airflow_cloudfiles.engine.delta import commit as delta_commit
-from airflow_cloudfiles.engine.delta.batch_write import add_action
-from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
-from airflow_cloudfiles.engine.delta.opening import table_schema
-from airflow_cloudfiles.engine.delta.read.columns import schema_of
-from airflow_cloudfiles.engine.delta.write.evolve import WideningRule
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
     SchemaMismatchError,
     SinkError,
 )
+from airflow_cloudfiles.engine.extensions.merge.batch_write import add_action
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
 from airflow_cloudfiles.engine.spark_types import VariantType
 from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
+from airflow_cloudfiles.engine.tables.delta.data_files import DataFile, DataFileWriter
+from airflow_cloudfiles.engine.tables.delta.opening import table_schema
+from airflow_cloudfiles.engine.tables.delta.read.columns import schema_of
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WideningRule
 from airflow_cloudfiles.engine.types import VARIANT
 from tests.support.formats.columnar_files import parquet
 from tests.support.formats.variant_files import NOTHING, annotated, plain, variant

@@ -18,14 +18,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
-from airflow_cloudfiles.engine.delta import commit as delta_commit
-from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
-from airflow_cloudfiles.engine.delta.write.evolve import WideningRule, widening_rule
-from airflow_cloudfiles.engine.delta.write.rewrite import TableFiles
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.sink import TableOptions
 from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
+from airflow_cloudfiles.engine.tables.delta.data_files import DataFile, DataFileWriter
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WideningRule, widening_rule
+from airflow_cloudfiles.engine.tables.delta.write.rewrite import TableFiles
 from tests.support.crash_points import WIDENING_POINTS
 
 ANY_SIZE = WideningRule()
@@ -224,9 +224,9 @@ def test_killed_at_the_commit_the_table_is_the_old_or_the_new_one(
     )
     program = (
         "import json, sys, pyarrow as pa\n"
-        "from airflow_cloudfiles.engine.delta import commit as delta_commit\n"
-        "from airflow_cloudfiles.engine.delta.data_files import DataFile\n"
-        "from airflow_cloudfiles.engine.delta.write.evolve import WideningRule\n"
+        "from airflow_cloudfiles.engine.tables.delta import commit as delta_commit\n"
+        "from airflow_cloudfiles.engine.tables.delta.data_files import DataFile\n"
+        "from airflow_cloudfiles.engine.tables.delta.write.evolve import WideningRule\n"
         "files = [DataFile(*each) for each in json.load(open(sys.argv[2]))]\n"
         "delta_commit.commit_batch(sys.argv[1], batch=delta_commit.BatchId('stream', 1),\n"
         "    files=files, schema=pa.schema([('a', pa.int64()), ('s', pa.string())]),\n"

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
-from airflow_cloudfiles.engine.delta.statistics import SAMPLE_ROWS, dictionary_columns
+from airflow_cloudfiles.engine.tables.delta.data_files import DataFileWriter
+from airflow_cloudfiles.engine.tables.delta.statistics import SAMPLE_ROWS, dictionary_columns
 
 ROWS = 10_000
 

@@ -20,17 +20,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
-from airflow_cloudfiles.engine.delta.commit import commit_batch
-from airflow_cloudfiles.engine.delta.data_files import (
+from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
+from airflow_cloudfiles.engine.extensions.merge.commit import merge_batch
+from airflow_cloudfiles.engine.extensions.merge.rule import MergeRule
+from airflow_cloudfiles.engine.state.batch import BatchId, Committed
+from airflow_cloudfiles.engine.tables.delta.commit import commit_batch
+from airflow_cloudfiles.engine.tables.delta.data_files import (
     DataFile,
     DataFileWriter,
     FileSettings,
 )
-from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
-from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
-from airflow_cloudfiles.engine.delta.read.log import STAGED
-from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed
+from airflow_cloudfiles.engine.tables.delta.read.log import STAGED
 from tests.support.delta_tables import read_by_duckdb, sorted_rows
 from tests.support.laws import examples
 

@@ -18,7 +18,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from airflow_cloudfiles.engine.delta.merge_schema import (
+from airflow_cloudfiles.engine.errors import SchemaMismatchError
+from airflow_cloudfiles.engine.schema.ddl import parse_schema
+from airflow_cloudfiles.engine.tables.delta.merge_schema import (
     SOURCE_NAME,
     MergedSchema,
     MergeRules,
@@ -27,8 +29,6 @@ from airflow_cloudfiles.engine.delta.merge_schema import (
     partners,
     type_name,
 )
-from airflow_cloudfiles.engine.errors import SchemaMismatchError
-from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.types import simple_ddl
 
 VOID = StructType([StructField("a", NullType())])

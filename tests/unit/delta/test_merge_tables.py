@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.data_files import DataFileWriter, FileSettings
-from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
-from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
-from airflow_cloudfiles.engine.delta.read.log import STAGED
-from airflow_cloudfiles.engine.delta.write.creation import NewTable, create_table
 from airflow_cloudfiles.engine.errors import CloudFilesError, SchemaMismatchError, SinkError
+from airflow_cloudfiles.engine.extensions.merge.commit import merge_batch
+from airflow_cloudfiles.engine.extensions.merge.rule import MergeRule
 from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.tables.delta.data_files import DataFileWriter, FileSettings
+from airflow_cloudfiles.engine.tables.delta.read.log import STAGED
+from airflow_cloudfiles.engine.tables.delta.write.creation import NewTable, create_table
 from tests.support.delta_tables import read, sorted_rows
 from tests.support.delta_writes import read_by_another
 

@@ -17,12 +17,12 @@ from deltalake import DeltaTable
 
 from airflow_cloudfiles.cli import main
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
-from airflow_cloudfiles.engine.delta.commit import commit_batch
-from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
-from airflow_cloudfiles.engine.delta.optimize import auto_compact, optimize
 from airflow_cloudfiles.engine.errors import SinkError, TargetNotDeltaError
+from airflow_cloudfiles.engine.extensions.upkeep.optimize import auto_compact, optimize
 from airflow_cloudfiles.engine.options.sink import TableOptions
 from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.tables.delta.commit import commit_batch
+from airflow_cloudfiles.engine.tables.delta.data_files import DataFileWriter
 from tests.support.crash_points import OPTIMIZE_POINTS
 from tests.support.delta_tables import read_by_duckdb, sorted_rows
 from tests.support.ingested import Ingested

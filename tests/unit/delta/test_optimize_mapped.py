@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.optimize import auto_compact, optimize
-from airflow_cloudfiles.engine.delta.read.actions import AddFile
-from airflow_cloudfiles.engine.delta.read.log import decoded
-from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.delta.write.alter import add_column, drop_column, rename_column
+from airflow_cloudfiles.engine.extensions.upkeep.alter import add_column, drop_column, rename_column
+from airflow_cloudfiles.engine.extensions.upkeep.optimize import auto_compact, optimize
 from airflow_cloudfiles.engine.options.sink import TableOptions
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.read.actions import AddFile
+from airflow_cloudfiles.engine.tables.delta.read.log import decoded
+from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
 from tests.support.delta_tables import MAPPED, HandMadeTable, column, read, sorted_rows
 from tests.support.delta_writes import Sink, read_by_another
 
@@ -121,7 +121,7 @@ def test_a_column_that_is_renamed_meanwhile_stays_renamed(
             drop_column(str(target), "number")
             add_column(str(target), "number BIGINT")
 
-    monkeypatch.setattr("airflow_cloudfiles.engine.delta.optimize.crash_point", between)
+    monkeypatch.setattr("airflow_cloudfiles.engine.extensions.upkeep.optimize.crash_point", between)
     before = len(_files(target))
     assert optimize(str(target)).skipped_groups == 1
     assert len(_files(target)) == before

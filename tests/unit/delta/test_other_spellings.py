@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.optimize import optimize
-from airflow_cloudfiles.engine.delta.write.evolve import WideningRule
 from airflow_cloudfiles.engine.errors import SinkError
+from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WideningRule
 from tests.support.delta_tables import MAPPED, HandMadeTable, column, read, sorted_rows
 from tests.support.delta_writes import Sink, merge_rows, read_by_all, write_dataframe
 from tests.support.table_streams import Query

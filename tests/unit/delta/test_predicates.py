@@ -13,8 +13,8 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cloudfiles.engine.delta.predicates import holds, parse_predicate
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.tables.delta.predicates import holds, parse_predicate
 
 ROWS = pa.RecordBatch.from_pylist(
     [

@@ -15,11 +15,11 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from airflow_cloudfiles.engine.delta.batch_write import BatchWrite
-from airflow_cloudfiles.engine.delta.write.creation import NewTable, create_table
-from airflow_cloudfiles.engine.delta.write.rows import write_rows
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
+from airflow_cloudfiles.engine.extensions.merge.batch_write import BatchWrite
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions
+from airflow_cloudfiles.engine.tables.delta.write.creation import NewTable, create_table
+from airflow_cloudfiles.engine.tables.delta.write.rows import write_rows
 from tests.support.delta_tables import read
 from tests.support.delta_writes import read_by_another
 from tests.support.laws import examples

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_cloudfiles.engine.delta.data_files import ROW_GROUP_BYTES, DataFileWriter
+from airflow_cloudfiles.engine.tables.delta.data_files import ROW_GROUP_BYTES, DataFileWriter
 
 SCHEMA = pa.schema([("n", pa.int64()), ("pad", pa.binary(56))])
 SMALL = 1_000

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from airflow_cloudfiles.engine.delta.predicates import holds, parse_predicate
 from airflow_cloudfiles.engine.errors import SinkError
+from airflow_cloudfiles.engine.tables.delta.predicates import holds, parse_predicate
 from tests.support.delta_tables import read
 from tests.support.delta_writes import Sink, merge_rows, read_by_all, write_dataframe
 

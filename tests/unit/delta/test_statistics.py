@@ -19,10 +19,10 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_cloudfiles.engine.delta import commit as delta_commit
-from airflow_cloudfiles.engine.delta.data_files import DataFileWriter, FileSettings
-from airflow_cloudfiles.engine.delta.statistics import FileStatistics, IndexedColumns
 from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
+from airflow_cloudfiles.engine.tables.delta.data_files import DataFileWriter, FileSettings
+from airflow_cloudfiles.engine.tables.delta.statistics import FileStatistics, IndexedColumns
 from tests.support.delta_tables import duckdb_session
 from tests.support.laws import examples
 

@@ -18,22 +18,22 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
-from airflow_cloudfiles.engine.delta import vacuum as module
-from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.optimize import optimize
-from airflow_cloudfiles.engine.delta.read.log import STAGED
-from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.delta.vacuum import VacuumReport, vacuum
 from airflow_cloudfiles.engine.errors import (
     OptionError,
     TargetCorruptedError,
     TargetNotDeltaError,
     UnsupportedTableError,
 )
+from airflow_cloudfiles.engine.extensions.upkeep import vacuum as module
+from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
+from airflow_cloudfiles.engine.extensions.upkeep.vacuum import VacuumReport, vacuum
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.local import LocalStore
+from airflow_cloudfiles.engine.tables.delta.data_files import DataFileWriter
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.read.log import STAGED
+from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
 from tests.support.delta_tables import HandMadeTable, column, features, read, removed
 from tests.support.delta_writes import Sink
 
@@ -332,7 +332,7 @@ def test_no_table_is_not_vacuumed(tmp_path: Path) -> None:
 
 _PROGRAM = """
 import sys
-from airflow_cloudfiles.engine.delta import vacuum as module
+from airflow_cloudfiles.engine.tables.delta import vacuum as module
 from tests.unit.delta.test_vacuum import Path, run
 module._PART = 1
 print(len(run(Path(sys.argv[1]), dry_run=False).paths))

@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_cloudfiles.engine.discovery.inventory import base, data_files, reading
-from airflow_cloudfiles.engine.discovery.inventory.base import load_progress
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.discovery.listing.state import load_state, save_state
 from airflow_cloudfiles.engine.errors import InventoryError, ListingError, OptionError
+from airflow_cloudfiles.engine.extensions.inventory import base, data_files, reading
+from airflow_cloudfiles.engine.extensions.inventory.base import load_progress
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
@@ -231,8 +231,8 @@ def test_a_report_that_cannot_be_believed_is_refused_with_what_to_do(place, kind
 
 
 def test_a_report_of_another_cloud_is_refused():
-    from airflow_cloudfiles.engine.discovery.inventory.base import ReportSource
-    from airflow_cloudfiles.engine.discovery.inventory.newest import parse_manifest
+    from airflow_cloudfiles.engine.extensions.inventory.base import ReportSource
+    from airflow_cloudfiles.engine.extensions.inventory.newest import parse_manifest
 
     source = ReportSource.of("gs://bucket/in", "")
     with pytest.raises(InventoryError, match="report of S3, and the source is in Cloud Storage"):
@@ -240,8 +240,8 @@ def test_a_report_of_another_cloud_is_refused():
 
 
 def test_a_report_of_another_account_is_refused(place):
-    from airflow_cloudfiles.engine.discovery.inventory.base import ReportSource
-    from airflow_cloudfiles.engine.discovery.inventory.newest import parse_manifest
+    from airflow_cloudfiles.engine.extensions.inventory.base import ReportSource
+    from airflow_cloudfiles.engine.extensions.inventory.newest import parse_manifest
 
     name = place.report("azure csv").removeprefix(place.reports.uri + "/")
     checksum = place.reports.get(name.removesuffix(".json") + ".checksum")

@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.discovery.listing.ranges import Readers
 from airflow_cloudfiles.engine.errors import ListingError
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
+from airflow_cloudfiles.engine.intake.ledger.rocksdb import RocksDBLedger
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage.base import key_bytes
 from airflow_cloudfiles.engine.storage.memory import MemoryStore

@@ -24,16 +24,19 @@ from airflow_cloudfiles.engine.errors import (
     TargetUnreachableError,
     UnsupportedTableError,
 )
-from airflow_cloudfiles.engine.iceberg.catalog import IcebergTarget
-from airflow_cloudfiles.engine.iceberg.commit import (
+from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
+from airflow_cloudfiles.engine.extensions.iceberg.commit import (
     TableRules,
     check_expected,
     check_table,
     commit_batch,
     ready_table,
 )
-from airflow_cloudfiles.engine.iceberg.data_files import IcebergDataFile, IcebergFileWriter
-from airflow_cloudfiles.engine.iceberg.lineage import PROPERTY
+from airflow_cloudfiles.engine.extensions.iceberg.data_files import (
+    IcebergDataFile,
+    IcebergFileWriter,
+)
+from airflow_cloudfiles.engine.extensions.iceberg.lineage import PROPERTY
 from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
 from airflow_cloudfiles.engine.state.sink_log import SinkRecord
 from tests.support.iceberg_tables import LocalCatalog
@@ -248,7 +251,7 @@ def test_writers_that_always_come_first_are_named(
 
     with monkeypatch.context() as patch:
         patch.setattr(SqlCatalog, "commit_table", always_beaten)
-        patch.setattr("airflow_cloudfiles.engine.iceberg.commit.COMMIT_TRIES", 3)
+        patch.setattr("airflow_cloudfiles.engine.extensions.iceberg.commit.COMMIT_TRIES", 3)
         with pytest.raises(SinkError, match="other writers committed first, 3 times"):
             commit(lake, 0, files)
     assert lake.files(), "the next run may still commit a batch of them"

@@ -16,16 +16,21 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError
-from airflow_cloudfiles.engine.iceberg import data_files
-from airflow_cloudfiles.engine.iceberg.catalog import IcebergTarget
-from airflow_cloudfiles.engine.iceberg.commit import (
+from airflow_cloudfiles.engine.extensions.iceberg import data_files
+from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
+from airflow_cloudfiles.engine.extensions.iceberg.commit import (
     TableRules,
     check_table,
     commit_batch,
     ready_table,
 )
-from airflow_cloudfiles.engine.iceberg.data_files import IcebergFileWriter
-from airflow_cloudfiles.engine.iceberg.schema import Partitioner, new_schema, new_spec, parse
+from airflow_cloudfiles.engine.extensions.iceberg.data_files import IcebergFileWriter
+from airflow_cloudfiles.engine.extensions.iceberg.schema import (
+    Partitioner,
+    new_schema,
+    new_spec,
+    parse,
+)
 from airflow_cloudfiles.engine.state.batch import BatchId
 from tests.support.iceberg_tables import LocalCatalog, read_with_duckdb
 from tests.support.laws import examples

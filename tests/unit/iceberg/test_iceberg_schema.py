@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
-from airflow_cloudfiles.engine.iceberg.catalog import IcebergTarget
-from airflow_cloudfiles.engine.iceberg.commit import (
+from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
+from airflow_cloudfiles.engine.extensions.iceberg.commit import (
     TableRules,
     check_table,
     commit_batch,
     ready_table,
 )
-from airflow_cloudfiles.engine.iceberg.data_files import IcebergFileWriter
+from airflow_cloudfiles.engine.extensions.iceberg.data_files import IcebergFileWriter
 from airflow_cloudfiles.engine.state.batch import BatchId
 from airflow_cloudfiles.engine.types import VARIANT
 from tests.support.iceberg_tables import LocalCatalog

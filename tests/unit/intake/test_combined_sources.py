@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.discovery import settling
-from airflow_cloudfiles.engine.discovery.event_log import reading as reading_events
-from airflow_cloudfiles.engine.discovery.event_log.log import LoggedEvent
-from airflow_cloudfiles.engine.discovery.inventory import reading as reading_reports
 from airflow_cloudfiles.engine.discovery.listing.state import load_state, save_state
+from airflow_cloudfiles.engine.extensions.event_log import reading as reading_events
+from airflow_cloudfiles.engine.extensions.event_log.log import LoggedEvent
+from airflow_cloudfiles.engine.extensions.inventory import reading as reading_reports
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake import announcements, changes, intake, recorder
 from airflow_cloudfiles.engine.state import file_log

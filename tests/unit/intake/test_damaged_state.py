@@ -16,36 +16,40 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.cleaning.one_file import Cleaned, Due, read_cleaned, write_cleaned
-from airflow_cloudfiles.engine.discovery.event_log.reading import EventPosition, save_position
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
-from airflow_cloudfiles.engine.discovery.inventory.base import ReportProgress, save_progress
 from airflow_cloudfiles.engine.discovery.listing import state as listing
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange
 from airflow_cloudfiles.engine.discovery.listing.state import HYPOTHESES, TrackRecord
 from airflow_cloudfiles.engine.discovery.settling import UnsettledFile, keep_waiting
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
+from airflow_cloudfiles.engine.extensions.cleaning.one_file import (
+    Cleaned,
+    Due,
+    read_cleaned,
+    write_cleaned,
+)
+from airflow_cloudfiles.engine.extensions.event_log.reading import EventPosition, save_position
+from airflow_cloudfiles.engine.extensions.inventory.base import ReportProgress, save_progress
+from airflow_cloudfiles.engine.extensions.overview.runs import ingestion_summary
 from airflow_cloudfiles.engine.files import FileEntry, Offset, ReadLimit
 from airflow_cloudfiles.engine.intake.file_state_columns import cloud_files_state
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
-from airflow_cloudfiles.engine.intake.silence import LastArrival, note_notified, was_notified
-from airflow_cloudfiles.engine.job.connect import left_query
-from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
-from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.ledger.changed import (
+from airflow_cloudfiles.engine.intake.ledger.changed import (
     Change,
     claim_change,
     note_change,
     note_overwritten,
     note_read,
 )
-from airflow_cloudfiles.engine.ledger.opening import mark_head
-from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED_CHANGES
-from airflow_cloudfiles.engine.ledger.packed_changes import PackedNote, encode_notes
-from airflow_cloudfiles.engine.locks.run_lock import RunLock
+from airflow_cloudfiles.engine.intake.ledger.opening import mark_head
+from airflow_cloudfiles.engine.intake.ledger.packed_changes import KEY as PACKED_CHANGES
+from airflow_cloudfiles.engine.intake.ledger.packed_changes import PackedNote, encode_notes
+from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
+from airflow_cloudfiles.engine.intake.silence import LastArrival, note_notified, was_notified
+from airflow_cloudfiles.engine.job.connect import left_query
+from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
+from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
-from airflow_cloudfiles.engine.overview.runs import ingestion_summary
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.schema.names import add_name, names_of
 from airflow_cloudfiles.engine.schema.proposals import (
@@ -62,6 +66,7 @@ from airflow_cloudfiles.engine.state.batch_states import (
     write_archived,
 )
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog, FoundBy
+from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.state.metadata import allow_packs
 from airflow_cloudfiles.engine.state.operations import announce, announced
 from airflow_cloudfiles.engine.state.packs import COPIES, Pack, encode_pack

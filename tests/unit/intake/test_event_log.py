@@ -7,11 +7,11 @@ import uuid
 
 import pytest
 
-from airflow_cloudfiles.engine.discovery.event_log import collector, reading
-from airflow_cloudfiles.engine.discovery.event_log import reading as position_module
-from airflow_cloudfiles.engine.discovery.event_log.description import create_log
-from airflow_cloudfiles.engine.discovery.event_log.log import EventLog, LoggedEvent
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.extensions.event_log import collector, reading
+from airflow_cloudfiles.engine.extensions.event_log import reading as position_module
+from airflow_cloudfiles.engine.extensions.event_log.description import create_log
+from airflow_cloudfiles.engine.extensions.event_log.log import EventLog, LoggedEvent
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake import announcements
 from airflow_cloudfiles.engine.intake.intake import Intake

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_cloudfiles.engine.discovery.event_log.description import create_log
-from airflow_cloudfiles.engine.discovery.event_log.log import EventLog, LoggedEvent
+from airflow_cloudfiles.engine.extensions.event_log.description import create_log
+from airflow_cloudfiles.engine.extensions.event_log.log import EventLog, LoggedEvent
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake import announcements
 from airflow_cloudfiles.engine.intake.intake import Intake

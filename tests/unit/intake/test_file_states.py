@@ -21,8 +21,8 @@ from airflow_cloudfiles.engine.files import FileEntry, Offset, iso_time
 from airflow_cloudfiles.engine.intake.file_state_columns import COLUMNS, rows
 from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
+from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
 from tests.support.landing_zone import LandingZone

@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.ledger.opening import cache_folder
+from airflow_cloudfiles.engine.intake.ledger.opening import cache_folder
 from airflow_cloudfiles.engine.state import file_log
 from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.storage import open_store

@@ -13,7 +13,7 @@ from airflow_cloudfiles.cli import main
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.ledger import opening
+from airflow_cloudfiles.engine.intake.ledger import opening
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.spark.source import CloudFilesStreamReader
 from airflow_cloudfiles.engine.stream.definition import given_schema
@@ -162,9 +162,9 @@ def test_each_piece_of_evidence_suffices_alone(stream: Stream, evidence: str, go
 
 
 def test_a_snapshot_suffices_as_evidence(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_cloudfiles.engine.ledger.snapshots.WORTH_ENTRIES", 1)
+    monkeypatch.setattr("airflow_cloudfiles.engine.intake.ledger.snapshots.WORTH_ENTRIES", 1)
     monkeypatch.setattr(
-        "airflow_cloudfiles.engine.ledger.snapshots.maybe_snapshot.__kwdefaults__",
+        "airflow_cloudfiles.engine.intake.ledger.snapshots.maybe_snapshot.__kwdefaults__",
         {"worth_files": 1, "worth_entries": 1},
     )
     (stream.source / "more.json").write_text("{}\n")

@@ -17,8 +17,8 @@ import pytest
 from airflow_cloudfiles.engine.files import Offset, ReadLimit
 from airflow_cloudfiles.engine.intake import opening, upkeep
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.locks.run_lock import RunLock, end_releases
 from airflow_cloudfiles.engine.state import compaction
+from airflow_cloudfiles.engine.state.locks.run_lock import RunLock, end_releases
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import (
     Position,

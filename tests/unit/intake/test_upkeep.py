@@ -27,8 +27,8 @@ from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.file_state_columns import rows
 from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state import compaction, metadata, metadata_format, run_history
+from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.packs import COPIES
 from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PREFIX
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, position

@@ -16,8 +16,8 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import IncompatibleStateError, StateLockedError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.intake import upkeep
-from airflow_cloudfiles.engine.ledger import packed_changes
-from airflow_cloudfiles.engine.ledger.changed import (
+from airflow_cloudfiles.engine.intake.ledger import packed_changes
+from airflow_cloudfiles.engine.intake.ledger.changed import (
     Change,
     Notices,
     changed_times,
@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.ledger.changed import (
     notices,
     was_read,
 )
-from airflow_cloudfiles.engine.ledger.packed_changes import KEY, PREFIX, sweep_notices
+from airflow_cloudfiles.engine.intake.ledger.packed_changes import KEY, PREFIX, sweep_notices
 from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.storage import ObjectStore, memory, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore

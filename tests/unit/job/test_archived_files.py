@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles import cloud_files_state
+from airflow_cloudfiles.engine.extensions.cleaning.of_stream import clean_source
 from airflow_cloudfiles.engine.files import FileEntry, Offset
-from airflow_cloudfiles.engine.job.cleaning import clean_source
 from airflow_cloudfiles.engine.state import batch_states
 from airflow_cloudfiles.engine.state.batch_states import (
     KEY,

@@ -19,13 +19,17 @@ from airflow_cloudfiles.engine.errors import (
     StateError,
     StateLockedError,
 )
-from airflow_cloudfiles.engine.job import cleaning
+from airflow_cloudfiles.engine.extensions.cleaning import of_stream as cleaning
+from airflow_cloudfiles.engine.extensions.cleaning.of_stream import (
+    clean_after_run,
+    clean_source,
+    task_of,
+)
 from airflow_cloudfiles.engine.job import run as job
-from airflow_cloudfiles.engine.job.cleaning import clean_after_run, clean_source, task_of
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource
+from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.cleaned import age
 from tests.support.crash_points import CLEANING_POINTS
@@ -279,7 +283,7 @@ def test_a_cleaning_that_is_killed_loses_no_file(stream: Source, point: str) -> 
     expected = _contents(stream.source)
     code = (
         "import sys, pathlib\n"
-        "from airflow_cloudfiles.engine.cleaning import clean\n"
+        "from airflow_cloudfiles.engine.extensions.cleaning import clean\n"
         "from tests.unit.job.test_cleaning import Source\n"
         "clean.PART_FILES = 1\n"
         "Source(pathlib.Path(sys.argv[1])).clean()\n"

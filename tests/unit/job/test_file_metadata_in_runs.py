@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.engine.errors import OptionError, UnknownFieldException
-from airflow_cloudfiles.engine.promotion.promote import Promotion, promote
+from airflow_cloudfiles.engine.extensions.promotion.promote import Promotion, promote
 from airflow_cloudfiles.engine.reading.file_columns import file_path
 from tests.support.ingested import Ingested
 

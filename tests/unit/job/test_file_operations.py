@@ -15,14 +15,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_cloudfiles import cloud_files_state, operate_on_files
-from airflow_cloudfiles.engine.cleaning.clean import Clock, due_files
-from airflow_cloudfiles.engine.cleaning.one_file import Cleaned
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
-from airflow_cloudfiles.engine.delta.commit import check_target
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.read.files import DataFileReader, TableColumns
-from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.delta.write.creation import NewTable
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     FileMissingError,
@@ -32,23 +25,32 @@ from airflow_cloudfiles.engine.errors import (
     StateError,
     StateLockedError,
 )
+from airflow_cloudfiles.engine.extensions.cleaning.clean import Clock, due_files
+from airflow_cloudfiles.engine.extensions.cleaning.one_file import Cleaned
+from airflow_cloudfiles.engine.extensions.file_operations import operate as file_operations
 from airflow_cloudfiles.engine.files import ReadLimit
-from airflow_cloudfiles.engine.intake import file_operations
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.options.sink import TableOptions
 from airflow_cloudfiles.engine.state import metadata_format
 from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.operations import announce
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from airflow_cloudfiles.engine.tables.delta.commit import check_target
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.read.files import DataFileReader, TableColumns
+from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
+from airflow_cloudfiles.engine.tables.delta.write.creation import NewTable
 from tests.support.crash_points import FILE_OPERATION_POINTS, FORMER_ROWS_POINTS
 from tests.support.ingested import Ingested
 from tests.support.laws import some
 from tests.support.operated import ODD, asked, started, told
 
 _FORKED = multiprocessing.get_context("forkserver")
-_FORKED.set_forkserver_preload(["tests.support.ingested", "airflow_cloudfiles.engine.job.files"])
+_FORKED.set_forkserver_preload(
+    ["tests.support.ingested", "airflow_cloudfiles.engine.extensions.file_operations.of_table"]
+)
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import LongType, StructField, StructType
 
-from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
 from airflow_cloudfiles.engine.errors import DataFileLostError, LostBatchesError, SinkError
-from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.state.metadata import bind, open_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.tables.delta_table import DeltaWriter
+from airflow_cloudfiles.engine.tables.kinds import target_table
 from tests.support.crash_points import STREAM_POINTS
 from tests.support.delta_tables import expire_transactions
 
@@ -271,7 +271,7 @@ def test_one_failed_look_at_the_newest_entry_is_no_lost_batch(
         return DeltaTable(target, version=BATCHES - 1 if len(looks) == 1 else None)
 
     for module in ("commit", "lineage"):
-        monkeypatch.setattr(f"airflow_cloudfiles.engine.delta.{module}.open_to_write", look)
+        monkeypatch.setattr(f"airflow_cloudfiles.engine.tables.delta.{module}.open_to_write", look)
     stream.check()
     assert len(looks) == 2
     looks.clear()
@@ -353,9 +353,7 @@ def test_a_batch_costs_the_state_few_requests(
     stream = Stream(tmp_path)
     store = open_store(f"memory://{tmp_path.name}")
     bind(store, open_metadata(store, "file:///in", "json"))  # as the first recorded file does
-    monkeypatch.setattr(
-        "airflow_cloudfiles.engine.batches.table_writer.open_store", lambda _: store
-    )
+    monkeypatch.setattr("airflow_cloudfiles.engine.tables.table_writer.open_store", lambda _: store)
     for number in range(3):
         before = store.requests
         stream.writer().commit([stream.write(number)], number)

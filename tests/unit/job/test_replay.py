@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.errors import (
     StateLockedError,
     UnknownFieldException,
 )
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.crash_points import REPLAY_POINTS

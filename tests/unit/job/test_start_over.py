@@ -17,9 +17,9 @@ from airflow_cloudfiles.engine.errors import (
     StateLockedError,
     StateMovedError,
 )
-from airflow_cloudfiles.engine.job.start_over import start_over
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, KEY, RunLock
+from airflow_cloudfiles.engine.extensions.start_over import start_over
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
+from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, KEY, RunLock
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.crash_points import RESTART_POINTS

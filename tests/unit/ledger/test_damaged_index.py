@@ -11,9 +11,9 @@ import pytest
 
 from airflow_cloudfiles.engine.errors import LedgerError
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.ledger.base import Ledger
-from airflow_cloudfiles.engine.ledger.opening import cache_folder, open_ledger
-from airflow_cloudfiles.engine.ledger.snapshots import COMPLETE, PREFIX, maybe_snapshot
+from airflow_cloudfiles.engine.intake.ledger.base import Ledger
+from airflow_cloudfiles.engine.intake.ledger.opening import cache_folder, open_ledger
+from airflow_cloudfiles.engine.intake.ledger.snapshots import COMPLETE, PREFIX, maybe_snapshot
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.damage import damages

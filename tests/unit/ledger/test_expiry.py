@@ -14,10 +14,10 @@ import pytest
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.ledger.base import MARGIN_US, catch_up, forget_old
-from airflow_cloudfiles.engine.ledger.opening import cache_folder, open_ledger
-from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
-from airflow_cloudfiles.engine.ledger.snapshots import maybe_snapshot
+from airflow_cloudfiles.engine.intake.ledger.base import MARGIN_US, catch_up, forget_old
+from airflow_cloudfiles.engine.intake.ledger.opening import cache_folder, open_ledger
+from airflow_cloudfiles.engine.intake.ledger.rocksdb import RocksDBLedger
+from airflow_cloudfiles.engine.intake.ledger.snapshots import maybe_snapshot
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state import file_log
 from airflow_cloudfiles.engine.state.file_log import FileLog, encode_files

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.ledger.base import catch_up
-from airflow_cloudfiles.engine.ledger.rocksdb import RocksDBLedger
+from airflow_cloudfiles.engine.intake.ledger.base import catch_up
+from airflow_cloudfiles.engine.intake.ledger.rocksdb import RocksDBLedger
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.base import key_bytes

@@ -15,9 +15,9 @@ from rocksdict import Options, Rdict
 
 from airflow_cloudfiles.engine.errors import LedgerError
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.ledger import opening
-from airflow_cloudfiles.engine.ledger.opening import cache_folder, open_ledger
-from airflow_cloudfiles.engine.ledger.rocksdb import MARK_KEY, RocksDBLedger
+from airflow_cloudfiles.engine.intake.ledger import opening
+from airflow_cloudfiles.engine.intake.ledger.opening import cache_folder, open_ledger
+from airflow_cloudfiles.engine.intake.ledger.rocksdb import MARK_KEY, RocksDBLedger
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.storage import open_store
 
@@ -147,7 +147,7 @@ def test_a_process_killed_with_the_ledger_open_leaves_its_place_free(log, folder
     script = """
 import os, signal, sys
 from airflow_cloudfiles.engine.state.file_log import FileLog
-from airflow_cloudfiles.engine.ledger.opening import open_ledger
+from airflow_cloudfiles.engine.intake.ledger.opening import open_ledger
 from airflow_cloudfiles.engine.storage import open_store
 open_ledger(sys.argv[1], FileLog(open_store("memory://x")))
 os.kill(os.getpid(), signal.SIGKILL)

@@ -9,10 +9,10 @@ import uuid
 import pytest
 
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.ledger import snapshots
-from airflow_cloudfiles.engine.ledger.base import catch_up
-from airflow_cloudfiles.engine.ledger.opening import cache_folder, open_ledger
-from airflow_cloudfiles.engine.ledger.snapshots import COMPLETE, DATA, PREFIX, maybe_snapshot
+from airflow_cloudfiles.engine.intake.ledger import snapshots
+from airflow_cloudfiles.engine.intake.ledger.base import catch_up
+from airflow_cloudfiles.engine.intake.ledger.opening import cache_folder, open_ledger
+from airflow_cloudfiles.engine.intake.ledger.snapshots import COMPLETE, DATA, PREFIX, maybe_snapshot
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.landing_zone import FailingStore, Fault

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_cloudfiles.engine.errors import StateLockedError
-from airflow_cloudfiles.engine.locks import lease as leases
-from airflow_cloudfiles.engine.locks.lease import Lease, free_left_behind
-from airflow_cloudfiles.engine.locks.run_lock import KEY, RunLock, end_releases, free_aside
+from airflow_cloudfiles.engine.state.locks import lease as leases
+from airflow_cloudfiles.engine.state.locks.lease import Lease, free_left_behind
+from airflow_cloudfiles.engine.state.locks.run_lock import KEY, RunLock, end_releases, free_aside
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.landing_zone import FailingStore, Fault
@@ -26,7 +26,7 @@ LONG = 60.0
 
 HOLD = """
 import sys
-from airflow_cloudfiles.engine.locks.run_lock import RunLock
+from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.storage import open_store
 lock = RunLock(open_store(sys.argv[1]), lease_seconds=float(sys.argv[2]))
 lock.acquire()

@@ -12,12 +12,12 @@ import uuid
 import pytest
 
 from airflow_cloudfiles.engine.errors import StateLockedError
-from airflow_cloudfiles.engine.locks.run_lock import KEY, RunLock
+from airflow_cloudfiles.engine.state.locks.run_lock import KEY, RunLock
 from airflow_cloudfiles.engine.storage import open_store
 
 HOLD = """
 import sys
-from airflow_cloudfiles.engine.locks.run_lock import RunLock
+from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.storage import open_store
 lock = RunLock(open_store(sys.argv[1]))
 lock.acquire()
@@ -105,7 +105,7 @@ def test_a_program_started_meanwhile_does_not_keep_the_lock(tmp_path):
 def test_a_forked_copy_does_not_keep_the_lock(tmp_path):
     script = """
 import os, sys
-from airflow_cloudfiles.engine.locks.run_lock import RunLock
+from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.storage import open_store
 lock = RunLock(open_store(sys.argv[1]))
 lock.acquire()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.streams_file import read_streams
+from airflow_cloudfiles.engine.extensions.streams_file import read_streams
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ import pytest
 
 from airflow_cloudfiles import cli
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.extensions.overview.cost import Load, estimated
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.overview.cost import Load, estimated
 
 SQS = {
     "cloudFiles.useNotifications": "true",

@@ -14,20 +14,20 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_cloudfiles.engine.errors import StateError, TargetNotDeltaError
-from airflow_cloudfiles.engine.intake.file_states import FileQuery
-from airflow_cloudfiles.engine.overview import runs as newest_files_module
-from airflow_cloudfiles.engine.overview.rescued import (
+from airflow_cloudfiles.engine.extensions.overview import runs as newest_files_module
+from airflow_cloudfiles.engine.extensions.overview.rescued import (
     MOST_BYTES,
     MOST_ROWS,
     RESCUED_DATA,
     rescued_fields,
 )
-from airflow_cloudfiles.engine.overview.runs import (
+from airflow_cloudfiles.engine.extensions.overview.runs import (
     MOST_ENTRIES,
     newest_files,
     newest_runs,
     stream_overview,
 )
+from airflow_cloudfiles.engine.intake.file_states import FileQuery
 from airflow_cloudfiles.engine.state.run_history import encode_report
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.counted_calls import counted_calls
@@ -250,7 +250,7 @@ def test_so_many_rows_of_rescued_data_are_read(tmp_path: Path) -> None:
 
 _MEASURED = """
 import resource, sys
-from airflow_cloudfiles.engine.overview.rescued import rescued_fields
+from airflow_cloudfiles.engine.extensions.overview.rescued import rescued_fields
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 rescued_fields(sys.argv[1])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)

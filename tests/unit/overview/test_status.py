@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.engine.errors import SchemaProposedError, UnknownFieldException, to_record
+from airflow_cloudfiles.engine.extensions.overview.status import stream_status, summarized_status
 from airflow_cloudfiles.engine.job.counts import add_counts
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalPython, launch
-from airflow_cloudfiles.engine.overview.status import stream_status, summarized_status
 from airflow_cloudfiles.engine.state.run_history import SUMMARY, write_report
 from airflow_cloudfiles.engine.storage.small_objects import seal
 from tests.support.counted_calls import counted_calls

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import airflow_cloudfiles
-from airflow_cloudfiles.engine.overview import summary
-from airflow_cloudfiles.engine.overview.summary import StreamSummary, stream_summary
+from airflow_cloudfiles.engine.extensions.overview import summary
+from airflow_cloudfiles.engine.extensions.overview.summary import StreamSummary, stream_summary
 from airflow_cloudfiles.engine.state.run_history import encode_report
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.ingested import Ingested

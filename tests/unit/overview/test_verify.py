@@ -13,8 +13,8 @@ import pytest
 
 from airflow_cloudfiles import cli
 from airflow_cloudfiles.engine.errors import StateError, StateUnreachableError
+from airflow_cloudfiles.engine.extensions.overview.verify import verify_state
 from airflow_cloudfiles.engine.intake.upkeep import compact
-from airflow_cloudfiles.engine.overview.verify import verify_state
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from tests.support.written_state import WrittenState
 

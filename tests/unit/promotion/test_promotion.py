@@ -21,10 +21,14 @@ from airflow_cloudfiles.engine.errors import (
     StateError,
     TargetNotDeltaError,
 )
+from airflow_cloudfiles.engine.extensions.promotion.promote import promote
+from airflow_cloudfiles.engine.extensions.promotion.values import (
+    Converter,
+    _converters,
+    reading_options,
+)
 from airflow_cloudfiles.engine.formats.scalars import MISFIT
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.promotion.promote import promote
-from airflow_cloudfiles.engine.promotion.values import Converter, _converters, reading_options
 from airflow_cloudfiles.engine.schema.ddl import parse_columns, parse_schema
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from tests.support.promoted import FILE, Landed, read
@@ -296,7 +300,7 @@ def test_of_a_key_that_is_there_twice_the_last_one_counts(landed: Landed) -> Non
 def test_large_files_go_through_in_batches_and_groups(
     landed: Landed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_cloudfiles.engine.promotion.backfill.GROUP_BYTES", 1)
+    monkeypatch.setattr("airflow_cloudfiles.engine.extensions.promotion.backfill.GROUP_BYTES", 1)
     for first in (0, 1000):
         landed.land(*({"id": first + i, "x": i} for i in range(1000)))
     version = landed.table.version()

@@ -20,14 +20,18 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
-from airflow_cloudfiles.engine.delta.write.rewrite import TableFiles
 from airflow_cloudfiles.engine.errors import SinkError
+from airflow_cloudfiles.engine.extensions.promotion import backfill
+from airflow_cloudfiles.engine.extensions.promotion import promote as promotion
+from airflow_cloudfiles.engine.extensions.promotion.batches import (
+    PromotedField,
+    Promoter,
+    with_column,
+)
+from airflow_cloudfiles.engine.extensions.promotion.values import reading_options
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.promotion import backfill
-from airflow_cloudfiles.engine.promotion import promote as promotion
-from airflow_cloudfiles.engine.promotion.batches import PromotedField, Promoter, with_column
-from airflow_cloudfiles.engine.promotion.values import reading_options
 from airflow_cloudfiles.engine.schema.ddl import parse_columns, parse_schema
+from airflow_cloudfiles.engine.tables.delta.write.rewrite import TableFiles
 from airflow_cloudfiles.engine.types import to_arrow
 from tests.support.crash_points import PROMOTION_POINTS
 from tests.support.laws import examples
@@ -35,8 +39,8 @@ from tests.support.promoted import Landed, read
 
 PROGRAM = (
     "import json, sys\n"
-    "from airflow_cloudfiles.engine.promotion import backfill\n"
-    "from airflow_cloudfiles.engine.promotion.promote import Promotion, promote\n"
+    "from airflow_cloudfiles.engine.extensions.promotion import backfill\n"
+    "from airflow_cloudfiles.engine.extensions.promotion.promote import Promotion, promote\n"
     "backfill.GROUP_BYTES = 1\n"
     "promote(Promotion(**json.loads(sys.argv[1])))\n"
 )

@@ -16,8 +16,8 @@ from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListi
 from airflow_cloudfiles.engine.errors import FileChangedError, FileMissingError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.intake.ledger.changed import OVERWRITTEN, note_overwritten
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
-from airflow_cloudfiles.engine.ledger.changed import OVERWRITTEN, note_overwritten
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange

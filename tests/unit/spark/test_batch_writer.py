@@ -10,7 +10,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.delta.read.log import STAGED
 from airflow_cloudfiles.engine.errors import (
     OptionError,
     SchemaMismatchError,
@@ -19,6 +18,7 @@ from airflow_cloudfiles.engine.errors import (
     UnknownOptionError,
 )
 from airflow_cloudfiles.engine.spark.tables.sink import DeltaLakeDataSource
+from airflow_cloudfiles.engine.tables.delta.read.log import STAGED
 
 SCHEMA = StructType([StructField("id", IntegerType()), StructField("v", StringType())])
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateLockedError
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.spark import checkpoint_healing
 from airflow_cloudfiles.engine.state import spark_checkpoint
+from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store

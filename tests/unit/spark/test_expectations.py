@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
-from airflow_cloudfiles.engine.batches.expectations import check_source, unmet
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -23,13 +21,15 @@ from airflow_cloudfiles.engine.errors import (
     UnknownOptionError,
     UnsupportedOptionError,
 )
+from airflow_cloudfiles.engine.extensions.file_operations.of_table import operate_on_files
 from airflow_cloudfiles.engine.job.counts import summary
-from airflow_cloudfiles.engine.job.files import operate_on_files
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOptions, TaskSinkOptions
 from airflow_cloudfiles.engine.options.table_stream import check_names
 from airflow_cloudfiles.engine.spark.tables.sink import refuse_misspelt
 from airflow_cloudfiles.engine.state import run_history
+from airflow_cloudfiles.engine.tables.delta_table import DeltaWriter
+from airflow_cloudfiles.engine.tables.expectations import check_source, unmet
 from airflow_cloudfiles.hooks.arguments import check_at_parse
 from tests.support.iceberg_tables import LocalCatalog
 from tests.support.ingested import Ingested

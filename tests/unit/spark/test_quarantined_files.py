@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles.engine import errors
-from airflow_cloudfiles.engine.batches.expectations import Observed, to_blame, unmet
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -19,13 +18,17 @@ from airflow_cloudfiles.engine.errors import (
     ExpectationError,
     FilesQuarantinedError,
 )
+from airflow_cloudfiles.engine.extensions.file_operations.of_table import (
+    operate_on_files,
+    put_aside,
+)
 from airflow_cloudfiles.engine.intake import batch_files
 from airflow_cloudfiles.engine.intake.file_state_columns import cloud_files_state
-from airflow_cloudfiles.engine.job.files import operate_on_files, put_aside
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.options.sink import TaskSinkOptions
 from airflow_cloudfiles.engine.reading.file_columns import FileCounts
+from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.tables.expectations import Observed, to_blame, unmet
 from tests.support.iceberg_tables import LocalCatalog
 from tests.support.ingested import Ingested
 

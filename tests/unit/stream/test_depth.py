@@ -24,7 +24,6 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from airflow_cloudfiles.engine.delta.read.columns import delta_schema
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
     SchemaHintError,
@@ -33,6 +32,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import definition
+from airflow_cloudfiles.engine.tables.delta.read.columns import delta_schema
 from airflow_cloudfiles.engine.types import canonical, to_arrow, too_deep
 from tests.support.landed import Stream
 from tests.unit.stream.test_every_format import Landing

@@ -18,13 +18,8 @@ from airflow_cloudfiles.engine.errors import (
     StateLockedError,
     StateMovedError,
 )
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
-from airflow_cloudfiles.engine.state.metadata import KEY
-from airflow_cloudfiles.engine.state.metadata_format import StreamMetadata, encode_metadata
-from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.local import LocalStore
-from airflow_cloudfiles.engine.transfer import archived
-from airflow_cloudfiles.engine.transfer.archived import (
+from airflow_cloudfiles.engine.extensions.transfer import archived
+from airflow_cloudfiles.engine.extensions.transfer.archived import (
     KIND,
     MANIFEST,
     StateArchive,
@@ -32,6 +27,11 @@ from airflow_cloudfiles.engine.transfer.archived import (
     import_state,
     write_archive,
 )
+from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
+from airflow_cloudfiles.engine.state.metadata import KEY
+from airflow_cloudfiles.engine.state.metadata_format import StreamMetadata, encode_metadata
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.local import LocalStore
 from tests.support.crash_points import IMPORT_POINTS
 from tests.support.transferred import Stream, killed
 

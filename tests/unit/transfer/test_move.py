@@ -12,12 +12,12 @@ from airflow_cloudfiles.engine.errors import (
     StateLockedError,
     StateMovedError,
 )
-from airflow_cloudfiles.engine.locks.run_lock import RunLock
+from airflow_cloudfiles.engine.extensions.transfer import contents, move
+from airflow_cloudfiles.engine.extensions.transfer.move import move_state
+from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.state.metadata import KEY, open_metadata, read_metadata
 from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.transfer import contents, move
-from airflow_cloudfiles.engine.transfer.move import move_state
 from tests.support.crash_points import MOVE_POINTS
 from tests.support.transferred import Stream, killed
 

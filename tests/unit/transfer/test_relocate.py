@@ -12,12 +12,12 @@ from airflow_cloudfiles.engine.errors import (
     StateLockedError,
     StateMovedError,
 )
-from airflow_cloudfiles.engine.locks.run_lock import RunLock
+from airflow_cloudfiles.engine.extensions.transfer.relocate import relocate_source
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.state.metadata import open_metadata, read_metadata
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream.definition import resolve_schema
-from airflow_cloudfiles.engine.transfer.relocate import relocate_source
 from tests.support.crash_points import RELOCATION_POINTS
 from tests.support.transferred import Stream, killed
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from airflow_cloudfiles.engine.job.start_over import start_over
-from airflow_cloudfiles.engine.transfer.archived import export_state, import_state
-from airflow_cloudfiles.engine.transfer.move import move_state
-from airflow_cloudfiles.engine.transfer.relocate import relocate_source
+from airflow_cloudfiles.engine.extensions.start_over import start_over
+from airflow_cloudfiles.engine.extensions.transfer.archived import export_state, import_state
+from airflow_cloudfiles.engine.extensions.transfer.move import move_state
+from airflow_cloudfiles.engine.extensions.transfer.relocate import relocate_source
 
 if __name__ == "__main__":
     _, what, one, other = sys.argv

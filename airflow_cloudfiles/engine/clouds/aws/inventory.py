@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from airflow_cloudfiles.engine.discovery.inventory.base import (
+from airflow_cloudfiles.engine.extensions.inventory.base import (
     Report,
     ReportFile,
     ReportSource,

@@ -24,13 +24,13 @@ from airflow_cloudfiles.engine.batches.error_marks import marking
 from airflow_cloudfiles.engine.batches.run import WrittenByTasks
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.delta.opening import opened_once
 from airflow_cloudfiles.engine.errors import SparkServerError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.connect.coming_back import BatchLines
 from airflow_cloudfiles.engine.job.counts import carry, files_of, stopped_by
 from airflow_cloudfiles.engine.job.target import new_writer
 from airflow_cloudfiles.engine.spark_versions import numbers
+from airflow_cloudfiles.engine.tables.delta.opening import opened_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_cloudfiles.engine.batches.run import BatchSource, Planned
-    from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
     from airflow_cloudfiles.engine.job.spec import JobSpec
+    from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TaskWritten
 
 _MOST_CHARACTERS = 2000
 """Of what a function failed with, in the message of an error."""

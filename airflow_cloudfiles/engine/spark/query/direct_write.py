@@ -20,11 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from airflow_cloudfiles.engine.batches.delta_table import DeltaTargetTable
 from airflow_cloudfiles.engine.batches.error_marks import marking_errors
-from airflow_cloudfiles.engine.batches.iceberg_table import IcebergTargetTable
 from airflow_cloudfiles.engine.batches.run import TaskFailed, collected, result_of
-from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import StaleSchemaError
@@ -34,6 +31,9 @@ from airflow_cloudfiles.engine.spark.data_source_api import InputPartition
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource, CloudFilesStreamReader
 from airflow_cloudfiles.engine.spark.tables.sink import refuse_misspelt
 from airflow_cloudfiles.engine.stream.schema_change import TaskReader
+from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
+from airflow_cloudfiles.engine.tables.kinds import target_table
+from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TaskWritten
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class DirectWrite:
             OptionError: An option of the sink is not valid.
             SchemaMismatchError: The columns do not fit the table.
         """
-        kind = IcebergTargetTable if self.sink == ICEBERG else DeltaTargetTable
+        kind = target_table if self.sink == ICEBERG else DeltaTargetTable
         refuse_misspelt(dict(self.options), SinkOptions, self.sink)
         schema = StructType.fromJson(json.loads(self.schema))
         read = SinkOptions.read(self.options)

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_cloudfiles.engine.delta.opening import open_table
 from airflow_cloudfiles.engine.errors import OptionError, SinkError
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
 from airflow_cloudfiles.engine.spark.wrapping import raising_ours, wrap
+from airflow_cloudfiles.engine.tables.delta.opening import open_table
 
 _NOTED = "_cloudfiles_given"
 _SPARKS = ("append", "overwrite")

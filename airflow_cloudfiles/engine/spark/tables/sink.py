@@ -27,18 +27,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
 
-from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
 from airflow_cloudfiles.engine.batches.error_marks import marking_errors
-from airflow_cloudfiles.engine.batches.iceberg_table import IcebergWriter
-from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.delta.batch_write import BatchWrite
-from airflow_cloudfiles.engine.delta.commit import remove_files
-from airflow_cloudfiles.engine.delta.predicates import holds, parse_predicate
-from airflow_cloudfiles.engine.delta.read.table_state import TableColumns, TableState
-from airflow_cloudfiles.engine.delta.stream.tracking import StreamDefinition
-from airflow_cloudfiles.engine.delta.write.rows import write_rows
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     OptionError,
@@ -54,6 +45,7 @@ from airflow_cloudfiles.engine.options.sink import (
     SinkOptions,
     TableOptions,
 )
+from airflow_cloudfiles.engine.registry import extension
 from airflow_cloudfiles.engine.spark.data_source_api import (
     DataSource,
     DataSourceArrowWriter,
@@ -69,11 +61,20 @@ from airflow_cloudfiles.engine.spark.tables.stream_reader import (
     lowered,
 )
 from airflow_cloudfiles.engine.storage.uri import iceberg_name
+from airflow_cloudfiles.engine.tables.delta.commit import remove_files
+from airflow_cloudfiles.engine.tables.delta.predicates import holds, parse_predicate
+from airflow_cloudfiles.engine.tables.delta.read.table_state import TableColumns, TableState
+from airflow_cloudfiles.engine.tables.delta.stream.tracking import StreamDefinition
+from airflow_cloudfiles.engine.tables.delta.write.rows import write_rows
+from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
+from airflow_cloudfiles.engine.tables.kinds import target_table
+from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TaskWritten
+from airflow_cloudfiles.engine.tables.target_table import TargetTable
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.delta.data_files import DataFile
-    from airflow_cloudfiles.engine.delta.write.layout import FileLayout
+    from airflow_cloudfiles.engine.tables.delta.data_files import DataFile
+    from airflow_cloudfiles.engine.tables.delta.write.layout import FileLayout
 
 STATE = "cloudFiles.internal.state"
 """Option of the sink: where the stream's state is, if Spark's checkpoint is somewhere else."""
@@ -114,14 +115,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._writer.abort(written, batchId)
 
 
-def new_writer(
-    kind: type[TableWriter], target: str, options: Mapping[str, str], schema: StructType
-) -> TableWriter:
+def new_writer(table: TargetTable, options: Mapping[str, str], schema: StructType) -> TableWriter:
     """Make the writer of a query.
 
     Args:
-        kind: Of the table.
-        target: Path or URI of the table.
+        table: The table.
         options: Of the sink, by their names in lower case.
         schema: Of the rows.
 
@@ -130,7 +128,7 @@ def new_writer(
     """
     read = SinkOptions.read(options)
     state = options.get(STATE.lower()) or read.checkpoint_location
-    return kind(target, read, state=state, schema=schema)
+    return table.writer(read, state=state, schema=schema)
 
 
 _log = logging.getLogger(__name__)
@@ -170,7 +168,9 @@ class DeltaBatchWriter(DataSourceArrowWriter):
                 raise OptionError(f'{name} needs mode("overwrite").')
         if read.merge_keys and overwrite:
             raise OptionError('mergeKeys needs mode("append"): it changes rows of the table.')
-        self._write = BatchWrite.begin(target, read, to_arrow(schema), overwrites=overwrite)
+        self._write = extension("batch write").begin(
+            target, read, to_arrow(schema), overwrites=overwrite
+        )
         self._schema = schema
         self._where = read.replace_where
 
@@ -296,7 +296,7 @@ class DeltaLakeDataSource(DataSource):
         if overwrite:
             raise OptionError("The deltalake sink appends: use outputMode append.")
         refuse_misspelt(options, SinkOptions, self.name())
-        return StreamWriter(new_writer(DeltaWriter, target, options, schema))
+        return StreamWriter(new_writer(DeltaTargetTable(target), options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
         """Build the writer of one DataFrame.
@@ -378,4 +378,4 @@ class IcebergDataSource(DataSource):
         if overwrite:
             raise OptionError("The pyiceberg sink appends: use outputMode append.")
         refuse_misspelt(options, SinkOptions, self.name())
-        return StreamWriter(new_writer(IcebergWriter, target, options, schema))
+        return StreamWriter(new_writer(target_table(target), options, schema))

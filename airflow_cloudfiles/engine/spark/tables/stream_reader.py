@@ -16,10 +16,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.batches.error_marks import marking_errors
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.delta.read.files import TablePart, shared_out
-from airflow_cloudfiles.engine.delta.stream.evolution import QueryPlace
-from airflow_cloudfiles.engine.delta.stream.table_stream import TableStream
-from airflow_cloudfiles.engine.delta.stream.tracking import StreamDefinition, define
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
@@ -35,6 +31,10 @@ from airflow_cloudfiles.engine.spark.data_source_api import (
 from airflow_cloudfiles.engine.spark.data_source_api import (
     ReadLimit as SparkReadLimit,
 )
+from airflow_cloudfiles.engine.tables.delta.read.files import TablePart, shared_out
+from airflow_cloudfiles.engine.tables.delta.stream.evolution import QueryPlace
+from airflow_cloudfiles.engine.tables.delta.stream.table_stream import TableStream
+from airflow_cloudfiles.engine.tables.delta.stream.tracking import StreamDefinition, define
 
 if TYPE_CHECKING:
     import pyarrow as pa

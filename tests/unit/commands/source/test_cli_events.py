@@ -14,9 +14,9 @@ import pytest
 
 from airflow_cloudfiles import cli
 from airflow_cloudfiles.engine.clouds.aws.queue import SqsQueue
-from airflow_cloudfiles.engine.discovery.event_log import collector
-from airflow_cloudfiles.engine.discovery.event_log.description import create_log
-from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
+from airflow_cloudfiles.engine.extensions.event_log import collector
+from airflow_cloudfiles.engine.extensions.event_log.description import create_log
+from airflow_cloudfiles.engine.extensions.event_log.log import EventLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.waiting import until

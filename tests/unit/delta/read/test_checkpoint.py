@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
-from airflow_cloudfiles.engine.delta.read.actions import CheckpointPart, decode
+from airflow_cloudfiles.engine.tables.delta.read.actions import CheckpointPart, decode
 
 VECTOR = pa.struct(
     [

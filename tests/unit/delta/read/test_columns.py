@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.opening import table_schema
 from airflow_cloudfiles.engine.errors import SinkError, TargetCorruptedError
+from airflow_cloudfiles.engine.tables.delta.opening import table_schema
 from tests.support.delta_tables import (
     MAPPED,
     HandMadeTable,

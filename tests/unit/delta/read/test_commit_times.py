@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.read.snapshot import TableLog, requested_snapshot
-from airflow_cloudfiles.engine.delta.stream.tracking import starting_version
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog, requested_snapshot
+from airflow_cloudfiles.engine.tables.delta.stream.tracking import starting_version
 from tests.support.delta_tables import SIMPLE, HandMadeTable, features
 from tests.support.table_streams import Query
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_cloudfiles.engine.delta.opening import open_existing
 from airflow_cloudfiles.engine.errors import OptionError, TargetCorruptedError
+from airflow_cloudfiles.engine.tables.delta.opening import open_existing
 from tests.support.delta_tables import CHECKPOINT, HandMadeTable, features, read, removed
 from tests.support.delta_writes import Sink, read_by_all
 from tests.support.table_streams import Query

@@ -12,9 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cloudfiles.engine.delta.read.actions import DeletionVector
-from airflow_cloudfiles.engine.delta.read.deletion_vectors import DamagedVectorError, deleted_rows
 from airflow_cloudfiles.engine.errors import TargetCorruptedError
+from airflow_cloudfiles.engine.tables.delta.read.actions import DeletionVector
+from airflow_cloudfiles.engine.tables.delta.read.deletion_vectors import (
+    DamagedVectorError,
+    deleted_rows,
+)
 from tests.support.delta_tables import (
     HandMadeTable,
     base85,

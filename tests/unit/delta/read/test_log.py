@@ -11,8 +11,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.read.snapshot import TableLog, requested_snapshot
 from airflow_cloudfiles.engine.errors import (
     OptionError,
     TargetCorruptedError,
@@ -20,6 +18,8 @@ from airflow_cloudfiles.engine.errors import (
     UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.storage.local import LocalStore
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog, requested_snapshot
 from tests.support.delta_tables import (
     HandMadeTable,
     duckdb_session,

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_cloudfiles.engine.delta.read.files import parse_value
 from airflow_cloudfiles.engine.errors import TargetCorruptedError
+from airflow_cloudfiles.engine.tables.delta.read.files import parse_value
 from tests.support.delta_tables import HandMadeTable, column, read
 
 ZONED, PLAIN = pa.timestamp("us", "UTC"), pa.timestamp("us")

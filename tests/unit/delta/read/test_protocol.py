@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.read.actions import READER_FEATURES
 from airflow_cloudfiles.engine.errors import TargetCorruptedError, UnsupportedTableError
+from airflow_cloudfiles.engine.tables.delta.read.actions import READER_FEATURES
 from tests.support.delta_tables import HandMadeTable, features, read
 
 HOW_TO = Path(__file__).parents[4] / "docs" / "how-to" / "read-delta-tables.md"

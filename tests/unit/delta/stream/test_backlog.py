@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.delta.stream.commits import (
+from airflow_cloudfiles.engine.errors import TargetNotDeltaError
+from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.tables.delta.stream.commits import (
     CHANGE,
     TableBacklog,
     TableOffset,
     backlog,
 )
-from airflow_cloudfiles.engine.errors import TargetNotDeltaError
-from airflow_cloudfiles.engine.storage import open_store
 from tests.support.table_streams import GrowingTable
 
 

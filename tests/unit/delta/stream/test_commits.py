@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.delta.stream.commits import TableCommits
 from airflow_cloudfiles.engine.errors import TargetCorruptedError
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
+from airflow_cloudfiles.engine.tables.delta.stream.commits import TableCommits
 from tests.support.table_streams import GrowingTable
 
 VERSIONS = 40

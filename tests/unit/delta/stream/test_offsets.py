@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.engine.delta.stream.commits import (
+from airflow_cloudfiles.engine.errors import (
+    CorruptedStateError,
+    IncompatibleStateError,
+    StateConflictError,
+)
+from airflow_cloudfiles.engine.tables.delta.stream.commits import (
     AFTER_CHANGE,
     BEGIN,
     CHANGE,
     TableOffset,
     check_order,
-)
-from airflow_cloudfiles.engine.errors import (
-    CorruptedStateError,
-    IncompatibleStateError,
-    StateConflictError,
 )
 
 WRITTEN = {

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.engine.delta.stream.commits import TableOffset
 from airflow_cloudfiles.engine.errors import (
     OptionError,
     StateConflictError,
@@ -18,6 +17,7 @@ from airflow_cloudfiles.engine.errors import (
     UnsupportedTableError,
     VersionsGoneError,
 )
+from airflow_cloudfiles.engine.tables.delta.stream.commits import TableOffset
 from tests.support.delta_tables import HandMadeTable, features, removed
 from tests.support.table_streams import CONFIGURED, GrowingTable, Query
 

@@ -10,11 +10,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.types import StringType, StructField, StructType
 
-from airflow_cloudfiles.engine.delta.optimize import optimize
-from airflow_cloudfiles.engine.delta.read.columns import rows_columns
-from airflow_cloudfiles.engine.delta.write.alter import rename_column
-from airflow_cloudfiles.engine.delta.write.layout import character_limits
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
+from airflow_cloudfiles.engine.extensions.upkeep.alter import rename_column
+from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
+from airflow_cloudfiles.engine.tables.delta.read.columns import rows_columns
+from airflow_cloudfiles.engine.tables.delta.write.layout import character_limits
 from tests.support.delta_tables import HandMadeTable, column, features, read
 from tests.support.delta_writes import Sink, merge_rows, read_by_all, write_dataframe
 

@@ -11,20 +11,20 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.merge_schema import SOURCE_NAME
-from airflow_cloudfiles.engine.delta.read.columns import ID, PHYSICAL_NAME
-from airflow_cloudfiles.engine.delta.write.alter import (
-    add_column,
-    drop_column,
-    rename_column,
-    set_properties,
-)
 from airflow_cloudfiles.engine.errors import (
     OptionError,
     SchemaMismatchError,
     SinkError,
     TargetChangedError,
 )
+from airflow_cloudfiles.engine.extensions.upkeep.alter import (
+    add_column,
+    drop_column,
+    rename_column,
+    set_properties,
+)
+from airflow_cloudfiles.engine.tables.delta.merge_schema import SOURCE_NAME
+from airflow_cloudfiles.engine.tables.delta.read.columns import ID, PHYSICAL_NAME
 from tests.support.delta_tables import read, sorted_rows
 from tests.support.delta_writes import Sink, read_by_all, read_by_another, snapshot_of
 

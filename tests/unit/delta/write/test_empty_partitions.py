@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.optimize import optimize
-from airflow_cloudfiles.engine.delta.write.alter import drop_not_null
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
+from airflow_cloudfiles.engine.extensions.upkeep.alter import drop_not_null
+from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
 from tests.support.delta_tables import HandMadeTable, column, read
 from tests.support.delta_writes import Sink, merge_rows, read_by_all, write_dataframe
 

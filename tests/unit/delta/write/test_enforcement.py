@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_cloudfiles.engine.delta.commit import check_target
-from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.read.actions import APPEND_FEATURES
-from airflow_cloudfiles.engine.delta.write.evolve import WideningRule
 from airflow_cloudfiles.engine.errors import (
     SchemaMismatchError,
     SinkError,
     TargetChangedError,
     UnsupportedOptionError,
 )
+from airflow_cloudfiles.engine.tables.delta.commit import check_target
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.read.actions import APPEND_FEATURES
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WideningRule
 from tests.support.delta_tables import SIMPLE, HandMadeTable, features, read, sorted_rows
 from tests.support.delta_writes import Sink, read_by_all, snapshot_of
 

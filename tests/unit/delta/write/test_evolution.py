@@ -20,9 +20,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
-from airflow_cloudfiles.engine.delta.write.alter import drop_column, rename_column, set_properties
-from airflow_cloudfiles.engine.delta.write.evolve import TYPE_CHANGES, WideningRule
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, TargetChangedError
+from airflow_cloudfiles.engine.extensions.upkeep.alter import (
+    drop_column,
+    rename_column,
+    set_properties,
+)
+from airflow_cloudfiles.engine.tables.delta.write.evolve import TYPE_CHANGES, WideningRule
 from tests.support.crash_points import METADATA_POINTS
 from tests.support.delta_tables import read, sorted_rows
 from tests.support.delta_writes import Sink, read_by_all, snapshot_of

@@ -16,10 +16,10 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cloudfiles.engine.delta.read.files import parse_value
-from airflow_cloudfiles.engine.delta.write import rows as writing
-from airflow_cloudfiles.engine.delta.write.rows import folder_name, value_text
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
+from airflow_cloudfiles.engine.tables.delta.read.files import parse_value
+from airflow_cloudfiles.engine.tables.delta.write import rows as writing
+from airflow_cloudfiles.engine.tables.delta.write.rows import folder_name, value_text
 from tests.support.delta_tables import read, sorted_rows
 from tests.support.delta_writes import Sink, read_by_all, snapshot_of
 

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.delta.optimize import optimize
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
+from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
 from tests.support.delta_tables import read, sorted_rows
 from tests.support.delta_writes import Sink, merge_rows, read_by_all, write_dataframe
 

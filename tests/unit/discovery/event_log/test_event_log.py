@@ -8,27 +8,27 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_cloudfiles.engine.discovery.event_log import retention
-from airflow_cloudfiles.engine.discovery.event_log.collector import (
-    EventCollector,
-    collect_unless_fresh,
-)
-from airflow_cloudfiles.engine.discovery.event_log.description import (
-    EventLogDescription,
-    create_log,
-    read_description,
-)
-from airflow_cloudfiles.engine.discovery.event_log.log import (
-    COLLECTED,
-    EventLog,
-    EventsGoneError,
-    LoggedEvent,
-)
 from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
     OptionError,
     StateConflictError,
     StateError,
+)
+from airflow_cloudfiles.engine.extensions.event_log import retention
+from airflow_cloudfiles.engine.extensions.event_log.collector import (
+    EventCollector,
+    collect_unless_fresh,
+)
+from airflow_cloudfiles.engine.extensions.event_log.description import (
+    EventLogDescription,
+    create_log,
+    read_description,
+)
+from airflow_cloudfiles.engine.extensions.event_log.log import (
+    COLLECTED,
+    EventLog,
+    EventsGoneError,
+    LoggedEvent,
 )
 from airflow_cloudfiles.engine.state.compaction import KEPT
 from airflow_cloudfiles.engine.storage import memory, open_store

@@ -6,10 +6,10 @@ import uuid
 
 import pytest
 
-from airflow_cloudfiles.engine.discovery.event_log import retention
-from airflow_cloudfiles.engine.discovery.event_log.description import create_log
-from airflow_cloudfiles.engine.discovery.event_log.log import EventLog, LoggedEvent
-from airflow_cloudfiles.engine.discovery.event_log.retention import UNDRAINED_SECONDS, reach_of
+from airflow_cloudfiles.engine.extensions.event_log import retention
+from airflow_cloudfiles.engine.extensions.event_log.description import create_log
+from airflow_cloudfiles.engine.extensions.event_log.log import EventLog, LoggedEvent
+from airflow_cloudfiles.engine.extensions.event_log.retention import UNDRAINED_SECONDS, reach_of
 from airflow_cloudfiles.engine.state.compaction import KEPT
 from airflow_cloudfiles.engine.storage import memory, open_store
 from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS

@@ -12,8 +12,8 @@ import pytest
 
 import airflow_cloudfiles
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
-from airflow_cloudfiles.engine.discovery.event_log.description import create_log
-from airflow_cloudfiles.engine.discovery.event_log.log import EventLog, LoggedEvent
+from airflow_cloudfiles.engine.extensions.event_log.description import create_log
+from airflow_cloudfiles.engine.extensions.event_log.log import EventLog, LoggedEvent
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.crash_points import RETENTION_POINTS
 

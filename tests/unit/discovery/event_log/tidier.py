@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from airflow_cloudfiles.engine.discovery.event_log import retention
-from airflow_cloudfiles.engine.discovery.event_log.log import EventLog
+from airflow_cloudfiles.engine.extensions.event_log import retention
+from airflow_cloudfiles.engine.extensions.event_log.log import EventLog
 
 
 def main(location: str, kept: str, step: str) -> None:

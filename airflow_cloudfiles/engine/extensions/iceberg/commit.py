@@ -1,0 +1,413 @@
+"""Make a micro-batch one snapshot of an Iceberg table.
+
+1. The data files are there already, invisible: before a task wrote its first one, the table was
+   created, or given the columns it lacked (`ready_table`), since a file has the ids of its columns.
+2. If the table lacks a batch that it had, this one is refused (`lineage`). If it has this batch,
+   the files are removed and nothing else happens.
+3. One commit adds the files and notes the batch, in the snapshot and in a table property. It holds
+   only if the table has not changed since step 2: then the steps begin again, on the newer table.
+
+pyiceberg's own retries are off: they would append to a newer table without step 2. The answer to a
+commit may get lost. Then step 2 of the next try finds the batch, with these very files, which stay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table import TableProperties
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
+    CorruptedStateError,
+    LostBatchesError,
+    SinkError,
+    TargetChangedError,
+)
+from airflow_cloudfiles.engine.extensions.iceberg import data_files
+from airflow_cloudfiles.engine.extensions.iceberg.catalog import (
+    FORMAT_VERSION,
+    IcebergTarget,
+    without_retries,
+)
+from airflow_cloudfiles.engine.extensions.iceberg.data_files import IcebergDataFile
+from airflow_cloudfiles.engine.extensions.iceberg.lineage import (
+    BATCH,
+    ORIGIN,
+    STREAM,
+    Noted,
+    SnapshotLineage,
+    SnapshotPresence,
+    check_has,
+    lineage,
+)
+from airflow_cloudfiles.engine.extensions.iceberg.schema import (
+    Partitioner,
+    TablePlan,
+    check_spec,
+    new_schema,
+    new_spec,
+    plan_of,
+)
+from airflow_cloudfiles.engine.state.batch import BatchId, Committed, FoundBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import Table
+
+    from airflow_cloudfiles.engine.state.batch import Expected
+
+COMMIT_TRIES = 20
+"""How often a commit is tried against other writers before giving up."""
+_PAUSE_SECONDS = 0.05
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRules:
+    """What a table may become.
+
+    Attributes:
+        merge_schema: Whether columns it lacks are added.
+        widens: Whether columns are widened, as far as Iceberg allows it.
+        partition_by: How it is partitioned when it is created (`schema.parse`).
+    """
+
+    merge_schema: bool = False
+    widens: bool = False
+    partition_by: str | None = None
+
+
+def ready_table(target: IcebergTarget, columns: pa.Schema, rules: TableRules) -> Table:
+    """Open a table that has all columns of a stream; create or change it where it lacks them.
+
+    Repeating it is harmless.
+
+    Args:
+        target: The table.
+        columns: Of the stream's data files.
+        rules: What the table may become.
+
+    Raises:
+        SchemaMismatchError: The columns do not fit, or the table may not get them.
+        OptionError: `partition_by` cannot be read, or the table is partitioned otherwise.
+        SinkError: Other writers committed first at every try, or there is no such namespace.
+        TargetUnreachableError: Its catalog or its storage failed.
+    """
+    for attempt in range(COMMIT_TRIES):
+        table = target.load()
+        try:
+            if table is None:
+                return _create(target, columns, rules)
+            plan = _checked(target, table, columns, rules)
+            if not plan:
+                return table
+            _change(target, table, plan)
+        except (CommitFailedException, TableAlreadyExistsError) as failure:
+            _log.info("Another writer committed first to %s (%s)", target.uri, failure)
+            _pause(attempt)
+    raise _too_many(target)
+
+
+def check_table(target: str, columns: pa.Schema, rules: TableRules) -> str | None:
+    """Find out before a stream starts whether a table can take rows of this schema.
+
+    Nothing is changed.
+
+    Returns:
+        The location of the table; `None` where there is none yet.
+
+    Raises:
+        CloudFilesError: As `ready_table`.
+    """
+    place = IcebergTarget.of(target)
+    table = place.load()
+    if table is None:
+        schema = new_schema(columns, target)
+        new_spec(rules.partition_by, schema, target)
+        return None
+    _checked(place, table, columns, rules)
+    return table.location()
+
+
+def check_expected(target: str, stream: str, expected: Expected) -> None:
+    """Find out before a stream starts whether the table has what was committed to it.
+
+    Raises:
+        LostBatchesError: It lacks the batch.
+    """
+    check_has(IcebergTarget.of(target).load(), target, stream, expected)
+
+
+def find_batch(target: str, stream: str, number: int) -> FoundBatch | None:
+    """Find a batch in a table.
+
+    Returns:
+        `None` where the table lacks it, or its snapshot has expired.
+
+    Raises:
+        TargetUnreachableError: Its catalog failed.
+    """
+    table = IcebergTarget.of(target).load()
+    if table is None:
+        return None
+    noted = lineage(table.metadata, stream).batches.get(number)
+    if noted is None:
+        return None
+    table_id = str(table.metadata.table_uuid)
+    return FoundBatch(noted.sequence, table_id, noted.plan, noted.schema_version, noted.counts)
+
+
+def knows_batch(target: str, stream: str, number: int) -> bool:
+    """Tell whether a table has a batch with this number, or had it.
+
+    Raises:
+        TargetUnreachableError: Its catalog failed.
+    """
+    table = IcebergTarget.of(target).load()
+    if table is None:
+        return False
+    return lineage(table.metadata, stream).presence(number) is not SnapshotPresence.NEVER
+
+
+def newest_of_origin(target: str, origin: str, *, besides: str | None = None) -> int | None:
+    """Give the newest batch whose snapshot notes an origin, of any stream besides one."""
+    table = IcebergTarget.of(target).load()
+    kept = [] if table is None else table.metadata.snapshots
+    notes = [each.summary.additional_properties for each in kept if each.summary is not None]
+    of_origin = (note for note in notes if note.get(ORIGIN) == origin)
+    return max((int(each[BATCH]) for each in of_origin if each[STREAM] != besides), default=None)
+
+
+def newest_sequence(target: str) -> int | None:
+    """Read the sequence number of the table's newest commit; `None` where there is no table."""
+    table = IcebergTarget.of(target).load()
+    return None if table is None else table.last_sequence_number
+
+
+def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may become
+    target: str,
+    *,
+    batch: BatchId,
+    files: Sequence[IcebergDataFile],
+    columns: pa.Schema,
+    rules: TableRules,
+    expected: Expected | None = None,
+) -> Committed:
+    """Make a micro-batch visible, exactly once however often it is called.
+
+    Files of a batch that is refused, or is in the table already, are removed. They stay where
+    it is unknown whether the commit has happened: the next try will find out.
+
+    Args:
+        target: URI of the table.
+        batch: Which micro-batch of which stream; its number grows and never means other files.
+        files: Data files of the table; may be empty.
+        columns: Of the data files.
+        rules: What the table may become.
+        expected: The batch that the table must have already; `None` for none.
+
+    Raises:
+        LostBatchesError: The table lacks a batch that it had, or must have.
+        DataFileLostError: A file vanished since it was written; nothing is visible.
+        SchemaMismatchError: The columns do not fit.
+        CorruptedStateError: The table has a batch of this number with other files.
+        TargetChangedError: The data files were written for another table, or partitioning.
+        TargetUnreachableError: Its catalog or storage failed; the batch may be in the table or not.
+        SinkError: Other writers committed first at every try.
+    """
+    place = IcebergTarget.of(target)
+    for attempt in range(COMMIT_TRIES):
+        table = place.load()
+        try:
+            if expected is not None:
+                check_has(table, target, batch.app_id, expected)
+            _check_same(place, table, files)
+            ready = table if table is not None and files else ready_table(place, columns, rules)
+        except CloudFilesError as error:
+            if table is not None and not error.is_retryable:
+                data_files.remove(table, [file.path for file in files])
+            raise
+        found = lineage(ready.metadata, batch.app_id, None if expected is None else expected.record)
+        presence = found.presence(batch.number)
+        if presence is SnapshotPresence.PRESENT:
+            return _committed_before(place, ready, found, batch, files)
+        if presence is SnapshotPresence.LOST:
+            data_files.remove(ready, [file.path for file in files])
+            raise _rolled_back(target, batch, found)
+        data_files.require(place, ready, files)
+        crash_point("before-sink-commit")
+        try:
+            sequence = _append(place, ready, batch, files)
+        except CommitFailedException as failure:
+            _log.info("Another writer committed first (%s); trying again", failure)
+            _pause(attempt)
+            continue
+        crash_point("after-sink-commit")
+        return Committed(sequence, is_new=True, table_id=str(ready.metadata.table_uuid))
+    raise _too_many(place)
+
+
+def write_id(files: Sequence[IcebergDataFile]) -> str:
+    """Name a set of data files: a commit whose answer was lost is known by it."""
+    text = "\n".join(sorted(file.path for file in files))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def remove_files(target: str, files: Sequence[IcebergDataFile]) -> None:
+    """Remove data files that are in no version of the table, nor ever will be."""
+    table = IcebergTarget.of(target).load() if files else None
+    if table is not None:
+        data_files.remove(table, [file.path for file in files])
+
+
+def _noted(batch: BatchId, files: Sequence[IcebergDataFile], snapshot: int, sequence: int) -> Noted:
+    """Build the note that a commit carries."""
+    return Noted(
+        batch.number,
+        batch.plan or "",
+        write_id(files),
+        snapshot,
+        sequence,
+        batch.schema_version,
+        batch.counts,
+    )
+
+
+def _append(
+    target: IcebergTarget, table: Table, batch: BatchId, files: Sequence[IcebergDataFile]
+) -> int:
+    """Commit if the table has not changed; return the sequence number of the snapshot."""
+    sequence = table.metadata.next_sequence_number()
+    with target.translate_errors("may not have taken a commit"):
+        transaction = table.transaction()
+        summary = _noted(batch, files, 0, sequence).summary(batch.app_id)
+        summary |= {ORIGIN: batch.origin} if batch.origin else {}
+        update = transaction.update_snapshot(snapshot_properties=summary)
+        merges = table.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "").lower() == "true"
+        with update.merge_append() if merges else update.fast_append() as append:
+            for file in files:
+                append.append_data_file(file.entry())
+        noted = _noted(batch, files, append.snapshot_id, sequence)
+        transaction.set_properties(noted.properties(batch.app_id))
+        try:
+            transaction.commit_transaction()
+        except NoSuchTableError as failure:
+            raise LostBatchesError(
+                f"{target.uri} was dropped while a batch was being committed to it."
+            ) from failure
+    return sequence
+
+
+def _committed_before(
+    target: IcebergTarget,
+    table: Table,
+    found: SnapshotLineage,
+    batch: BatchId,
+    files: Sequence[IcebergDataFile],
+) -> Committed:
+    """Build the result for a batch that the table has, from an earlier call or from this one."""
+    noted = found.find(batch.number)
+    if noted is not None and batch.plan and noted.plan and noted.plan != batch.plan:
+        raise CorruptedStateError(
+            f"{target.uri} has batch {batch.number} of this stream already, but with other files: "
+            "the checkpoint location is older than the table (restored from a backup?), and "
+            "skipping the batch would lose rows. See docs/how-to/recover.md."
+        )
+    is_new = noted is not None and noted.write == write_id(files) and bool(files)
+    if is_new:
+        _log.info("Batch %s was committed to %s; the response was lost", batch.number, target.uri)
+    elif noted is None:
+        _log.info("Batch %s is in %s, in a snapshot that expired", batch.number, target.uri)
+    else:
+        _log.info("Batch %s is in %s; its new files are removed", batch.number, target.uri)
+        data_files.remove(table, [file.path for file in files])
+    sequence = (noted or found.newest or _NOTHING).sequence
+    return Committed(sequence, is_new=is_new, table_id=str(table.metadata.table_uuid))
+
+
+_NOTHING = Noted(-1, "", "", 0, 0)
+
+
+def _checked(
+    target: IcebergTarget, table: Table, columns: pa.Schema, rules: TableRules
+) -> TablePlan:
+    """Plan what a table must become, and check that it may."""
+    check_spec(rules.partition_by, table.spec(), table.schema(), target.uri)
+    Partitioner(table.spec(), table.schema(), target.uri)
+    plan = plan_of(table.schema(), columns, target.uri)
+    plan.check(target.uri, merge_schema=rules.merge_schema, widens=rules.widens)
+    return plan
+
+
+def _change(target: IcebergTarget, table: Table, plan: TablePlan) -> None:
+    """Add and widen columns: only if no other writer has changed them meanwhile."""
+    names = [".".join(path) for path, _ in plan.missing]
+    names += [".".join(each.path) for each in plan.widened]
+    _log.info("Adding or widening columns of %s: %s", target.uri, ", ".join(names))
+    with (
+        target.translate_errors("cannot be given columns"),
+        table.update_schema() as update,
+    ):
+        for each in plan.widened:
+            update.update_column(each.path, each.want)
+        for path, kind in plan.missing:
+            update.add_column(path, kind)
+    crash_point("after-sink-columns")
+
+
+def _create(target: IcebergTarget, columns: pa.Schema, rules: TableRules) -> Table:
+    """Create an empty table."""
+    schema = new_schema(columns, target.uri)
+    spec = new_spec(rules.partition_by, schema, target.uri)
+    with target.translate_errors("cannot be created"):
+        table = target.open_catalog().create_table(
+            target.identifier,
+            schema=schema,
+            partition_spec=spec,
+            properties={"format-version": str(FORMAT_VERSION)},
+        )
+    return without_retries(table)
+
+
+def _check_same(
+    target: IcebergTarget, table: Table | None, files: Sequence[IcebergDataFile]
+) -> None:
+    """Refuse files of another table, or of another partitioning than the table has now."""
+    if not files:
+        return
+    now = None if table is None else (str(table.metadata.table_uuid), table.spec().spec_id)
+    if any((file.table_id, file.spec_id) != now for file in files):
+        raise TargetChangedError(
+            f"{target.uri} was dropped, replaced or partitioned otherwise while a batch was "
+            "written. Nothing was committed. Run again."
+        )
+
+
+def _rolled_back(target: str, batch: BatchId, found: SnapshotLineage) -> LostBatchesError:
+    newest = found.newest or _NOTHING
+    return LostBatchesError(
+        f"{target} had batch {batch.number} of this stream, and was rolled back to a snapshot "
+        f"before it (the newest batch was {newest.batch}, in snapshot {newest.snapshot}). Nothing "
+        "is written on top of the gap. See docs/how-to/iceberg.md."
+    )
+
+
+def _too_many(target: IcebergTarget) -> SinkError:
+    return SinkError(
+        f"{target.uri} could not be committed to: other writers committed first, {COMMIT_TRIES} "
+        "times. Run again when there are fewer writers."
+    )
+
+
+def _pause(attempt: int) -> None:
+    """Let the other writer finish: two that try in step would meet at every try."""
+    time.sleep(random.uniform(0, _PAUSE_SECONDS * (attempt + 1)))  # noqa: S311 - no secret

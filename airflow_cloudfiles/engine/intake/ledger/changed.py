@@ -1,0 +1,220 @@
+"""Note the files that have changed since they were ingested, or before they were read.
+
+Notes in the state, `_source/changed/`, named by a hash of the path:
+
+- `<hash>-<entry>.json`: the file that this entry of the file log has was ingested, and is another
+  version now. `<hash>-<entry>.reported` beside it: somebody reports that, so nobody else has to.
+- `<hash>-<version>.read`: the file had changed before it was read, and was ingested in this
+  version, so that its entry names an older one.
+
+The notes are about versions and are never changed. A file that is ingested again has another entry,
+and so another note. Old notes are packed (`ledger.packed_changes`), and mean the same there.
+
+With `cloudFiles.allowOverwrites` every version of a file is an entry of its own, and an entry never
+gives the bytes of another version. A task that meets a newer version than its entry's leaves the
+file out. That newer version is somebody's entry already, or will be; so that it does not depend on
+a notification that may be lost, or a listing that may be long in coming, the task leaves a note in
+the state before its batch can be committed, and the next discovery inspects the file.
+
+A note is a hint: it is deduped as every candidate is, and removed when the file is recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.intake.ledger.base import version_hash
+from airflow_cloudfiles.engine.intake.ledger.packed_changes import KEY as PACKED
+from airflow_cloudfiles.engine.intake.ledger.packed_changes import PREFIX, read_packed
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
+from airflow_cloudfiles.engine.versions import FIELD, as_record, fields_of, read_note
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+OVERWRITTEN = "_source/overwritten"
+_OVERWRITTEN_VERSION = 1
+
+
+def note_overwritten(state: ObjectStore, found: FileEntry) -> None:
+    """Ask the next discovery to inspect a file; asking twice is asking once.
+
+    Args:
+        state: The checkpoint location.
+        found: The version that is there. Another version gets a note of its own, so that removing
+            one never removes the other.
+    """
+    key = f"{OVERWRITTEN}/{path_hash(found.path)}-{version_hash(found).hex()}"
+    state.put(key, json.dumps({FIELD: _OVERWRITTEN_VERSION, "path": found.path}).encode("ascii"))
+
+
+def overwritten(state: ObjectStore) -> Iterator[tuple[str, str | None]]:
+    """Give the notes: the key of each, and the path of its file; `None` for one that is damaged.
+
+    The key has a digest of the path, which shows that it is the path that was written.
+
+    Raises:
+        IncompatibleStateError: A newer version of this package wrote one.
+    """
+    for note in state.list(OVERWRITTEN + "/"):
+        try:
+            name = state.child_uri(note.path)
+            found = read_note(state.get(note.path), name=name, understood=_OVERWRITTEN_VERSION)
+            path = found["path"]
+        except ObjectNotFoundError:
+            continue  # another discovery was faster
+        except (ValueError, KeyError, TypeError):
+            path = None
+        is_text = isinstance(path, str)
+        is_whole = is_text and note.path.startswith(f"{OVERWRITTEN}/{path_hash(path)}-")
+        yield note.path, path if is_whole else None
+
+
+def has_overwritten(state: ObjectStore) -> bool:
+    """Tell whether there is a note."""
+    return next(state.list(OVERWRITTEN + "/"), None) is not None
+
+
+NOTE_VERSION = 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NOTICE = re.compile(re.escape(PREFIX) + r"/([0-9a-f]{32})-(\d+)\.(json|reported)")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file that has changed since it was ingested.
+
+    Attributes:
+        entry: The entry of the file log with the version that was recorded.
+        before: That version.
+        now: The one that was found.
+    """
+
+    entry: int
+    before: FileEntry
+    now: FileEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Notices:
+    """Which changes are noted.
+
+    Attributes:
+        times_us: When each was noted, by the clock of the state, in microseconds since 1970; by the
+            hash of the path and the entry.
+        reported: Those that somebody reports.
+        read: Of which versions it is noted that they were read, as the names of their notes.
+    """
+
+    times_us: dict[tuple[str, int], int]
+    reported: frozenset[tuple[str, int]]
+    read: frozenset[str] = frozenset()
+
+
+def path_hash(path: str) -> str:
+    """Hash a path for the names of notes."""
+    return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def note_change(state: ObjectStore, change: Change) -> None:
+    """Note that a file has changed; noting it twice is noting it once."""
+    value = {
+        FIELD: NOTE_VERSION,
+        "entry": change.entry,
+        "before": asdict(change.before),
+        "now": asdict(change.now),
+    }
+    state.put_if_absent(f"{_key(change)}.json", seal(value))
+
+
+def claim_change(state: ObjectStore, change: Change) -> bool:
+    """Take on the report of a change; of any number of callers, one does."""
+    return state.put_if_absent(f"{_key(change)}.reported", seal({FIELD: NOTE_VERSION}))
+
+
+def read_change(state: ObjectStore, path: str, entry: int) -> Change | None:
+    """Read a note; `None` where there is none, or it is damaged.
+
+    Raises:
+        IncompatibleStateError: A newer version of this package wrote it.
+    """
+    key = f"{PREFIX}/{path_hash(path)}-{entry}.json"
+    try:
+        name = state.child_uri(key)
+        fields = fields_of(unseal(state.get(key)), name=name, understood=NOTE_VERSION)
+        return as_record(fields, Change)
+    except (LookupError, ValueError):
+        return None
+
+
+def notices(state: ObjectStore) -> Notices:
+    """List which changes are noted; reads no note."""
+    times_us: dict[tuple[str, int], int] = {}
+    reported, read = set(), set()
+    for key, time_us in _noted(state):
+        if key.endswith(".read"):
+            read.add(key)
+        elif found := _NOTICE.fullmatch(key):
+            change = found[1], int(found[2])
+            if found[3] == "reported":
+                reported.add(change)
+            else:
+                times_us[change] = time_us
+    return Notices(times_us, frozenset(reported), frozenset(read))
+
+
+def _noted(state: ObjectStore) -> Iterator[tuple[str, int]]:
+    """Give the key of each note, and when it was written.
+
+    What is packed is read when the notes were listed: one that was removed before is in it.
+    """
+    is_packed = False
+    for note in state.list(f"{PREFIX}/"):
+        is_packed |= note.path == PACKED
+        yield note.path, note.modification_time_us
+    if is_packed:
+        for name, packed in read_packed(state).items():
+            yield f"{PREFIX}/{name}", packed.time_us
+
+
+def changed_times(state: ObjectStore) -> dict[int, dict[str, datetime]]:
+    """Give when each change was noted, by the entry and the hash of the path."""
+    found: dict[int, dict[str, datetime]] = {}
+    for (hashed, entry), time_us in notices(state).times_us.items():
+        found.setdefault(entry, {})[hashed] = _EPOCH + timedelta(microseconds=time_us)
+    return found
+
+
+def note_read(state: ObjectStore, found: FileEntry) -> None:
+    """Note in which version a file is ingested that had changed before it was read."""
+    state.put(_read_key(found), seal({FIELD: NOTE_VERSION, "path": found.path}))
+
+
+def was_read(state: ObjectStore, found: FileEntry, known: Notices | None = None) -> bool:
+    """Tell whether a file was ingested in a version although its entry names another one.
+
+    Args:
+        state: The checkpoint location.
+        found: The version.
+        known: What was noted a while ago; saves a request for each version that it has.
+    """
+    key = _read_key(found)
+    if known is not None and key in known.read:
+        return True
+    return state.head(key) is not None
+
+
+def _key(change: Change) -> str:
+    return f"{PREFIX}/{path_hash(change.before.path)}-{change.entry}"
+
+
+def _read_key(found: FileEntry) -> str:
+    return f"{PREFIX}/{path_hash(found.path)}-{version_hash(found).hex()}.read"

@@ -1,0 +1,310 @@
+"""Open Delta tables, or find out that there is none.
+
+`deltalake` reads each entry of a table's log since its last checkpoint, twice or more, whenever it
+opens the table. A run opens its table several times. So in a cloud, where each of that is a
+request, a run opens it once (`opened_once`), and then lists what is new of its log: none as a rule.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import re
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyspark.sql.types import StructType  # noqa: TC002 - read when the module is
+
+from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
+    SinkError,
+    TargetCorruptedError,
+    TargetNotDeltaError,
+)
+from airflow_cloudfiles.engine.tables.delta.durability import (
+    refuse_torn,
+    refuse_unreadable,
+    set_aside_torn,
+)
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.read.columns import physical_name
+from airflow_cloudfiles.engine.tables.delta.read.log import (
+    LAST_CHECKPOINT,
+    LOG,
+    list_log,
+    noted_checkpoint,
+)
+from airflow_cloudfiles.engine.tables.delta.read.table_state import TableColumns
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
+
+_COMMIT: Final = re.compile(re.escape(LOG) + r"(\d{20})\.json")
+_NOT_SEEN: Final = re.compile(
+    r"No (table metadata|protocol)\b.* found|Path does not exist|is not a directory"
+)
+"""What `deltalake` says of a table that is there where its looks at the disk fail."""
+_opened = threading.local()
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenedTable:
+    """A table in a cloud, as this thread has opened it.
+
+    Attributes:
+        table: The table, at whatever version.
+        options: What it was opened with; credentials end.
+        version: A version by whose commit its log is known again.
+        etag: Of that commit.
+    """
+
+    table: DeltaTable
+    options: Mapping[str, str]
+    version: int
+    etag: str
+
+
+@contextmanager
+def opened_once() -> Iterator[None]:
+    """Have this thread open the newest version of a table in a cloud once.
+
+    Opened again, it is the same object, which has then loaded what was committed meanwhile. It is
+    opened anew where its log or the credentials are others.
+    """
+    before = getattr(_opened, "tables", None)
+    _opened.tables = {}
+    try:
+        yield
+    finally:
+        _opened.tables = before
+
+
+def open_table(target: str, version: int | None = None) -> DeltaTable | None:
+    """Open a table; `None` when there is nothing yet.
+
+    Args:
+        target: Path or URI of the table.
+        version: One of its versions; the newest, unless one is named.
+
+    Raises:
+        TargetNotDeltaError: The folder holds something else, or is not a folder.
+        TargetUnreachableError: Its storage failed, or refused us.
+    """
+    location = DeltaLocation.of(target)
+    tables = getattr(_opened, "tables", None)
+    if tables is None or version is not None or location.folder is not None:
+        return _open(location, version)
+    kept = _loaded_again(tables.pop(location.uri, None), location)
+    if kept is None:
+        table = _open(location)
+        kept = None if table is None else _opened_now(table, location)
+        if kept is None:
+            return table
+    tables[location.uri] = kept
+    return kept.table
+
+
+def _open(location: DeltaLocation, version: int | None = None) -> DeltaTable | None:
+    with location.translate_store_errors("cannot be opened"):
+        if not _has_log(location):
+            return None
+    try:
+        return load_table(location, version)
+    except TableNotFoundError:
+        return None
+
+
+def _loaded_again(kept: _OpenedTable | None, location: DeltaLocation) -> _OpenedTable | None:
+    """Give a table that was opened before with its newest version; `None` to open it anew."""
+    if kept is None or kept.options != location.storage_options():
+        return None
+    with location.translate_store_errors("cannot be opened"):
+        commits = list(_commits(location, kept.version))
+    if not commits or (kept.version, kept.etag) != commits[0]:
+        return None  # another table by now, or a log whose old entries are gone
+    newest, etag = commits[-1]
+    if newest > kept.table.version():
+        with location.translate_errors("cannot be opened"):
+            kept.table.update_incremental()
+    return replace(kept, version=newest, etag=etag)
+
+
+def _opened_now(table: DeltaTable, location: DeltaLocation) -> _OpenedTable | None:
+    """Give a table with the mark that identifies it; `None` where it has no such mark."""
+    with location.translate_store_errors("cannot be opened"):
+        version, etag = next(_commits(location, table.version()), (-1, ""))
+    is_known = version == table.version() and etag
+    return _OpenedTable(table, location.storage_options(), version, etag) if is_known else None
+
+
+def _commits(location: DeltaLocation, version: int) -> Iterator[tuple[int, str]]:
+    """List the commits of a log from a version on, with their etags."""
+    # In the order of bytes `.` follows the end of a text, and `:` the digits.
+    first, end = f"{LOG}{version:020}", f"{LOG}:"
+    for found in location.store().list(LOG, start_after=first, end_before=end):
+        if commit := _COMMIT.fullmatch(found.path):
+            yield int(commit[1]), found.etag
+
+
+def open_to_write(target: str) -> DeltaTable | None:
+    """Open a table as `open_table` does; a log that a power failure has torn is mended first."""
+    try:
+        return open_table(target)
+    except TargetCorruptedError:
+        location = DeltaLocation.of(target)
+        with location.translate_errors("cannot be mended"):
+            is_whole = set_aside_torn(location)
+            damaged = _damaged_checkpoints(location)
+            for path in damaged:
+                _set_aside(location, path)
+        if not is_whole and not damaged:
+            raise
+        return open_table(target)
+
+
+def _damaged_checkpoints(location: DeltaLocation) -> list[str]:
+    """List checkpoints that cannot be read, if all commits they repeat exist; and their note.
+
+    Such a note makes `deltalake` (1.6) look for a checkpoint that is not there.
+    """
+    log = _log_of(location)
+    try:
+        damaged = log.damaged_checkpoints()
+        listing = log.listing(whole=True).without(damaged)
+    except CloudFilesError:
+        return []
+    files = [file.path for each in damaged for file in each.files]
+    there = {each.version for each in listing.checkpoints}
+    if noted_checkpoint(log.store) not in there and log.store.head(LAST_CHECKPOINT) is not None:
+        files.append(LAST_CHECKPOINT)
+    return files
+
+
+def _set_aside(location: DeltaLocation, path: str) -> None:
+    """Rename a file of a log."""
+    store = location.store()
+    aside = f"{LOG}_torn-{path.removeprefix(LOG)}-{uuid.uuid4().hex[:8]}"
+    store.put(aside, store.get(path))
+    store.delete(path)
+    _log.warning("%s of %s is damaged; it was renamed to %s", path, location.target, aside)
+
+
+def open_existing(target: str, version: int | None = None) -> DeltaTable:
+    """Open a table that must be there.
+
+    Raises:
+        TargetNotDeltaError: There is no Delta table.
+    """
+    table = open_table(target, version)
+    if table is None:
+        raise TargetNotDeltaError(f"There is no Delta table at {target}. Check the path.")
+    return table
+
+
+def table_schema(target: str) -> StructType:
+    """Read the columns of the newest version of a table.
+
+    Raises:
+        TargetNotDeltaError: There is no Delta table.
+        UnsupportedTableError: It needs a feature that is not supported.
+    """
+    log = _log_of(DeltaLocation.to_read(target))
+    return TableColumns.of(log.snapshot()).public_schema
+
+
+def _log_of(location: DeltaLocation) -> TableLog:
+    """Open the log of a table, where `deltalake` does not say enough of it."""
+    from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog  # noqa: PLC0415 - few runs
+
+    return TableLog(location)
+
+
+def load_table(location: DeltaLocation, version: int | None = None) -> DeltaTable:
+    """Load a table that has a log; a log that a power failure has torn is refused."""
+    with location.translate_store_errors("cannot be read"):
+        refuse_torn(location)
+    options = location.storage_options()
+    with location.translate_errors("cannot be opened"):
+        try:
+            return DeltaTable(location.table_uri, version=version, storage_options=options)
+        except DeltaError as error:
+            refuse_unreadable(location)
+            if damaged := _damaged_checkpoints(location):
+                raise TargetCorruptedError(
+                    f"The log of the Delta table {location.target} is damaged: {damaged[0]} cannot "
+                    "be read. It repeats entries of the log, which are all there: the next run of "
+                    "a stream, or the next write, renames it."
+                ) from None
+            if isinstance(error, TableNotFoundError) and list_log(location.store()).latest < 0:
+                raise
+        except ValueError as error:
+            raise _null_partition(location) or error from error
+        try:  # a flaky disk hides an entry from one look, which `deltalake` takes for a gap
+            return DeltaTable(location.table_uri, version=version, storage_options=options)
+        except DeltaError as error:
+            if isinstance(error, TableNotFoundError) or _NOT_SEEN.search(str(error)):
+                _log_of(location).snapshot()  # names what is wrong, if it is not the disk
+                raise OSError(errno.EAGAIN, str(error)) from None
+            raise
+
+
+def _null_partition(location: DeltaLocation) -> SinkError | None:
+    """Build the error for a table with a null partition value where none may be null."""
+    snapshot = _log_of(location).snapshot()
+    columns = TableColumns.of(snapshot)
+    names = {
+        physical_name(each, columns.mode): each.name
+        for each in columns.schema.fields
+        if not each.nullable and each.name in columns.partition_columns
+    }
+    for file in snapshot.files:
+        for physical, name in names.items():
+            if not file.partition_value(physical):
+                return SinkError(
+                    f"{location.target} has null in its partition column {name}, which is "
+                    "NOT NULL (an empty text is null in Delta's log), so that the deltalake "
+                    "library cannot open it. Let the column be null: cloudfiles table "
+                    f"drop-not-null --target {location.target} {name}"
+                )
+    return None
+
+
+def _has_log(location: DeltaLocation) -> bool:
+    """Check for a Delta log; refuse a place that has something else."""
+    if location.folder is None:
+        store = location.store()
+        if next(store.list("_delta_log/"), None) is not None:
+            return True
+        keys = (file.path for file in store.list(skip=lambda key, _: _is_ours(key)))
+        foreign = next(keys, None)
+    else:
+        folder = Path(location.folder)
+        if folder.exists() and not folder.is_dir():
+            raise TargetNotDeltaError(
+                f"The target {location.target} is a file, not a folder. Choose another target."
+            )
+        if not folder.is_dir() or (folder / "_delta_log").is_dir():
+            return folder.is_dir()
+        foreign = next((path.name for path in folder.iterdir() if not _is_ours(path.name)), None)
+    if foreign is not None:
+        raise TargetNotDeltaError(
+            f"The target {location.target} is not a Delta table: it has no _delta_log but holds "
+            f"{foreign!r}. Choose an empty folder or a Delta table."
+        )
+    return False
+
+
+def _is_ours(key: str) -> bool:
+    """Tell whether a key is hidden, or a data file that a killed task left before any commit."""
+    name = key.partition("/")[0]
+    return name.startswith((".", "_")) or (
+        name.startswith("part-") and name.endswith(".parquet") and name == key
+    )

@@ -1,0 +1,338 @@
+"""Replace the rows that a file had by those that it has now.
+
+In the commit that adds the new rows, where the table has a column with the URI of the file that a
+row came from (`cloudFiles.metadataColumns`):
+
+1. Data files with such rows are found, first by their bounds, then by the column itself.
+2. Their other rows are written to new files, which no reader sees yet.
+3. One commit removes the old files, adds the new ones and those of the batch, and notes the batch.
+   It is the version behind the one that was read: if another writer was first, all begins anew.
+
+Of a file that gives the batch no row the former rows stay: it may be missing, damaged, or another
+version by now, as the options ignore it.
+
+Killed before the commit, nothing has happened; files of no version go with the table's vacuum.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.exceptions import CommitFailedError
+from pyspark.sql.types import StringType, StructType
+
+from airflow_cloudfiles.engine.crashpoints import crash_point
+from airflow_cloudfiles.engine.errors import SinkError
+from airflow_cloudfiles.engine.files import Offset
+from airflow_cloudfiles.engine.intake.opening import root_of
+from airflow_cloudfiles.engine.messages import counted, few
+from airflow_cloudfiles.engine.names import dotted
+from airflow_cloudfiles.engine.reading.file_columns import file_path
+from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
+from airflow_cloudfiles.engine.state.plan_log import PREFIX as PLANS
+from airflow_cloudfiles.engine.tables.delta import data_files
+from airflow_cloudfiles.engine.tables.delta.data_files import DataFile, FileSettings
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.read.log import decoded
+from airflow_cloudfiles.engine.tables.delta.read.table_state import TableState
+from airflow_cloudfiles.engine.tables.delta.write.layout import physical_path
+from airflow_cloudfiles.engine.tables.delta.write.log_commit import commit_version
+from airflow_cloudfiles.engine.tables.delta.write.rewrite import TableFile, TableFiles, replacement
+from airflow_cloudfiles.engine.tables.delta.write.rows import write_again
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from deltalake.transaction import Transaction
+
+    from airflow_cloudfiles.engine.storage import ObjectStore
+
+_BATCH_ROWS: Final = 64 * 1024
+REPLACED: Final = "replaced_rows"
+"""What a commit counts."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FormerRows:
+    """The rows that the files of a micro-batch had.
+
+    Attributes:
+        column: Where a row has the URI of its file: a path of names.
+        files: The URIs, as that column has them.
+    """
+
+    column: tuple[str, ...]
+    files: frozenset[str]
+
+
+def replaced_by(state: ObjectStore, source: str, batch: int) -> tuple[FormerRows, ...]:
+    """Find which rows the commit of a micro-batch replaces.
+
+    Args:
+        state: The checkpoint location, of a stream with operations on files.
+        source: The source, as the state names it.
+        batch: Number of the batch, which is that of its plan.
+    """
+    plan = NumberedLog(state, PLANS, is_packed=True).find(batch)
+    if plan is None:
+        return ()
+    start, end = Offset.from_json(plan.header["start"]), Offset.from_json(plan.header["end"])
+    log, root = FileLog(state), root_of(source)
+    excluded = log.operations.excluded(start.entry)
+    found: dict[tuple[str, ...], set[str]] = {}
+    for each in log.operations.after(start.entry - 1):
+        if each.number > end.entry or not each.path_column:
+            continue
+        first = start.index if each.number == start.entry else 0
+        last = end.index if each.number == end.entry else None
+        out = excluded.get(each.number, ())
+        files = log.read(each.number).files[first:last]
+        paths = [file.path for index, file in enumerate(files, first) if index not in out]
+        found.setdefault(each.path_column, set()).update(file_path(root, path) for path in paths)
+    return tuple(FormerRows(column, frozenset(files)) for column, files in found.items() if files)
+
+
+def is_path_column(columns: StructType, column: Sequence[str]) -> bool:
+    """Tell whether a table has a column that can hold the URI of a file."""
+    kind: Any = columns
+    for name in column:
+        if not isinstance(kind, StructType) or name not in kind.names:
+            return False
+        kind = kind[name].dataType
+    return isinstance(kind, StringType)
+
+
+def require_rows(table: DeltaTable, target: str, former: FormerRows) -> None:
+    """Refuse a table in which the rows of files cannot be found and replaced.
+
+    Args:
+        table: The table.
+        target: Its path or URI.
+        former: The rows.
+
+    Raises:
+        SinkError: Its rows must not change, or are not changed here; or a file has no row in it.
+    """
+    snapshot = _snapshot(table, target, former)
+    there: set[str] = set()
+    for file in _suspects(snapshot, former):
+        for values in _values(snapshot, file, former):
+            there |= former.files & set(pc.unique(values).to_pylist())
+    missing = sorted(former.files - there)
+    if missing:
+        raise SinkError(
+            f"{target} has no row of which column {dotted(former.column)} says that it came from "
+            f"{few(missing)}: the file was ingested before the table had that column, or it has no "
+            "rows there. So its former rows cannot be replaced. Delete them yourself if there are "
+            "any, and then replay the file with append (--append), which replaces none."
+        )
+
+
+def refuse_former(former: Sequence[FormerRows], target: str, why: str) -> NoReturn:
+    """Refuse to commit a batch whose rows would have to replace others.
+
+    Raises:
+        SinkError: Always.
+    """
+    files = sorted(name for each in former for name in each.files)
+    raise SinkError(
+        f"The former rows of {few(files)} cannot be replaced in {target}, because {why}. Leave "
+        "these files out with `cloudfiles file skip`, and replay them with --append."
+    )
+
+
+def replace_former(  # noqa: PLR0913 - as `append_files`
+    table: DeltaTable,
+    target: str,
+    files: Sequence[DataFile],
+    *,
+    former: Sequence[FormerRows],
+    transactions: Sequence[Transaction] = (),
+    note: Mapping[str, Any] | None = None,
+) -> dict[str, int]:
+    """Commit files, and remove the rows that they replace, in one version.
+
+    Args:
+        table: The version of the table that is read.
+        target: Its path or URI.
+        files: The new files.
+        former: The rows that are removed.
+        transactions: Of the commit.
+        note: For the commit's own metadata.
+
+    Returns:
+        How many rows were removed.
+
+    Raises:
+        CommitFailedError: Another writer was first.
+        SinkError: The table keeps no path of the files any more, or its rows must not change.
+        TargetUnreachableError: Its storage failed; the commit may be there or not.
+    """
+    location = DeltaLocation.of(target)
+    former = _with_new_rows(TableState.of(table, target), location, files, former)
+    removed, kept, count = _without(table, target, former)
+    crash_point("after-kept-rows")
+    data_files.require(location, kept)
+    crash_point("before-sink-commit")
+    try:
+        commit_version(
+            table,
+            location,
+            replacement(removed, [*kept, *files]),
+            transactions=transactions,
+            operation="WRITE",
+            parameters={"mode": "Overwrite", "predicate": _predicate(former)},
+            note=note,
+            reads_rows=True,
+        )
+    except CommitFailedError:
+        data_files.remove(location, [each.name for each in kept])
+        raise
+    _log.info(
+        "Replaced %s of %s of %s",
+        counted(count, "row"),
+        counted(len(removed), "data file"),
+        target,
+    )
+    return {REPLACED: count}
+
+
+def _with_new_rows(
+    state: TableState,
+    location: DeltaLocation,
+    files: Sequence[DataFile],
+    former: Sequence[FormerRows],
+) -> list[FormerRows]:
+    """Leave out the files of which a batch has no row."""
+    found = []
+    for each in former:
+        column = physical_path(state.columns, state.mode, each.column)
+        there: set[str] = set()
+        for file in files:
+            with data_files.opened(location, file.name) as parquet:
+                if column[0] in parquet.schema_arrow.names:
+                    for batch in parquet.iter_batches(_BATCH_ROWS, columns=[column[0]]):
+                        there.update(pc.unique(_at(batch, column)).to_pylist())
+        if missing := sorted(each.files - there):
+            _log.warning(
+                "%s gave no rows, so their former rows in %s stay", few(missing), location.target
+            )
+        found.append(FormerRows(each.column, each.files & there))
+    return [each for each in found if each.files]
+
+
+def _without(
+    table: DeltaTable, target: str, former: Sequence[FormerRows]
+) -> tuple[list[TableFile], list[DataFile], int]:
+    """Write the other rows of the files that have such rows.
+
+    Returns:
+        The old files, the new ones, and how many rows are not in these.
+    """
+    removed: dict[str, TableFile] = {}
+    snapshot: TableFiles | None = None
+    for each in former:
+        snapshot = _snapshot(table, target, each)
+        for file in _suspects(snapshot, each):
+            found = (_is_in(values, each) for values in _values(snapshot, file, each))
+            if any(pc.any(one).as_py() for one in found):
+                removed[file.name] = file
+    kept: list[DataFile] = []
+    counted: Counter[str] = Counter()
+    for file in removed.values() if snapshot is not None else ():
+        assert snapshot is not None  # noqa: S101 - there are files
+        settings = FileSettings.of(table.metadata().configuration)
+        rows = _other_rows(snapshot, file, former, counted)
+        kept += write_again(snapshot, rows, settings, file.partition_values)
+    return list(removed.values()), kept, counted[REPLACED]
+
+
+def _other_rows(
+    snapshot: TableFiles,
+    file: TableFile,
+    former: Sequence[FormerRows],
+    counted: Counter[str],
+) -> Iterator[pa.RecordBatch]:
+    for batch in snapshot.batches(file):
+        kept = batch
+        for each in former:
+            kept = kept.filter(pc.invert(_is_in(_at(kept, each.column), each)))
+        counted[REPLACED] += batch.num_rows - kept.num_rows
+        if kept.num_rows:
+            yield kept
+
+
+def _snapshot(table: DeltaTable, target: str, former: FormerRows) -> TableFiles:
+    """Open a version of a table, whose rows are found by a column.
+
+    Raises:
+        SinkError: Its rows are not changed here, or it has no such column.
+    """
+    what = "changed by a replay of files"
+    snapshot = TableFiles(table, DeltaLocation.of(target), what, takes_all=True)
+    is_in_files = former.column[0] in snapshot.schema.names
+    if not is_in_files or not is_path_column(snapshot.columns, former.column):
+        raise SinkError(
+            f"{target} has no text column {dotted(former.column)} in its data files, by which the "
+            "former rows of files that are replayed are found. Put the column back; or leave these "
+            "files out with `cloudfiles file skip`, and replay them with --append once their "
+            "former rows are deleted."
+        )
+    return snapshot
+
+
+def _suspects(snapshot: TableFiles, former: FormerRows) -> list[TableFile]:
+    """Find the data files that may have rows of the former files, by their bounds."""
+    bounds = {} if snapshot.state.mode != "none" else _bounds(snapshot.table, former.column)
+    return [
+        file
+        for file in snapshot.files.values()
+        if (found := bounds.get(decoded(file.name))) is None
+        or any(found[0] <= each <= found[1] for each in former.files)
+    ]
+
+
+def _bounds(table: DeltaTable, column: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Read the least and the greatest value of a column, by data file, where the log has them."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    path = ".".join(column)
+    names = ("path", f"min.{path}", f"max.{path}")
+    if any(actions.column_names.count(name) != 1 for name in names):
+        return {}
+    values = zip(*(actions[name].to_pylist() for name in names), strict=True)
+    return {
+        decoded(name): (least, most)
+        for name, least, most in values
+        if least is not None and most is not None
+    }
+
+
+def _values(snapshot: TableFiles, file: TableFile, former: FormerRows) -> Iterable[pa.Array]:
+    for batch in snapshot.batches(file, [former.column[0]]):
+        yield _at(batch, former.column)
+
+
+def _at(batch: pa.RecordBatch, column: Sequence[str]) -> pa.Array:
+    found = batch.column(column[0])
+    for name in column[1:]:
+        found = pc.struct_field(found, name)
+    return found
+
+
+def _is_in(values: pa.Array, former: FormerRows) -> pa.Array:
+    return pc.is_in(values, value_set=pa.array(sorted(former.files), values.type))
+
+
+def _predicate(former: Sequence[FormerRows]) -> str:
+    """Describe the removed rows for the table's history."""
+    return " OR ".join(
+        f"{dotted(each.column)} IN ({few([repr(name) for name in sorted(each.files)])})"
+        for each in former
+    )

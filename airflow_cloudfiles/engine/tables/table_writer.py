@@ -1,0 +1,398 @@
+"""Write the micro-batches of a stream to a table, of whatever kind.
+
+Tasks write data files that nobody sees; one process commits each micro-batch, and records it in the
+state. A task of a run is given what to read, so no row passes another process.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from airflow_cloudfiles.engine.errors import (
+    CloudFilesError,
+    ExpectationError,
+    OptionError,
+    UnsupportedOptionError,
+)
+from airflow_cloudfiles.engine.files import Offset
+from airflow_cloudfiles.engine.intake import batch_files
+from airflow_cloudfiles.engine.messages import counted
+from airflow_cloudfiles.engine.options.sink import SinkOptions
+from airflow_cloudfiles.engine.reading.split_reader import SplitCounts
+from airflow_cloudfiles.engine.reading.splits import Split
+from airflow_cloudfiles.engine.state import run_history
+from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
+from airflow_cloudfiles.engine.state.metadata import KEY as METADATA
+from airflow_cloudfiles.engine.state.metadata import has_packs, read_metadata
+from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
+from airflow_cloudfiles.engine.state.plan_log import PREFIX as PLANS
+from airflow_cloudfiles.engine.state.sink_log import DECISIONS, RowsFrom, SinkLog
+from airflow_cloudfiles.engine.state.sink_log import PREFIX as RECORDS
+from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from airflow_cloudfiles.engine.storage.fetched_ahead import at_once, fetched_ahead
+from airflow_cloudfiles.engine.tables import expectations, sink_state
+from airflow_cloudfiles.engine.tables.delta.write.layout import FileLayout
+from airflow_cloudfiles.engine.tables.expectations import Observed, Observer, Unmet
+from airflow_cloudfiles.engine.types import to_arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from airflow_cloudfiles.engine.tables.delta.write.former_rows import FormerRows
+
+Written = Literal["query", "files", "function", "table"]
+"""What writes: a query of the user's own; or a run, from files, from what a function has made of
+them, or from a table."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class TaskWritten:
+    """What one task of a micro-batch has written; its files are those of the kind of table."""
+
+    files: list[Any]
+    schema: pa.Schema
+    counts: dict[str, int] = field(default_factory=dict)
+    schema_version: int | None = None
+    layout: FileLayout | None = None
+    observed: Observed = field(default_factory=Observed)
+
+
+class TableWriter:
+    """Writes micro-batches of one stream to one table.
+
+    Args:
+        target: Path or URI of the table.
+        options: Of the sink.
+        state: Checkpoint location of the stream; `None` where the table alone says what it has.
+        written: What writes.
+        schema: Of the rows; `None` where the files that are read say it.
+        run_id: Of a run, for the notes on its batches.
+        schema_version: The version of the schema that the files are read with, for a function.
+        rescued: The name of the rescued data column, for a function; `None` where there is none.
+
+    Raises:
+        OptionError: An option is not valid.
+    """
+
+    def __init__(  # noqa: PLR0913 - what there is to say of a stream
+        self,
+        target: str,
+        options: SinkOptions,
+        *,
+        state: str | None,
+        written: Written = "query",
+        schema: StructType | None = None,
+        run_id: str | None = None,
+        schema_version: int = -1,
+        rescued: str | None = None,
+    ) -> None:
+        self._target = target
+        self._options = options
+        self._state = state
+        self._written = written
+        self._schema = schema
+        self._run_id = run_id
+        self._schema_version = schema_version
+        self._rescued = rescued
+        # Its micro-batches are those of the plan log, and only the state says how far it is.
+        self._is_of_files = written in {"files", "function"}
+        if options.has_expectations and not self._is_of_files:
+            raise UnsupportedOptionError(
+                "expect.* is for runs that ingest files (CloudFilesIngestOperator, cloudfiles "
+                "ingest): in other queries Spark has the rows, and nobody counts what was rescued. "
+                "Remove it."
+            )
+        self._is_of_run = written != "query"
+
+    @property
+    def _arrow_schema(self) -> pa.Schema:
+        """Of the rows, where it is known before any is read."""
+        return to_arrow(self._schema) if self._schema is not None else pa.schema([])
+
+    def write_rows(self, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
+        """Write the rows of a task to data files nobody sees yet.
+
+        What a function has made of others is looked at besides.
+        """
+        schema = self._arrow_schema
+        named = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows)
+        if self._written != "function":
+            return self._write_rows(schema, named)
+        observer = Observer(self._options)
+        written = self._write_rows(schema, observer.made(named, self._rescued))
+        written.observed = observer.observed
+        written.counts = {**written.counts, "rescued_rows": observer.rescued_rows}
+        written.schema_version = self._schema_version
+        return written
+
+    def write_split(self, split: Split) -> TaskWritten:
+        """Read, parse and write a split, to data files nobody sees yet.
+
+        Raises:
+            ReadError: A file cannot be read (see `TaskReader`).
+            UnknownFieldException: A record has a field that the schema lacks.
+            SchemaMismatchError: The columns do not fit the table, or a value is null where none may
+                be.
+            TargetUnreachableError: The place of the table failed.
+        """
+        observer = Observer(self._options)
+        reader = observer.reader(split)
+        written = self._write_rows(reader.arrow_schema, observer.rows(split, reader))
+        written.counts = _flat(reader.counts)
+        written.schema_version = split.context.schema_version
+        written.observed = observer.observed
+        return written
+
+    @abstractmethod
+    def _write_rows(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
+        """Write rows to data files, and count them."""
+
+    @abstractmethod
+    def _refuse_known_origin(self, state: ObjectStore) -> None:
+        """Refuse a new state that the table has batches of (`TargetTable.refuse_known_origin`)."""
+
+    @abstractmethod
+    def make_visible(
+        self,
+        batch: BatchId,
+        written: Sequence[TaskWritten],
+        expected: Expected | None,
+        former: Sequence[FormerRows],
+    ) -> Committed:
+        """Commit data files to the table, once however often it is called.
+
+        Args:
+            batch: Which micro-batch of which stream.
+            written: What its tasks have written.
+            expected: The batch that the table must have already.
+            former: The rows that those of the batch replace.
+        """
+
+    @abstractmethod
+    def _knows(self, batch: BatchId) -> bool:
+        """Tell whether the table has a batch of this number, or had it: then its commit decides."""
+
+    @abstractmethod
+    def _remove(self, files: Sequence[Any]) -> None:
+        """Remove data files that will not be committed."""
+
+    def _care_for(self) -> dict[str, int]:
+        """Do after a batch what the table needs; what that has counted."""
+        return {}
+
+    def commit(self, written: Sequence[TaskWritten], batch: int) -> None:
+        """Commit a micro-batch; a batch the table has is recognised and dropped.
+
+        Args:
+            written: What its tasks have written.
+            batch: Its number in the stream.
+
+        Raises:
+            ExpectationError: It is not as expected; its data files are removed.
+            CloudFilesError: The table or the state cannot be written.
+        """
+        if not written and self._written == "files":
+            return
+        with self._read_ahead(batch):
+            done = self._commit(written, batch)
+        more = self._care_for()
+        if more and self._is_of_run and self._state:
+            run_history.note(self._state, replace(done, counts={**done.counts, **more}))
+
+    def _commit(self, written: Sequence[TaskWritten], batch: int) -> run_history.BatchDone:
+        """Commit what the tasks have written, record it in the state, and note what it was."""
+        app_id, origin = self._identity()
+        log = None if self._state is None else SinkLog(open_store(self._state))
+        plan, end, planned = self._plan(batch)
+        schema_version = written[0].schema_version if written else None
+        observed = [message.observed for message in written]
+        total = planned | run_history.total(message.counts for message in written)
+        counts = expectations.counts_of(self._options, total, observed)
+        of_batch = BatchId(
+            app_id,
+            batch,
+            plan,
+            schema_version=schema_version,
+            counts=counts,
+            origin=origin,
+        )
+        self._check_expected(of_batch, written)
+        expected = None if log is None else sink_state.expected(log, batch)
+        if log is not None and expected is None and batch == 0:
+            self._refuse_known_origin(log.state)
+        committed = self.make_visible(
+            of_batch,
+            written,
+            expected,
+            () if log is None else former_rows(log.state, batch),
+        )
+        done = run_history.BatchDone(
+            batch_id=batch,
+            table_version=committed.version,
+            is_new=committed.is_new,
+            schema_version=schema_version,
+            counts={**counts, **committed.counts},
+            run_id=self._run_id,
+            missing=[uri for each in observed for uri in each.missing][: run_history.MOST_MISSING],
+        )
+        _log.info("%s", done.line())
+        if log is not None and self._state is not None:
+            record = partial(
+                sink_state.note,
+                log,
+                self._target,
+                batch,
+                committed,
+                plan=plan,
+                read_by=self._read_by(),
+                end=end,
+                done=done if self._is_of_run else None,
+            )
+            # Nothing is decided by the counts, so they need not wait for the record.
+            noted = partial(run_history.note, self._state, done)
+            at_once(log.state, [record, noted] if self._is_of_run else [record])
+        return done
+
+    def _check_expected(self, batch: BatchId, written: Sequence[TaskWritten]) -> None:
+        """Refuse a batch that does not meet the expectations, unless the table has it.
+
+        Raises:
+            ExpectationError: It does not; its data files are removed.
+        """
+        found = expectations.unmet(self._options, batch.counts)
+        if not found:
+            return
+        what = expectations.as_text(found, [message.observed for message in written])
+        if self._options.on_violation == "warn":
+            _log.warning("Batch %s is committed, although expected: %s", batch.number, what)
+            return
+        if self._knows(batch):
+            _log.info("Batch %s was accepted before, although expected: %s", batch.number, what)
+            return
+        self._remove_files_of(batch.number, written)
+        raise self._refusal(batch.number, what, found, [message.observed for message in written])
+
+    def _refusal(
+        self, batch: int, what: str, found: Sequence[Unmet], observed: Sequence[Observed]
+    ) -> ExpectationError:
+        """Build the error for a batch that is not committed, with the files to blame for it."""
+        if self._options.on_violation != "quarantine" or self._state is None:
+            return expectations.refusal(batch, self._target, what)
+        paths = expectations.to_blame(self._options, found, observed)
+        blamed = batch_files.name_files(open_store(self._state), batch, paths)
+        names = ", ".join(each.name for each in found if not each.blamed)
+        why = f"No file is to blame for {names or 'that'}, so none is quarantined."
+        error = expectations.refusal(batch, self._target, what, blames_nobody="" if blamed else why)
+        error.blamed = blamed
+        return error
+
+    def abort(self, written: Sequence[TaskWritten | None], batch: int) -> None:
+        """Remove the data files of a batch of which a task failed; a killed task's stay.
+
+        Where every task has written, the commit has failed, and may have happened although its
+        answer was lost: nothing is touched.
+
+        Args:
+            written: What each task has written; `None` for one that has not ended.
+            batch: Its number in the stream.
+        """
+        ended = [each for each in written if each is not None]
+        if len(ended) == len(written):
+            _log.info("Batch %s was given up at its commit; no data file is removed", batch)
+            return
+        self._remove_files_of(batch, ended)
+
+    def _remove_files_of(self, batch: int, written: Sequence[TaskWritten]) -> None:
+        """Remove the data files of a batch that is given up."""
+        files = [file for message in written for file in message.files]
+        try:
+            self._remove(files)
+        except (CloudFilesError, OSError) as failure:
+            # Not raised: Spark would show it in place of what the batch failed with.
+            _log.warning("Until vacuum, %s stay: %s", counted(len(files), "data file"), failure)
+            return
+        _log.info("Batch %s was given up; %s removed", batch, counted(len(files), "data file"))
+
+    def _read_ahead(self, batch: int) -> AbstractContextManager[object]:
+        """Fetch at once what of the state a commit reads."""
+        if self._state is None:
+            return nullcontext()
+        numbered = {PLANS: [batch], DECISIONS: [0], f"{RECORDS}/0": [batch, max(0, batch - 1)]}
+        keys = {f"{log}/{number:020}" for log, numbers in numbered.items() for number in numbers}
+        return fetched_ahead(self._state, keys=(METADATA, *sorted(keys)))
+
+    def _read_by(self) -> RowsFrom:
+        """Whose rows these are (`sink_log.SinkRecord`)."""
+        if self._written == "function":
+            return "function"
+        return "sink" if self._written == "files" else "query"
+
+    def _plan(self, batch: int) -> tuple[str | None, Offset | None, dict[str, int]]:
+        """Find which plan the batch is; its id differs from that of another life of the state.
+
+        Returns:
+            Its id; where the batch ends, if the batches of the query are those of the plan log; and
+            its files and bytes, where those who write do not count them.
+
+        Raises:
+            CorruptedStateError: The batch of a job has no plan.
+        """
+        if self._state is None:
+            return None, None, {}
+        state = open_store(self._state)
+        plans = NumberedLog(state, PLANS, is_packed=True)
+        if not self._is_of_files:
+            plan = plans.find_recent(batch) or (plans.find(batch) if has_packs(state) else None)
+            return (None if plan is None else plan.id), None, {}
+        found = plans.read(batch)
+        names = ("files", "bytes") if self._written == "function" else ()
+        planned = {name: int(found.header[name]) for name in names}
+        return found.id, Offset.from_json(found.header["end"]), planned
+
+    def _identity(self) -> tuple[str, str]:
+        """Identify the stream that writes, and the origin that its commits note."""
+        found, origin = self._options.txn_app_id, ""
+        if self._state:
+            own, origin = sink_state.identity(open_store(self._state))
+            found = found or own
+        if found is None:
+            raise OptionError(
+                "The sink does not know which stream writes. Set the option "
+                "checkpointLocation, or txnAppId to a name no other stream uses."
+            )
+        return found, origin
+
+
+def _flat(counts: SplitCounts) -> dict[str, int]:
+    """Flatten what a reader has counted into one level."""
+    numbers = asdict(counts)
+    fetched: dict[str, int] = numbers.pop("fetched")
+    if not counts.error_cells:  # which most formats cannot have
+        del numbers["error_cells"]
+    return {**numbers, **fetched}
+
+
+def former_rows(state: ObjectStore, batch: int) -> tuple[FormerRows, ...]:
+    """Find which rows the commit of a micro-batch replaces; none where no file is replayed.
+
+    Args:
+        state: The checkpoint location.
+        batch: Number of the batch, which is that of its plan.
+    """
+    metadata = read_metadata(state)
+    if metadata is None or not metadata.has_operations:
+        return ()
+    from airflow_cloudfiles.engine.tables.delta.write.former_rows import (  # noqa: PLC0415 - of few streams
+        replaced_by,
+    )
+
+    return replaced_by(state, metadata.source, batch)
