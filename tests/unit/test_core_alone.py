@@ -32,7 +32,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def run(core: dict[str, str], *command: str) -> str:
     folder = core["PYTHONPATH"]
-    done = subprocess.run(  # noqa: PLW1510 - its output says more than the code
+    done = subprocess.run(
         [sys.executable, *command],
         env=core,
         cwd=folder,
