@@ -48,7 +48,7 @@ with types.
 
 An option that is unknown, or documented but not in this version, is refused with the reason and
 the nearest valid name. Nothing is ignored silently. (`cloudFiles.validateOptions=false` accepts
-options that nobody documents; they do nothing.)
+undocumented options; they do nothing.)
 
 ## Options of the source
 

@@ -221,7 +221,7 @@ def answer_of(event: Mapping[str, Any] | None) -> Answer:
     chosen = [str(each) for each in given.get("chosen_options") or ()]
     if "error" in given or not chosen:
         raise AirflowFailException(
-            f"Nobody has decided about the change of the schema: {given.get('error', 'no answer')} "
+            f"No one has decided about the change of the schema: {given.get('error', 'no answer')} "
             "It waits; the next run of the stream asks again."
         )
     who = given.get("responded_by_user") or {}

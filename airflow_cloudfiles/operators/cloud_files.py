@@ -307,7 +307,7 @@ class CloudFilesIngestOperator(ApprovingSparkJobOperator):
         try:
             self._notify_change(context, version=entry.version)
         except Exception:
-            self.log.exception("Nobody could be notified of the change; the task goes on.")
+            self.log.exception("No one could be notified of the change; the task goes on.")
 
     def lineage(self, stream: StreamArguments, report: Mapping[str, Any] | None) -> Lineage:
         """Name the source that is read and the table that is written."""
@@ -336,7 +336,7 @@ class CloudFilesIngestOperator(ApprovingSparkJobOperator):
                 call_each(self.on_lost_files, context, self.log, lost_files=lost)
         except Exception:
             self.log.exception(
-                "Nobody could be notified of what the run has met; the task goes on."
+                "No one could be notified of what the run has met; the task goes on."
             )
 
     def _notify_change(self, context: Context, **which: Any) -> None:

@@ -58,8 +58,8 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--dead-letter-topic",
         metavar="TOPIC",
-        help="Google Cloud: projects/PROJECT/topics/TOPIC for messages nobody could handle; the "
-        "service account of Pub/Sub publishes there, and subscribes to the subscription",
+        help="Google Cloud: projects/PROJECT/topics/TOPIC for messages that could not be handled; "
+        "the service account of Pub/Sub publishes there, and subscribes to the subscription",
     )
 
     _one_log(made, "make the event log there, which many streams read, and whose queue this is")

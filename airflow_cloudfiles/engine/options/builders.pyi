@@ -148,7 +148,7 @@ class Source(OptionBuilder):
     def validate_options(self, value: bool) -> Self:
         """Set `cloudFiles.validateOptions`: true or false. Default: `true`.
 
-        Whether options that nobody documents are refused.
+        Whether undocumented options are refused.
         """
 
     def use_incremental_listing(self, value: Literal["auto", "true", "false"]) -> Self:

@@ -111,7 +111,7 @@ def check_names(
         typed: The names as they were typed, by their lower-case form.
         groups: The dataclasses that declare the options of a source.
         format_name: The format of the source.
-        validate: Whether keys that nobody documents are refused too (B101). Documented ones that
+        validate: Whether undocumented keys are refused too (B101). Documented ones that
             would change what is read always are.
 
     Raises:
@@ -198,7 +198,7 @@ _VALIDATE: Final = Option(
     name="cloudFiles.validateOptions",
     kind=Kind(boolean.label, lambda _, text: text.lower() != "false"),
     default=True,
-    doc="Whether options that nobody documents are refused.",
+    doc="Whether undocumented options are refused.",
 )
 
 

@@ -154,7 +154,7 @@ def check_names(options: Mapping[str, object]) -> dict[str, str]:
         if key.startswith(EXPECT):
             raise UnsupportedOptionError(
                 f"{name}: expectations are for streams of files, and the source is a Delta table, "
-                "whose rows nobody parses. Remove it."
+                "whose rows are not parsed. Remove it."
             )
         if key in _OF_SINK:
             continue

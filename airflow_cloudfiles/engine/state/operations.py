@@ -106,7 +106,7 @@ def _positions(value: object, before: int) -> tuple[Offset, ...]:
             case [int(entry), int(index)] if 0 <= entry < before and index >= 0:
                 found.append(Offset(entry, index))
             case _:
-                msg = "its header names a position that is none"
+                msg = "its header names an invalid position"
                 raise ValueError(msg)
     return tuple(found)
 

@@ -108,8 +108,8 @@ class TableWriter:
         if options.has_expectations and not self._is_of_files:
             raise UnsupportedOptionError(
                 "expect.* is for runs that ingest files (CloudFilesIngestOperator, cloudfiles "
-                "ingest): in other queries Spark has the rows, and nobody counts what was rescued. "
-                "Remove it."
+                "ingest): in other queries Spark has the rows, and what was rescued is not "
+                "counted. Remove it."
             )
         self._is_of_run = written != "query"
 

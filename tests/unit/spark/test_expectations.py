@@ -311,7 +311,7 @@ def test_expectations_are_for_runs_that_ingest_files(tmp_path: Path) -> None:
         DeltaWriter(str(tmp_path / "t"), options, state=None, schema=schema)
     with pytest.raises(UnsupportedOptionError, match=r"expect.minRows: expectations are for str"):
         check_names({"expect.minRows": "1"})
-    with pytest.raises(UnknownOptionError, match=r"expect.minrows is none of the expectations"):
+    with pytest.raises(UnknownOptionError, match=r"expect.minrows is not one of the expectations"):
         refuse_misspelt({"expect.minrows": "1"}, BatchWriteOptions, "deltalake")
 
 

@@ -237,7 +237,7 @@ def _own_name() -> str:
     with suppress(OSError, KeyError, ImportError):
         return getpass.getuser()
     raise OptionError(
-        "Nobody says as whom to log in to the SFTP server. Write sftp://user@host/folder, give the "
+        "No user name is given for the SFTP server. Write sftp://user@host/folder, give the "
         f"connection a login, or set {_PREFIX}USER."
     )
 

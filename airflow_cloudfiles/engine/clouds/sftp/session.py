@@ -102,7 +102,7 @@ class KnownServers:
                 self._files.load(path.read_text(encoding="utf-8", errors="replace"))
             except (OSError, ValueError):
                 raise OptionError(
-                    f"The file of known hosts {path} cannot be read, or has a line that is none. "
+                    f"The file of known hosts {path} cannot be read, or has a malformed line. "
                     "Correct it, or name another one (known_hosts)."
                 ) from None
 

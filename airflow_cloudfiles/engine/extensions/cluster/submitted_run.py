@@ -133,7 +133,7 @@ class SubmittedRun:
                 said = time.monotonic()
             if self._killed.wait(POLL_SECONDS):
                 raise RunFailedError(
-                    f"Nobody waits for the driver {self._run_id} any more. It goes on in the "
+                    f"No task waits for the driver {self._run_id} any more. It goes on in the "
                     "cluster. Nothing is lost: run again to follow it."
                 )
         return report

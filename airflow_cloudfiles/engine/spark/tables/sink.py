@@ -328,7 +328,7 @@ def refuse_misspelt(options: dict[str, str], group: type[TableOptions], sink: st
         if key.startswith(EXPECT):
             expected = [name for name in OF_SINK if name.startswith(EXPECT)]
             raise UnknownOptionError(
-                f"{key} is none of the expectations, which are for runs that ingest files: "
+                f"{key} is not one of the expectations, which are for runs that ingest files: "
                 f"{', '.join(expected)}."
             )
         near = difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)
