@@ -316,7 +316,13 @@ def test_every_module_of_the_engine_has_a_layer() -> None:
     [
         ("pyspark.sql.datasource", ("engine/spark",)),
         ("pyspark.sql.streaming", ("engine/spark",)),
-        ("deltalake", ("engine/tables/delta", "engine/extensions/promotion")),
+        (
+            "deltalake",
+            (
+                "engine/tables/delta",
+                *(f"engine/extensions/{x}" for x in ("merge", "promotion", "upkeep")),
+            ),
+        ),
         ("pyiceberg", ("engine/extensions/iceberg",)),
     ],
 )
@@ -337,18 +343,18 @@ def test_a_library_is_imported_only_where_it_belongs(
 @pytest.mark.parametrize(
     ("call", "module"),
     [
-        ("table.cleanup_metadata", "durability.py"),
-        ("table.create_checkpoint", "write/log_commit.py"),
-        ("table.create_write_transaction", "batch_write.py"),
-        ("table.merge", "merge/commit.py"),
-        ("write_deltalake", "batch_write.py"),
+        ("table.cleanup_metadata", "tables/delta/durability.py"),
+        ("table.create_checkpoint", "tables/delta/write/log_commit.py"),
+        ("table.create_write_transaction", "extensions/merge/batch_write.py"),
+        ("table.merge", "extensions/merge/commit.py"),
+        ("write_deltalake", "extensions/merge/batch_write.py"),
         ("DeltaTable.create", None),
         ("table.alter", None),
     ],
 )
 def test_deltalake_writes_to_a_log_in_named_places_only(call: str, module: str | None) -> None:
     """Every other version of a table is written by `write.log_commit`."""
-    folder = PACKAGE / "engine" / "delta"
+    folder = PACKAGE / "engine"
     pattern = re.compile(rf"(?<![\w.]){re.escape(call)}[.(]")
     found = {
         str(path.relative_to(folder))
