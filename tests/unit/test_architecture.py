@@ -96,9 +96,10 @@ def test_the_engine_does_without_airflow() -> None:
 
 @pytest.mark.slow
 def test_listing_and_ledger_do_without_spark() -> None:
-    packages = ("discovery", "ledger", "storage")
-    columnar = f"{PACKAGE.name}.engine.discovery.inventory.columnar"  # imported for ORC and Parquet
-    modules = [name for name in ENGINE if [*name.split("."), ""][2] in packages]
+    ways = ("discovery", "extensions.event_log", "extensions.inventory", "intake.ledger", "storage")
+    packages = tuple(f"{PACKAGE.name}.engine.{name}." for name in ways)
+    columnar = f"{packages[2]}columnar"  # imported for ORC and Parquet
+    modules = [name for name in ENGINE if f"{name}.".startswith(packages)]
     assert columnar in modules
     modules.remove(columnar)
     assert not _probe(*modules, blocked="airflow pyspark py4j pyarrow")
