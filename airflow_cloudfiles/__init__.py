@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from airflow_cloudfiles.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
     from airflow_cloudfiles.engine.extensions.file_operations.of_table import operate_on_files
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.task_groups.cloud_files import CloudFilesTaskGroup
     from airflow_cloudfiles.task_groups.streams import dags_from_file, streams_from_file
     from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
-
-__version__ = "0.1.0"
 
 __all__ = [
     "CloudFilesCleanOperator",

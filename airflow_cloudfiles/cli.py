@@ -17,12 +17,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles import __version__
 from airflow_cloudfiles.commands.running.outcome import Outcome, Tone, Toned, colored
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, with_code
 from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.options.values import check_ends
 from airflow_cloudfiles.engine.storage.access import to_environment
+from airflow_cloudfiles.version import __version__
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.extensions.streams_file import NamedStream

@@ -7,6 +7,7 @@ case, the engine, and what `measure.Measured` has. Contenders of a case run in t
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import shutil
@@ -272,32 +273,17 @@ def together(bench: Bench) -> Iterator[Record]:
                 _all_rows(task, data.rows_of(source), engine)
 
 
-def connect(bench: Bench) -> Iterator[Record]:
-    """Small runs on a Spark Connect server that is started as the documentation says."""
-    from benchmarks.connect import cases  # noqa: PLC0415 - needs an extra
+def elsewhere(module: str) -> Callable[[Bench], Iterator[Record]]:
+    """Measure the cases of a module that needs an extra or an emulator.
 
-    yield from cases(bench)
+    Args:
+        module: Its name, which is imported when it is measured.
+    """
 
+    def cases(bench: Bench) -> Iterator[Record]:
+        yield from importlib.import_module(f"benchmarks.{module}").cases(bench)
 
-def latency(bench: Bench) -> Iterator[Record]:
-    """Small files in a store whose answers take a while."""
-    from benchmarks.latency import cases  # noqa: PLC0415 - needs an emulator
-
-    yield from cases(bench)
-
-
-def tables(bench: Bench) -> Iterator[Record]:
-    """Tables: a batch read, one of many versions, an append to partitions."""
-    from benchmarks.tables import cases  # noqa: PLC0415 - needs an extra
-
-    yield from cases(bench)
-
-
-def deltas_sink(bench: Bench) -> Iterator[Record]:
-    """Delta's own sink beside ours."""
-    from benchmarks.deltas_sink import cases  # noqa: PLC0415 - needs an extra
-
-    yield from cases(bench)
+    return cases
 
 
 GROUPS: dict[str, Callable[[Bench], Iterator[Record]]] = {
@@ -305,12 +291,12 @@ GROUPS: dict[str, Callable[[Bench], Iterator[Record]]] = {
     "big": big,
     "files": files,
     "together": together,
-    "connect": connect,
+    "connect": elsewhere("connect"),
     "schema": schema,
     "floor": floor,
-    "latency": latency,
-    "tables": tables,
-    "deltas-sink": deltas_sink,
+    "latency": elsewhere("latency"),
+    "tables": elsewhere("tables"),
+    "deltas-sink": elsewhere("deltas_sink"),
     "more-rows": more_rows,
     "more-files": more_files,
 }

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from torture.play import History, Landed
-from torture.schedule import Schedule
+from torture.play import History
+from torture.schedule import Landed, Schedule
 
 MOST_FAULTS = 20
 

@@ -20,7 +20,7 @@ from typing import Any
 from torture import stream
 from torture.places import CloudPlace, Place
 from torture.processes import Child, fork
-from torture.schedule import Landing, Run, Schedule, Wave
+from torture.schedule import Landed, Landing, Run, Schedule, Wave
 from torture.strikes import Hit, Striker
 
 WAVE_SECONDS = 600.0
@@ -31,23 +31,6 @@ _POLL_SECONDS = 0.003
 
 class HangsError(Exception):
     """A process did not come to its end."""
-
-
-@dataclass(slots=True)
-class Landed:
-    """A version of a file that has landed.
-
-    Attributes:
-        ids: Of its good records.
-        columns: What each of them has besides.
-        marks: Of its lines that are no record.
-    """
-
-    key: str
-    version: int
-    ids: list[str]
-    columns: dict[str, str]
-    marks: list[str]
 
 
 @dataclass(slots=True)

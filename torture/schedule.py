@@ -263,3 +263,20 @@ def _local(dice: random.Random) -> Run:
     stopped, killed = dice.uniform(0.1, 1.5), dice.random() < 0.5
     strike = Strike(target, after, stopped, is_killed_stopped=killed)
     return Run("local", strikes=(strike,))
+
+
+@dataclass(slots=True)
+class Landed:
+    """A version of a file that has landed.
+
+    Attributes:
+        ids: Of its good records.
+        columns: What each of them has besides.
+        marks: Of its lines that are no record.
+    """
+
+    key: str
+    version: int
+    ids: list[str]
+    columns: dict[str, str]
+    marks: list[str]

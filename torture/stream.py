@@ -8,13 +8,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torture.places import Place
-from torture.schedule import Landing, Schedule
-
-if TYPE_CHECKING:
-    from torture.play import Landed
+from torture.schedule import Landed, Landing, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +44,6 @@ def of(schedule: Schedule, place: Place, folder: Path) -> Stream:
 
 def content(landing: Landing) -> tuple[Landed, bytes]:
     """What is in a file: each record says which version of which file it is of."""
-    from torture.play import Landed  # noqa: PLC0415 - these two know each other
-
     ids = [f"{landing.key}#{landing.version}.{row}" for row in range(landing.rows)]
     columns = {name: f"{name} of {landing.key}" for name in landing.columns}
     marks = [f"mark {landing.key}#{landing.version}.{n}." for n in range(landing.broken)]

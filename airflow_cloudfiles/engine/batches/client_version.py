@@ -11,9 +11,9 @@ import re
 import sys
 from collections.abc import Mapping
 
-from airflow_cloudfiles import __version__
 from airflow_cloudfiles.engine.errors import CloudFilesError, SparkServerError
 from airflow_cloudfiles.engine.messages import install
+from airflow_cloudfiles.version import __version__
 
 CLIENT_VERSION = "cloudFiles.internal.clientVersion"
 """Option of the source: the version of this package where the stream was defined."""

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from airflow_cloudfiles import __version__
 from airflow_cloudfiles.engine.batches.client_version import CLIENT_VERSION, check_client
 from airflow_cloudfiles.engine.batches.error_marks import marked_call, marking
 from airflow_cloudfiles.engine.batches.run import PROGRESS_SECONDS, Task, collected, result_of
@@ -28,6 +27,7 @@ from airflow_cloudfiles.engine.errors import RunError
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.spark_types import require_types
 from airflow_cloudfiles.engine.spark_versions import numbers
+from airflow_cloudfiles.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -27,7 +27,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles import __version__
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.batches.client_version import CLIENT_VERSION, explained
 from airflow_cloudfiles.engine.batches.connect_tasks import parallelism_of, start_query
@@ -42,6 +41,7 @@ from airflow_cloudfiles.engine.spark.query.messages import as_query_exception
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import completed, zone_warning
 from airflow_cloudfiles.engine.spark.wrapping import wrap
+from airflow_cloudfiles.version import __version__
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from airflow_cloudfiles import __version__
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.messages import counted, cut
 from airflow_cloudfiles.engine.reading.opened import StoreFile
@@ -40,6 +39,7 @@ from airflow_cloudfiles.engine.tables.delta.lineage import BLIND_APPEND
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.actions import AddFile, FileKey, without_nulls
 from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
+from airflow_cloudfiles.version import __version__
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
