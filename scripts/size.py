@@ -69,7 +69,7 @@ if folder:
 
 
 NAMED = {
-    "a format (Excel), outside of its folder": (r"(?i)excel|workbook|sheet", "/formats/excel/"),
+    "a format (Avro), outside of its folder": (r"(?i)\bavro", "/formats/avro/"),
     "a store (SFTP), outside of its folder": (r"(?i)sftp", "/clouds/sftp/"),
     "Google, outside of its folder": (r"(?i)google|gcp|\bgs\b", "/clouds/gcp/"),
     "an argument (`expected_every`)": (r"expected_every", None),

@@ -39,10 +39,10 @@ def test_code_lines_are_those_with_code(script: dict[str, Any]) -> None:
 def test_what_names_a_thing_is_its_code(script: dict[str, Any], repository: Path) -> None:
     package = repository / "airflow_cloudfiles"
     modules = {
-        package / "a.py": '"""Excel."""\n\nKIND = "excel"  # or SFTP\n',
-        package / "b.py": '"""Excel."""\n',
-        package / "formats" / "excel" / "c.py": 'KIND = "excel"\n',
+        package / "a.py": '"""Avro."""\n\nKIND = "avro"  # or SFTP\n',
+        package / "b.py": '"""Avro."""\n',
+        package / "formats" / "avro" / "c.py": 'KIND = "avro"\n',
     }
     named = script["naming"](modules)
-    assert named["a format (Excel), outside of its folder"] == ["airflow_cloudfiles/a.py"]
+    assert named["a format (Avro), outside of its folder"] == ["airflow_cloudfiles/a.py"]
     assert named["a store (SFTP), outside of its folder"] == []

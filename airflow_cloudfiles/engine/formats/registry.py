@@ -44,8 +44,6 @@ _INFERENCES: Final = {
     "parquet": ("parquet.file", "ParquetInference"),
     "xml": ("xml.infer", "XmlInference"),
 }
-RANDOM_ACCESS: Final = frozenset({"orc", "parquet"})
-"""Formats that are not read from their beginning."""
 
 
 def kind_of(options: CloudFilesOptions) -> str:

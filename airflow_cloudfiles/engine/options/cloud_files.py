@@ -181,7 +181,8 @@ WATCHING_MODES = ADDING_MODES | {"failOnNewColumns"}
 INEXACT_NUMBERS: tuple[InexactNumbers, ...] = ("none", "wholeNumbers", "all")
 PARSE_MODES: tuple[ParseMode, ...] = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 DEFAULT_RESCUED_DATA_COLUMN = "_rescued_data"
-_TEXT_FORMATS: Final = ("csv", "excel", "json", "xml")
+_INFERRED: Final = tuple(name for name, own in FORMATS.items() if own.INFERS_SCHEMA)
+_TEXT_FORMATS: Final = tuple(name for name in _INFERRED if not FORMATS[name].HAS_TYPES)
 """Formats with records that may not be valid."""
 
 
@@ -287,7 +288,7 @@ class CloudFilesOptions(OptionGroup):
         "readerCaseSensitive",
         boolean,
         default=True,
-        formats=(*_TEXT_FORMATS, "avro", "orc", "parquet"),
+        formats=_INFERRED,
     )
     """Whether `Foo` in a record is another field than column `foo`, and is rescued; false reads it
     into `foo`."""
@@ -458,7 +459,7 @@ def _complete(values: dict[str, Any], *, has_schema: bool) -> None:
 
 def _check_metadata(values: dict[str, Any]) -> None:
     """Give metadata columns the fields of the format; refuse those named as another column."""
-    have_sheets = values["format"] == "excel"
+    have_sheets = FORMATS[values["format"]].HAS_SHEETS
     values["metadata_columns"] = of_files(
         values.get("metadata_columns", ()), have_sheets=have_sheets
     )

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -34,8 +34,8 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.base import OpenedFile
-from airflow_cloudfiles.engine.formats.registry import RANDOM_ACCESS
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.options.formats.base import FirstPart
 from airflow_cloudfiles.engine.reading import opened
 from airflow_cloudfiles.engine.reading.splits import FileRange, pack
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
@@ -248,11 +248,8 @@ def first_range(options: CloudFilesOptions, *, schema_only: bool = False) -> Fir
         options: The options of the source.
         schema_only: Whether only the schema is wanted, which some formats keep in one place.
     """
-    if options.format in RANDOM_ACCESS:
-        return _end if schema_only else _all_or_end
-    if options.format == "excel":
-        return _all_or_end
-    return _header if schema_only and options.format == "avro" else beginning
+    own = options.format_options
+    return _FIRST[own.SCHEMA_FROM if schema_only else own.ROWS_FROM]
 
 
 def beginning(size: int) -> tuple[int, int]:
@@ -270,6 +267,14 @@ def _end(size: int) -> tuple[int, int]:
 
 def _header(size: int) -> tuple[int, int]:
     return 0, min(size, END_BYTES)
+
+
+_FIRST: Final[Mapping[FirstPart, FirstRange]] = {
+    "beginning": beginning,
+    "header": _header,
+    "end": _end,
+    "all or end": _all_or_end,
+}
 
 
 def packed(

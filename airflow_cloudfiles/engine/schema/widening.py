@@ -200,8 +200,6 @@ class _Rule:
 
 FILE_KEY: Final = "_file_path"
 """The last member of rescued data: the file the row came from."""
-ALL_TEXT: Final = frozenset({"csv", "excel", "xml"})
-"""Formats whose values are rescued as strings, so that numbers are rescued as JSON strings."""
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?", re.ASCII)
 _INTEGRAL_BITS: Final = ((ByteType(), 7), (ShortType(), 15), (IntegerType(), 31), (LongType(), 63))
@@ -224,7 +222,7 @@ class WiderTypes:
         self.files: dict[str, str] = {}
         self._options = options
         self._without_hints = dataclasses.replace(options, schema_hints=None)
-        self._reads_strings = options.format in ALL_TEXT
+        self._reads_strings = options.format_options.HAS_ONLY_STRINGS
         # Where case matters, a name in another case is rescued for its name, not for its value.
         self._key = str if options.reader_case_sensitive else options.matcher.key
         self._columns = {

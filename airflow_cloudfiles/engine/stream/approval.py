@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
 
 WIDENING_MODE = "addNewColumnsWithTypeWidening"
-TYPED = frozenset({"avro", "orc", "parquet"})
-"""Formats whose files say of which types their columns are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +127,7 @@ def detect_new_fields(
         observed, _ = resolve(learned, options=each, paths=paths)
         evolved = evolve(evolved, observed, matcher)
     if options.schema_evolution_mode == WIDENING_MODE and can_widen(current, options):
-        widened_by = _widen_by_types if options.format in TYPED else _widen_by_values
+        widened_by = _widen_by_types if options.format_options.HAS_TYPES else _widen_by_values
         evolved = widened_by(context, sample, evolved, noted)
     return NewFields(current, evolved, noted)
 

@@ -49,7 +49,6 @@ from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import approval
 from airflow_cloudfiles.engine.stream.approval import (
-    TYPED,
     WIDENING_MODE,
     NewFields,
     described,
@@ -145,7 +144,7 @@ def _asking_files(
     context: BatchContext, schema: StructType, rescued: Iterable[str | None]
 ) -> str | None:
     """Find the first file with values that ask for a wider type."""
-    if context.options.format not in TYPED:
+    if not context.options.format_options.HAS_TYPES:
         wider = WiderTypes(schema, context.options)
         wider.add(rescued)
         return next(iter(wider.files.values()), None)

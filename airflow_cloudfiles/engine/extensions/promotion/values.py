@@ -223,8 +223,6 @@ _OF_JSON: Final = (
     "timestampNTZFormat",
 )
 """Options that say how values are read; strings are read by the format's own reader."""
-_TYPED: Final = frozenset({"avro", "orc", "parquet"})
-"""Formats whose fields have types, whatever the options are."""
 _FIELD: Final = "value"
 _RESCUED: Final = "rescued"
 
@@ -246,7 +244,7 @@ def reading_options(stream: CloudFilesOptions, given: Mapping[str, str]) -> Clou
     }
     if has_string_values(stream):
         fixed["cloudFiles.rescueInexactNumbers"] = "none"  # the format's own reader has judged
-    if stream.format in _TYPED:
+    if stream.format_options.HAS_TYPES:
         fixed["cloudFiles.inferColumnTypes"] = "true"
     return CloudFilesOptions.parse({**kept, **fixed}, path="rescued")
 

@@ -15,11 +15,13 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
 from airflow_cloudfiles.engine.options.values import Kind, Refused, boolean, ratio, text
+
+FirstPart = Literal["beginning", "header", "end", "all or end"]
 
 
 class FormatOptions(OptionGroup):
@@ -30,6 +32,16 @@ class FormatOptions(OptionGroup):
     """Documented options that are refused for this format."""
     INFERS_SCHEMA: ClassVar[bool] = True
     """Whether columns are inferred; otherwise they are always the same, but for partitions."""
+    HAS_TYPES: ClassVar[bool] = False
+    """Whether the fields of a file have types, whatever the options are."""
+    HAS_ONLY_STRINGS: ClassVar[bool] = False
+    """Whether values are rescued as strings, so that numbers are rescued as JSON strings."""
+    HAS_SHEETS: ClassVar[bool] = False
+    """Whether rows come from sheets of a file."""
+    ROWS_FROM: ClassVar[FirstPart] = "beginning"
+    """Which part of a large file is read first, for its rows."""
+    SCHEMA_FROM: ClassVar[FirstPart] = "beginning"
+    """The same where only the schema is wanted, which some formats keep in one place."""
 
     @classmethod
     @cache

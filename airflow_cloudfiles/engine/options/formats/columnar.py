@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from airflow_cloudfiles.engine.options.declared import option
-from airflow_cloudfiles.engine.options.formats.base import FormatOptions
+from airflow_cloudfiles.engine.options.formats.base import FirstPart, FormatOptions
 from airflow_cloudfiles.engine.options.values import (
     GIB,
     Refused,
@@ -20,6 +20,10 @@ from airflow_cloudfiles.engine.options.values import (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrcOptions(FormatOptions):
     """The validated options of ORC."""
+
+    HAS_TYPES: ClassVar[bool] = True
+    ROWS_FROM: ClassVar[FirstPart] = "all or end"
+    SCHEMA_FROM: ClassVar[FirstPart] = "end"
 
     merge_schema: bool = option("mergeSchema", boolean, default=True)
     """Whether the schema is inferred from all files of the sample, in the widest types; false takes
@@ -40,6 +44,10 @@ REBASE_MODES: tuple[RebaseMode, ...] = ("CORRECTED", "EXCEPTION", "LEGACY")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetOptions(FormatOptions):
     """The validated options of Parquet."""
+
+    HAS_TYPES: ClassVar[bool] = True
+    ROWS_FROM: ClassVar[FirstPart] = "all or end"
+    SCHEMA_FROM: ClassVar[FirstPart] = "end"
 
     merge_schema: bool = option("mergeSchema", boolean, default=True)
     """Whether the schema is inferred from all files of the sample, in the widest types; false takes
@@ -72,6 +80,9 @@ _OWN_SCHEMA: Final = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvroOptions(FormatOptions):
     """The validated options of Avro."""
+
+    HAS_TYPES: ClassVar[bool] = True
+    SCHEMA_FROM: ClassVar[FirstPart] = "header"
 
     datetime_rebase_mode: RebaseMode = option(
         "datetimeRebaseMode", choice(REBASE_MODES), default="CORRECTED"

@@ -124,6 +124,8 @@ _BACKSLASH = "\\"
 class CsvOptions(StringValueOptions):
     """The validated options of CSV."""
 
+    HAS_ONLY_STRINGS: ClassVar[bool] = True
+
     sep: str = option("sep", column_separator, default=",", also=("delimiter",))
     r"""What stands between two values: one character or several. `\t` is a tab, `\\` a
     backslash."""

@@ -16,7 +16,7 @@ from typing import ClassVar, Final, Literal
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import option
-from airflow_cloudfiles.engine.options.formats.base import StringValueOptions
+from airflow_cloudfiles.engine.options.formats.base import FirstPart, StringValueOptions
 from airflow_cloudfiles.engine.options.values import Kind, Refused, choice, record_size, text
 
 MAX_ROWS: Final = 2**20
@@ -125,6 +125,11 @@ def _header_rows(name: str, given: str) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExcelOptions(StringValueOptions):
     """The validated options of workbooks."""
+
+    HAS_ONLY_STRINGS: ClassVar[bool] = True
+    HAS_SHEETS: ClassVar[bool] = True
+    ROWS_FROM: ClassVar[FirstPart] = "all or end"
+    SCHEMA_FROM: ClassVar[FirstPart] = "all or end"
 
     data_address: Address = option(
         "dataAddress", data_address, default=Address(), shown="all of the first sheet"

@@ -28,6 +28,8 @@ def _tag(name: str, text: str) -> str:
 class XmlOptions(NestedValueOptions):
     """The validated options of XML."""
 
+    HAS_ONLY_STRINGS: ClassVar[bool] = True
+
     row_tag: str = option(
         "rowTag",
         Kind("text", _tag, ignores_empty=True),
