@@ -2,7 +2,7 @@
 
 What the formats share of their conversions, one string at a time: the numbers of Java, decimals of
 a precision, scale and language, dates and timestamps. Which strings a format takes beyond these,
-or takes them for, is its own business (`converters` of JSON and CSV, `casts` of XML).
+or takes them for, is its own business (`shape` of JSON and XML, `columns` of CSV).
 
 A value that Spark would change into another one does not fit where a rescued data column takes it:
 a decimal with more digits than the column has, a number beyond the largest double. A double is the

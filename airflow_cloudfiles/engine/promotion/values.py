@@ -43,9 +43,9 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.formats.columnar.strings import iso_year
-from airflow_cloudfiles.engine.formats.json.converters import text_of
 from airflow_cloudfiles.engine.formats.json.infer import JsonInference
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece
+from airflow_cloudfiles.engine.formats.json.shape import text_of
 from airflow_cloudfiles.engine.formats.json.tokens import DEFAULT as TOKENS
 from airflow_cloudfiles.engine.formats.record_policy import NumberRule
 from airflow_cloudfiles.engine.formats.scalars import MISFIT
@@ -162,7 +162,7 @@ def _converters(options: CloudFilesOptions) -> Callable[[DataType], Callable[[st
 
         of_csv = CsvConverters(own, numbers)
         return lambda kind: of_csv.to(kind, "that is promoted")
-    from airflow_cloudfiles.engine.formats.xml.casts import (  # noqa: PLC0415 - of this format
+    from airflow_cloudfiles.engine.formats.xml.shape import (  # noqa: PLC0415 - of this format
         TextCasts,
     )
 

@@ -19,8 +19,7 @@ from functools import partial
 from typing import IO, Any, Final
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.formats.columnar.content import Watched
-from airflow_cloudfiles.engine.formats.packed import unpack_lz4, unpack_snappy
+from airflow_cloudfiles.engine.formats.content import Watched, unpack_lz4, unpack_snappy
 from airflow_cloudfiles.engine.reading.compression_blocks import (
     BUFFER_BYTES,
     hadoop_blocks,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import IO, Final
 
-from airflow_cloudfiles.engine.formats.packed import unpack_snappy
+from airflow_cloudfiles.engine.formats.content import unpack_snappy
 
 _MAX_BLOCK_BYTES: Final = 256 * 2**20
 """Largest block; Hadoop's default is 256 KiB."""

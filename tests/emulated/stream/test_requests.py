@@ -17,8 +17,8 @@ from airflow_cloudfiles.engine.errors import (
     FileMissingError,
     FileUnreachableError,
 )
+from airflow_cloudfiles.engine.formats import content as columnar_content
 from airflow_cloudfiles.engine.formats.base import FileReader, line_blocks
-from airflow_cloudfiles.engine.formats.columnar import content as columnar_content
 from airflow_cloudfiles.engine.formats.parquet import file as parquet_file
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
 from airflow_cloudfiles.engine.inference import sample as sampling

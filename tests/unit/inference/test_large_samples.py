@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.formats.excel import workbook
 from airflow_cloudfiles.engine.formats.json import document
 from airflow_cloudfiles.engine.formats.xml import rows as xml_rows
-from airflow_cloudfiles.engine.formats.xml import source as xml_source
+from airflow_cloudfiles.engine.formats.xml import rows as xml_source
 from airflow_cloudfiles.engine.inference import sample as sampling
 from airflow_cloudfiles.engine.inference.infer import infer_files
 from airflow_cloudfiles.engine.inference.sample import Sample, learn_sample

@@ -39,8 +39,8 @@ from airflow_cloudfiles.engine.delta.read.log import decoded, locate
 from airflow_cloudfiles.engine.delta.read.table_state import TableColumns
 from airflow_cloudfiles.engine.errors import CloudFilesError, SinkError, TargetCorruptedError
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.formats.columnar.content import Watched
 from airflow_cloudfiles.engine.formats.columnar.reader import Chunk
+from airflow_cloudfiles.engine.formats.content import Watched
 from airflow_cloudfiles.engine.formats.datetimes import default_format
 from airflow_cloudfiles.engine.formats.parquet.file import ParquetFile
 from airflow_cloudfiles.engine.formats.parquet.rows import RecordTooLargeError

@@ -62,7 +62,7 @@ from airflow_cloudfiles.engine.errors import (
     UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.formats.columnar.content import Watched
+from airflow_cloudfiles.engine.formats.content import Watched
 from airflow_cloudfiles.engine.reading.opened import StoreFile
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 

@@ -1,11 +1,11 @@
 """Read Avro files.
 
-A file is read block by block. The records of a block are decoded by its own schema (`schema`),
+A file is read block by block. The records of a block are decoded by its own schema (`file`),
 turned into columns, and fitted into the columns of the stream as those of any columnar
 format (`formats.columnar.reader`): what does not fit is rescued. A block that is damaged makes the
 file unreadable; the rows before it were given out.
 
-`fastavro` decodes records one by one into Python values, by the wire schema (`schema`). Here
+`fastavro` decodes records one by one into Python values, by the wire schema. Here
 they are turned by 90 degrees: each column is gathered and converted at once, also within records,
 arrays and maps. Nothing is judged here: a string that is no UTF-8, or a timestamp beyond the range
 of Spark's, is in the array as it is in the file.
@@ -28,10 +28,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.formats.avro.container import AvroBlock, AvroDamagedError, Container
-from airflow_cloudfiles.engine.formats.avro.schema import KEY, VALUE, AvroNode, parse_schema
+from airflow_cloudfiles.engine.formats.avro.file import (
+    KEY,
+    VALUE,
+    AvroBlock,
+    AvroDamagedError,
+    AvroNode,
+    Container,
+    parse_schema,
+)
 from airflow_cloudfiles.engine.formats.base import validity
-from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar
+from airflow_cloudfiles.engine.formats.columnar.casts import Calendar
 from airflow_cloudfiles.engine.formats.columnar.reader import (
     Chunk,
     ColumnarFile,

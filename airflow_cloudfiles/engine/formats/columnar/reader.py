@@ -39,7 +39,6 @@ from airflow_cloudfiles.engine.formats.base import (
 )
 from airflow_cloudfiles.engine.formats.columnar import strings as json_strings
 from airflow_cloudfiles.engine.formats.columnar import types
-from airflow_cloudfiles.engine.formats.columnar.content import Watched
 from airflow_cloudfiles.engine.formats.columnar.fit import (
     INSIDE,
     FilePlan,
@@ -49,6 +48,7 @@ from airflow_cloudfiles.engine.formats.columnar.fit import (
     there,
 )
 from airflow_cloudfiles.engine.formats.columnar.types import clashes, column_types, merge_fields
+from airflow_cloudfiles.engine.formats.content import Watched
 from airflow_cloudfiles.engine.formats.recognize import HEAD_BYTES, kind_of_content, not_of_format
 from airflow_cloudfiles.engine.formats.record_policy import batch_schema, make_batch, sparse_strings
 from airflow_cloudfiles.engine.messages import cut

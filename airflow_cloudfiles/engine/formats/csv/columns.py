@@ -6,7 +6,7 @@ A string that fits its column type is converted.
 
 The reference for every value: the conversions of Spark's CSV reader
 (`UnivocityParser.makeConverter`, Spark 4.3), one string at a time. The columnar conversions of
-`csv.casts` must agree with it for whatever they take on themselves, and hand the rest to it.
+`scalars` must agree with it for whatever they take on themselves, and hand the rest to it.
 """
 
 from __future__ import annotations

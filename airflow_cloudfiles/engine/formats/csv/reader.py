@@ -1,10 +1,10 @@
 """Read CSV files, block by block.
 
 Blocks of a file become record batches. The fast path hands plain records to Arrow (`lines`,
-`columns`) and converts whole columns (`casts`). A record with quotes or escapes that Arrow would
-read otherwise is taken apart by itself (`tokens`), a value that is not easily converted too
-(`csv.converters`). A record is in exactly one place afterwards: its row, with the rescued
-data; the corrupt record column; or, as the mode says, dropped and counted, or the error.
+`columns`) and converts whole columns (`scalars`). A record with quotes or escapes that Arrow would
+read otherwise is taken apart by itself, a value that is not easily converted too. A record is in
+exactly one place afterwards: its row, with the rescued data; the corrupt record column; or, as the
+mode says, dropped and counted, or the error.
 
 The life of one `CsvBlock.read`:
 

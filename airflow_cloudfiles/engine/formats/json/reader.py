@@ -37,13 +37,17 @@ from airflow_cloudfiles.engine.formats.base import (
 )
 from airflow_cloudfiles.engine.formats.json import tokens
 from airflow_cloudfiles.engine.formats.json.columns import Finished, LeafColumn, StructColumn
-from airflow_cloudfiles.engine.formats.json.converters import grammar_of, scalar_rules
 from airflow_cloudfiles.engine.formats.json.explain import (
     JsonExplained,
     JsonExplainer,
     has_repeated_key,
 )
-from airflow_cloudfiles.engine.formats.json.shape import UnknownFieldColumns, compile_struct
+from airflow_cloudfiles.engine.formats.json.shape import (
+    UnknownFieldColumns,
+    compile_struct,
+    grammar_of,
+    scalar_rules,
+)
 from airflow_cloudfiles.engine.formats.json.tokens import (
     BLANK,
     NotJsonError,

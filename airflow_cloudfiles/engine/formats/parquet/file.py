@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar
-from airflow_cloudfiles.engine.formats.columnar.content import Held
+from airflow_cloudfiles.engine.formats.columnar.casts import Calendar
 from airflow_cloudfiles.engine.formats.columnar.reader import (
     BATCH_BYTES,
     Chunk,
@@ -41,6 +40,7 @@ from airflow_cloudfiles.engine.formats.columnar.types import (
     is_text,
     list_of,
 )
+from airflow_cloudfiles.engine.formats.content import Held
 from airflow_cloudfiles.engine.formats.parquet.footer import (
     Leaves,
     as_maps,

@@ -39,9 +39,9 @@ from airflow_cloudfiles.engine.formats.scalars import (
     decimal_type,
     exact_decimal,
 )
-from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml.reader import RowValidator
 from airflow_cloudfiles.engine.formats.xml.rows import RowScanner, XmlRows
+from airflow_cloudfiles.engine.formats.xml.shape import TextCasts
 from airflow_cloudfiles.engine.formats.xml.tree import (
     SPACE,
     Fields,

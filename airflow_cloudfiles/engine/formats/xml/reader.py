@@ -43,12 +43,10 @@ from airflow_cloudfiles.engine.formats.record_policy import (
     RecordReader,
     require_variant_column,
 )
-from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml.columns import Columns, Taken
 from airflow_cloudfiles.engine.formats.xml.explain import VariantExplainer, XmlExplainer
-from airflow_cloudfiles.engine.formats.xml.rows import RowScanner, XmlRows
-from airflow_cloudfiles.engine.formats.xml.shape import compile_struct
-from airflow_cloudfiles.engine.formats.xml.source import printable
+from airflow_cloudfiles.engine.formats.xml.rows import RowScanner, XmlRows, printable
+from airflow_cloudfiles.engine.formats.xml.shape import TextCasts, compile_struct
 from airflow_cloudfiles.engine.formats.xml.tree import Fields, NotXmlError, parse
 from airflow_cloudfiles.engine.messages import install
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions

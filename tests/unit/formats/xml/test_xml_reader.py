@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS, UnknownFields
 from airflow_cloudfiles.engine.formats.xml import rows as xml_rows
-from airflow_cloudfiles.engine.formats.xml import source as xml_source
+from airflow_cloudfiles.engine.formats.xml import rows as xml_source
 from airflow_cloudfiles.engine.formats.xml.explain import XmlExplainer
 from airflow_cloudfiles.engine.spark_types import VariantType
 from tests.support.formats.xml_files import options, reader, rows_of, written
