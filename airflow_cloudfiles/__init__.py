@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options.builders import Options
     from airflow_cloudfiles.engine.overview.summary import stream_summary
     from airflow_cloudfiles.engine.overview.why_rescued import why_rescued
-    from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
     from airflow_cloudfiles.engine.schema.history import SchemaHistory
+    from airflow_cloudfiles.engine.schema.proposals import SchemaProposals
     from airflow_cloudfiles.engine.spark.register import register
     from airflow_cloudfiles.engine.spark.tables.merge_into import merge_into
     from airflow_cloudfiles.engine.transfer.archived import export_state, import_state
@@ -95,7 +95,7 @@ _HOMES = {
     "CloudFilesVacuumTableOperator": "airflow_cloudfiles.operators.table",
     "Options": "airflow_cloudfiles.engine.options.builders",
     "SchemaHistory": "airflow_cloudfiles.engine.schema.history",
-    "SchemaProposals": "airflow_cloudfiles.engine.schema.decisions",
+    "SchemaProposals": "airflow_cloudfiles.engine.schema.proposals",
     "UnknownFieldException": "airflow_cloudfiles.engine.errors",
     "cloud_files_metrics": "airflow_cloudfiles.engine.intake.stream_logs",
     "cloud_files_state": "airflow_cloudfiles.engine.intake.file_state_columns",

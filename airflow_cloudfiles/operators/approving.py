@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
     from airflow_cloudfiles.engine.schema.log_entry import SchemaEntry
+    from airflow_cloudfiles.engine.schema.proposals import SchemaProposals
     from airflow_cloudfiles.hooks.arguments import StreamArguments
 
 REQUIRE_APPROVAL = "cloudFiles.requireApproval"
@@ -163,7 +163,7 @@ class ApprovingSparkJobOperator(DeferrableSparkJobOperator):
 
     def proposals(self) -> SchemaProposals:
         """Open the changes of the stream's schema that wait."""
-        from airflow_cloudfiles.engine.schema.decisions import SchemaProposals  # noqa: PLC0415
+        from airflow_cloudfiles.engine.schema.proposals import SchemaProposals  # noqa: PLC0415
 
         hook = CloudFilesHook(self.conn_id)
         stream = hook.locate(self.stream_arguments())

@@ -26,9 +26,9 @@ from airflow_cloudfiles.engine.overview.runs import (
     stream_overview,
 )
 from airflow_cloudfiles.engine.overview.status import judge
-from airflow_cloudfiles.engine.schema.decisions import Proposal, SchemaProposals
 from airflow_cloudfiles.engine.schema.diff import in_words
 from airflow_cloudfiles.engine.schema.history import ColumnOrigin, SchemaEntry, SchemaHistory
+from airflow_cloudfiles.engine.schema.proposals import Proposal, SchemaProposals
 from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.hooks.approval import choices_of

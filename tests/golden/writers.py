@@ -29,7 +29,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "locks/lease.py:Lease._renew": ("lease",),
     "locks/lease.py:Lease.try_acquire": ("lease",),
     "locks/run_lock.py:RunLock._write_note": ("lock",),
-    "schema/names.py:add_name": ("sources",),
+    "schema/log_entry.py:add_name": ("sources",),
     "state/compaction.py:Compaction._write": ("pack",),
     "state/batch_states.py:write_archived": ("archived",),
     "state/metadata.py:_take": ("metadata_unbound",),

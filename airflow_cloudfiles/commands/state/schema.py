@@ -14,10 +14,10 @@ from airflow_cloudfiles.commands.running.outcome import (
 )
 from airflow_cloudfiles.engine.messages import counted, few, printable
 from airflow_cloudfiles.engine.names import quoted
-from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
 from airflow_cloudfiles.engine.schema.diff import paths_of, type_text
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.schema.log_entry import NEW_FIELDS, SchemaEntry
+from airflow_cloudfiles.engine.schema.proposals import SchemaProposals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

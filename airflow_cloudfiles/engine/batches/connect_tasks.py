@@ -26,8 +26,8 @@ from airflow_cloudfiles.engine.batches.error_marks import marked_call, marking
 from airflow_cloudfiles.engine.batches.run import PROGRESS_SECONDS, Task, collected, result_of
 from airflow_cloudfiles.engine.errors import RunError
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.spark_types import require_types
 from airflow_cloudfiles.engine.spark_versions import numbers
+from airflow_cloudfiles.engine.types import require_types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +67,7 @@ class FrameTasks:
             SparkVersionError: This Spark lacks a type of theirs.
         """
         session = self._session()
-        require_types(schema, session.version, "a function over micro-batches")
+        require_types(schema, session.version)
         # Each task is sent them all, and unpickles only its own.
         pickled = [pickle.dumps(part) for part in parts]
 

@@ -46,8 +46,7 @@ from airflow_cloudfiles.engine.errors import SchemaMismatchError
 from airflow_cloudfiles.engine.messages import cut, few
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, dotted
 from airflow_cloudfiles.engine.schema.widening import wider_type
-from airflow_cloudfiles.engine.spark_types import VariantType
-from airflow_cloudfiles.engine.types import inside_of, simple_ddl
+from airflow_cloudfiles.engine.types import VariantType, inside_of, simple_ddl
 
 SOURCE_NAME: Final = "cloudFiles.sourceName"
 """Key in the metadata of a column: the name under which rows bring its values."""

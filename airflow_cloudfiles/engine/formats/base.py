@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from dataclasses import dataclass, field, fields
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, Self, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -84,7 +84,17 @@ class BadRecord:
 
 
 @dataclass(slots=True)
-class ReadCounts:
+class Counts:
+    """What is counted by parts."""
+
+    def add(self, other: Self) -> None:
+        """Count what another has counted, too."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+
+@dataclass(slots=True)
+class ReadCounts(Counts):
     """What was read so far.
 
     Attributes:
@@ -102,15 +112,6 @@ class ReadCounts:
     dropped_records: int = 0
     error_cells: int = 0
     corrupt_by_file: Counter[str] = field(default_factory=Counter, compare=False)
-
-    def add(self, other: ReadCounts) -> None:
-        """Count what another has counted, too."""
-        self.rows += other.rows
-        self.rescued_rows += other.rescued_rows
-        self.corrupt_records += other.corrupt_records
-        self.dropped_records += other.dropped_records
-        self.error_cells += other.error_cells
-        self.corrupt_by_file.update(other.corrupt_by_file)
 
 
 ENOUGH_RECORDS: Final = 100

@@ -31,7 +31,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from typing import IO, TYPE_CHECKING, Final, cast
+from typing import IO, TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +41,6 @@ from airflow_cloudfiles.engine.formats.columnar.casts import Calendar, changed
 from airflow_cloudfiles.engine.formats.columnar.reader import (
     BATCH_BYTES,
     Chunk,
-    ColumnarFile,
     ColumnarInference,
     ColumnarReader,
     names_of,
@@ -50,7 +49,6 @@ from airflow_cloudfiles.engine.formats.columnar.types import leaf_types
 from airflow_cloudfiles.engine.formats.content import Blocks, unpack_lz4, unpack_snappy, varint
 from airflow_cloudfiles.engine.formats.datetimes.default_format import find_zone, offset_of
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.options.values import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -318,15 +316,15 @@ class OrcFile:
 
     Args:
         content: The file, seekable; its owner closes it.
-        limit: A stripe of more bytes in memory is refused if the file has less than a thousandth
-            of them.
+        options: A stripe of more bytes in memory than a record may have is refused if the file has
+            less than a thousandth of them.
 
     Raises:
         pyarrow.ArrowException, OSError: It is no ORC file, or cannot be read.
     """
 
-    def __init__(self, content: IO[bytes], limit: int = GIB) -> None:
-        self._limit = limit
+    def __init__(self, content: IO[bytes], options: OrcOptions) -> None:
+        self._limit = options.max_record_bytes
         self._content = Blocks(content)
         self._file = orc.ORCFile(self._content)
         if self._file.file_version not in _VERSIONS:
@@ -453,20 +451,16 @@ def _corrected(field: pa.Field) -> pa.DataType:
 class OrcReader(ColumnarReader):
     """Reads ORC files with one schema; see `ColumnarReader`."""
 
-    format = "ORC"
-
-    def open(self, content: IO[bytes]) -> ColumnarFile:
-        """Read the footer of a file."""
-        return OrcFile(content, cast("OrcOptions", self._options.format_options).max_record_bytes)
+    format, file = "ORC", OrcFile
 
 
 class OrcInference(ColumnarInference):
     """Learns the schema of ORC files from their footers; see `ColumnarInference`."""
 
-    format = "ORC"
+    format, file = "ORC", OrcFile
 
-    def open(self, content: IO[bytes]) -> ColumnarFile:
+    def open(self, content: IO[bytes]) -> OrcFile:
         """Read the footer of a file; refuse one with a column that could not be read exactly."""
-        file = OrcFile(content)
+        file: OrcFile = super().open(content)
         file.check_exact()
         return file

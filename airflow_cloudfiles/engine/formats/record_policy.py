@@ -44,8 +44,7 @@ from airflow_cloudfiles.engine.options.cloud_files import (
     CloudFilesOptions,
     InexactNumbers,
 )
-from airflow_cloudfiles.engine.spark_types import VariantType
-from airflow_cloudfiles.engine.types import missing_fields, short_type, to_arrow
+from airflow_cloudfiles.engine.types import VariantType, missing_fields, short_type, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

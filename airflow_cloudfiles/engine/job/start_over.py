@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.files import START, printable_path
 from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes
 from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.schema import names
+from airflow_cloudfiles.engine.schema import log_entry as names
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.state import metadata
 from airflow_cloudfiles.engine.state.file_log import FileLog

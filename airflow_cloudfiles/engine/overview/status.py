@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.overview.runs import (
     newest_runs,
     stream_overview,
 )
-from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
+from airflow_cloudfiles.engine.schema.proposals import SchemaProposals
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side

@@ -19,7 +19,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
@@ -196,11 +196,8 @@ class SplitReader:
         self._put_bad_records_apart()
         self._bad_records.finish()
         counted = self._columns.counts()
-        self.counts.rows = counted.rows
-        self.counts.rescued_rows = counted.rescued_rows
-        self.counts.corrupt_records = counted.corrupt_records
-        self.counts.dropped_records = counted.dropped_records
-        self.counts.error_cells = counted.error_cells
+        for each in fields(SplitCounts)[1:]:
+            setattr(self.counts, each.name, getattr(counted, each.name))
 
     @property
     def corrupt_by_file(self) -> Counter[str]:

@@ -24,7 +24,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from airflow_cloudfiles.engine.errors import ReadError
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_inference
-from airflow_cloudfiles.engine.inference.sample import Sample, learn_sample
+from airflow_cloudfiles.engine.inference import Sample, learn_sample
 from airflow_cloudfiles.engine.names import column_of, parts_of
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch

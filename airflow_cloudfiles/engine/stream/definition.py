@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
-from airflow_cloudfiles.engine.inference.infer import Inferred, infer_source
+from airflow_cloudfiles.engine.inference import Inferred, infer_source
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.opening import own_locations, place_of
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
@@ -32,8 +32,8 @@ from airflow_cloudfiles.engine.options.cloud_files import (
     EvolutionMode,
 )
 from airflow_cloudfiles.engine.reading.splits import BatchContext
+from airflow_cloudfiles.engine.schema.ddl import refuse_too_deep
 from airflow_cloudfiles.engine.schema.diff import diff_json, in_words
-from airflow_cloudfiles.engine.schema.hints import refuse_too_deep
 from airflow_cloudfiles.engine.schema.inference import (
     TYPED,
     hinted_not_null,
@@ -54,11 +54,10 @@ from airflow_cloudfiles.engine.schema.source_columns import (
     given_metadata,
     with_metadata,
 )
-from airflow_cloudfiles.engine.spark_types import has_variant
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.stream.locations import QueryLocations, StreamPlaces
-from airflow_cloudfiles.engine.types import as_nullable, short_type
+from airflow_cloudfiles.engine.types import as_nullable, has_variant, short_type
 
 GIVEN = -1
 """Schema version of a schema that the user gave."""

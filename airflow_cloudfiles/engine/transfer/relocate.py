@@ -33,7 +33,7 @@ from airflow_cloudfiles.engine.ledger.base import catch_up
 from airflow_cloudfiles.engine.ledger.opening import open_ledger
 from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
-from airflow_cloudfiles.engine.schema import names
+from airflow_cloudfiles.engine.schema import log_entry as names
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
 from airflow_cloudfiles.engine.state.metadata_format import (

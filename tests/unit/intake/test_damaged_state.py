@@ -47,7 +47,7 @@ from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.overview.runs import ingestion_summary
 from airflow_cloudfiles.engine.schema.log import SchemaLog
-from airflow_cloudfiles.engine.schema.names import add_name, names_of
+from airflow_cloudfiles.engine.schema.log_entry import add_name, names_of
 from airflow_cloudfiles.engine.schema.proposals import (
     Proposal,
     ProposedChange,

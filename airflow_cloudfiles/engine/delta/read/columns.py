@@ -38,8 +38,7 @@ from airflow_cloudfiles.engine.formats.columnar import types
 from airflow_cloudfiles.engine.formats.columnar.types import holds_variant, is_list
 from airflow_cloudfiles.engine.messages import few
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
-from airflow_cloudfiles.engine.spark_types import VariantType
-from airflow_cloudfiles.engine.types import VARIANT, to_arrow, with_inside, with_type
+from airflow_cloudfiles.engine.types import VARIANT, VariantType, to_arrow, with_inside, with_type
 
 
 def schema_of(table: DeltaTable) -> StructType:

@@ -56,7 +56,7 @@ from airflow_cloudfiles.engine.delta.write.rewrite import TableFiles
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
 from airflow_cloudfiles.engine.formats.columnar.types import with_inner
 from airflow_cloudfiles.engine.messages import counted, cut, plural
-from airflow_cloudfiles.engine.spark_types import VariantType
+from airflow_cloudfiles.engine.types import VariantType
 
 BUFFER_BYTES = 128 * 2**20
 """Rows that a task keeps in memory before it writes those of the largest partition."""

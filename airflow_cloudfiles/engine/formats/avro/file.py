@@ -389,7 +389,7 @@ class Container:
         AvroDamagedError: It is no Avro file.
     """
 
-    def __init__(self, stream: IO[bytes], limit: int = 2**30) -> None:
+    def __init__(self, stream: IO[bytes], limit: int) -> None:
         self._stream = stream
         self._limit = limit
         self._bytes = _Bytes(stream, 0)

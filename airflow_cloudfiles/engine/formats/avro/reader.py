@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import chain, repeat
 from operator import itemgetter, methodcaller
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -41,13 +41,12 @@ from airflow_cloudfiles.engine.formats.base import validity
 from airflow_cloudfiles.engine.formats.columnar.casts import Calendar
 from airflow_cloudfiles.engine.formats.columnar.reader import (
     Chunk,
-    ColumnarFile,
     ColumnarInference,
     ColumnarReader,
-    add_new,
 )
 from airflow_cloudfiles.engine.messages import install
 from airflow_cloudfiles.engine.options.formats.columnar import ParquetOptions
+from airflow_cloudfiles.engine.types import grown
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -205,35 +204,6 @@ _UNDECODABLE: Final = (
 Decode = Callable[[io.BytesIO], dict[str, Any]]
 
 
-class AvroReader(ColumnarReader):
-    """Reads Avro files with one schema."""
-
-    format = "Avro"
-
-    def open(self, content: IO[bytes]) -> ColumnarFile:
-        """Read the header of a file."""
-        return AvroFile(content, cast("AvroOptions", self._options.format_options))
-
-
-class AvroInference(ColumnarInference):
-    """Learns the schema of Avro files, which is in their headers.
-
-    Where files disagree, fields are added, and types never relaxed (B12): the first file that has a
-    field, which is the newest of a sample, says its type.
-    """
-
-    format = "Avro"
-
-    def open(self, content: IO[bytes]) -> ColumnarFile:
-        """Read the header of a file."""
-        return AvroFile(content, cast("AvroOptions", self._options.format_options))
-
-    def _learn(self, found: StructType, where: str) -> None:
-        del where
-        self._has_learned = True
-        self._found = add_new(self._found, found, self._matcher)
-
-
 class AvroFile:
     """An open file.
 
@@ -384,3 +354,24 @@ def _compiled(schema: bytes, options: AvroOptions) -> tuple[AvroNode, Decode]:
         return fastavro.schemaless_reader(stream, wire, None)  # type: ignore[return-value]
 
     return node, decode
+
+
+class AvroReader(ColumnarReader):
+    """Reads Avro files with one schema."""
+
+    format, file = "Avro", AvroFile
+
+
+class AvroInference(ColumnarInference):
+    """Learns the schema of Avro files, which is in their headers.
+
+    Where files disagree, fields are added, and types never relaxed (B12): the first file that has a
+    field, which is the newest of a sample, says its type.
+    """
+
+    format, file = "Avro", AvroFile
+
+    def _learn(self, found: StructType, where: str) -> None:
+        del where
+        self._has_learned = True
+        self._found = grown(self._found, found, self._matcher)

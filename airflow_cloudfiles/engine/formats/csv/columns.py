@@ -186,7 +186,7 @@ class CsvConverters:
         self, options: CsvOptions, numbers: NumberRule = SPARK, *, exact: bool = True
     ) -> None:
         self._numbers, self._exact = numbers, exact
-        self.times = TimePatterns.of(options, exact=exact)
+        self.times = TimePatterns(options, exact=exact)
         self._words = {
             options.positive_inf: math.inf,
             options.negative_inf: -math.inf,

@@ -80,7 +80,7 @@ class CsvInference(TableInference[pa.StringArray]):
     def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
         self._options = options
         self._own = cast("CsvOptions", options.format_options)
-        finder = StringTypeFinder(self._own) if options.infer_column_types else None
+        finder = StringTypeFinder(self._own).of if options.infer_column_types else None
         super().__init__(options, known, finder)
         self._plain, self._tokens = PlainReader(self._own), Tokenizer(self._own)
 
@@ -261,9 +261,10 @@ class StringTypeFinder:
 
     def merge(self, left: DataType, right: DataType) -> DataType:
         """Find the type that holds the values of both."""
-        if {type(left), type(right)} == {DateType, TimestampType}:
-            return TimestampType() if self._merges_dates else STRING
-        return merge_types(left, right)
+        are_times = {type(left), type(right)} == {DateType, TimestampType}
+        if are_times and not self._merges_dates:
+            return STRING
+        return merge_types(left, right, of_files=True)
 
 
 def _are_iso(strings: pa.StringArray) -> bool:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -45,10 +45,7 @@ from airflow_cloudfiles.engine.formats.datetimes.java import (
     offset_of_text,
     split_pattern,
 )
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.options.formats.base import StringValueOptions
-
+from airflow_cloudfiles.engine.options.formats.base import StringValueOptions
 
 # ruff: noqa: PLR2004 - the calendar, the clock, and the widths of their fields
 
@@ -416,69 +413,40 @@ class TimePatterns:
     """The date and time patterns of one reader; immutable.
 
     Args:
-        date: `dateFormat`; `None` for Spark's default.
-        timestamp: `timestampFormat`, likewise.
-        timestamp_ntz: `timestampNTZFormat`, likewise; its names are always English, as in Spark.
-        time_zone: `timeZone`: of timestamps that name none; `None` is UTC.
-        locale: `locale`: language of names; `None` is `en-US`.
+        options: The patterns, the zone of timestamps that name none, and the language of names;
+            default is Spark's. The names of `timestampNTZFormat` are always English, as in Spark.
+        default_date: The pattern of dates without `dateFormat`; `None` for Spark's default.
         exact: Whether a text of which Spark would drop something does not fit.
 
     Raises:
         OptionError: A pattern Spark refuses, or an unknown zone or locale; names the option.
     """
 
-    def __init__(  # noqa: PLR0913 - an option each
+    def __init__(
         self,
+        options: StringValueOptions | None = None,
         *,
-        date: str | None = None,
-        timestamp: str | None = None,
-        timestamp_ntz: str | None = None,
-        time_zone: str | None = None,
-        locale: str | None = None,
+        default_date: str | None = None,
         exact: bool = True,
     ) -> None:
-        self._exact = exact
-        language = ENGLISH if locale is None else find_locale(locale)
-        zone = UTC if time_zone is None else find_zone(time_zone.strip())
+        own = options or StringValueOptions()
+        zone = UTC if own.time_zone is None else find_zone(own.time_zone.strip())
         if zone is None:
             raise OptionError(
-                f"timeZone={time_zone!r} is no time zone. Give a name such as Europe/Paris, or an "
-                "offset such as +05:30."
+                f"timeZone={own.time_zone!r} is no time zone. Give a name such as Europe/Paris, or "
+                "an offset such as +05:30."
             )
-        self._zone = zone
-        self.locale = language
-        self._date = _compiled("dateFormat", date, language)
-        self._timestamp = _compiled("timestampFormat", timestamp, language)
-        self._local = _compiled("timestampNTZFormat", timestamp_ntz, ENGLISH)
-        self._of_dates = (_DATE,) if date is None else (date,)
-        self._of_timestamps = _TIMESTAMP if timestamp is None else (timestamp,)
-        self._of_local = _LOCAL if timestamp_ntz is None else (timestamp_ntz,)
-
-    @classmethod
-    def of(
-        cls, options: StringValueOptions, *, default_date: str | None = None, exact: bool = True
-    ) -> Self:
-        """Collect the patterns that options name.
-
-        Args:
-            options: Of the format.
-            default_date: The pattern of dates without `dateFormat`; `None` for Spark's default.
-            exact: Whether a text of which Spark would drop something does not fit.
-
-        Raises:
-            OptionError: As of the class.
-        """
-        date = options.date_format
-        if default_date is not None:
-            date = date or default_date
-        return cls(
-            date=date,
-            timestamp=options.timestamp_format,
-            timestamp_ntz=options.timestamp_ntz_format,
-            time_zone=options.time_zone,
-            locale=options.locale,
-            exact=exact,
+        self._exact, self._zone = exact, zone
+        self.locale = ENGLISH if own.locale is None else find_locale(own.locale)
+        date = default_date if own.date_format is None else own.date_format
+        self._date = _compiled("dateFormat", date, self.locale)
+        self._timestamp = _compiled("timestampFormat", own.timestamp_format, self.locale)
+        self._local = _compiled("timestampNTZFormat", own.timestamp_ntz_format, ENGLISH)
+        self._of_dates = (_DATE if date is None else date,)
+        self._of_timestamps = (
+            _TIMESTAMP if own.timestamp_format is None else (own.timestamp_format,)
         )
+        self._of_local = _LOCAL if own.timestamp_ntz_format is None else (own.timestamp_ntz_format,)
 
     @property
     def are_default(self) -> bool:

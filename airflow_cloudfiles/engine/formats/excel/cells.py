@@ -44,6 +44,7 @@ from airflow_cloudfiles.engine.formats.scalars import (
     to_exact_number,
     to_time,
 )
+from airflow_cloudfiles.engine.options.formats.base import StringValueOptions
 from airflow_cloudfiles.engine.types import short_type
 
 if TYPE_CHECKING:
@@ -335,8 +336,8 @@ class CellConverters:
 
     def __init__(self, options: ExcelOptions, numbers: NumberRule, *, exact: bool) -> None:
         self._numbers, self._exact = numbers, exact
-        self.times = TimePatterns.of(options, exact=exact)
-        self._own = TimePatterns(time_zone=options.time_zone, exact=exact)
+        self.times = TimePatterns(options, exact=exact)
+        self._own = TimePatterns(StringValueOptions(time_zone=options.time_zone), exact=exact)
 
     def to(self, kind: DataType, arrow: pa.DataType, column: str) -> CellCast:
         """Find the conversion to the type of a column, which Arrow has a type for.

@@ -92,7 +92,7 @@ class ExcelInference(TableInference["SheetRows"]):
 
     def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
         self._own = cast("ExcelOptions", options.format_options)
-        finder = CellTypeFinder(self._own) if options.infer_column_types else None
+        finder = CellTypeFinder(self._own).of if options.infer_column_types else None
         super().__init__(options, known, finder)
 
     def add_file(self, file: OpenedFile) -> Generator[int]:
@@ -173,14 +173,8 @@ class CellTypeFinder:
         for each in pc.unique(pa.array(cells.kinds)).to_pylist():
             if isinstance(found, StringType):
                 break
-            found = self.merge(found, self._of_kind(cells, CellKind(each)))
+            found = merge_types(found, self._of_kind(cells, CellKind(each)), of_files=True)
         return found
-
-    def merge(self, left: DataType, right: DataType) -> DataType:
-        """Find the type that holds the values of both."""
-        if {type(left), type(right)} == {DateType, TimestampType}:
-            return TimestampType()
-        return merge_types(left, right)
 
     def _of_kind(self, cells: SheetRows, kind: CellKind) -> DataType:
         if kind in _SIMPLE:
@@ -195,9 +189,9 @@ class CellTypeFinder:
         if not len(fractions):
             return found
         if not self._options.prefers_decimal:
-            return self.merge(found, DoubleType())
+            return merge_types(found, DoubleType())
         for text in kept_digits(fractions).unique().to_pylist():
-            found = self.merge(found, decimal_type(Decimal(text)))
+            found = merge_types(found, decimal_type(Decimal(text)))
             if isinstance(found, DoubleType):
                 break
         return found

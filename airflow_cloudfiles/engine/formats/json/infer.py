@@ -103,7 +103,7 @@ class LeafTypes:
         self._typed = typed
         self._has_primitives = typed and not options.primitives_as_string
         self._decimals = typed and options.prefers_decimal
-        self._patterns = TimePatterns.of(options)
+        self._patterns = TimePatterns(options)
         self._timestamps = typed and options.infer_timestamp
         self.decoder = _EXACT if self._decimals else PLAIN
 

@@ -268,7 +268,7 @@ def scalar_rules(
     Raises:
         OptionError: A pattern, zone or locale that is none.
     """
-    patterns = TimePatterns.of(options, exact=exact)
+    patterns = TimePatterns(options, exact=exact)
     return JsonScalarRules(
         patterns=None if patterns.are_default else patterns,
         not_finite=options.allow_non_numeric_numbers,

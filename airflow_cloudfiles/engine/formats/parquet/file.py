@@ -25,7 +25,6 @@ from airflow_cloudfiles.engine.formats.columnar.casts import Calendar
 from airflow_cloudfiles.engine.formats.columnar.reader import (
     BATCH_BYTES,
     Chunk,
-    ColumnarFile,
     ColumnarInference,
     ColumnarReader,
     names_of,
@@ -403,18 +402,10 @@ class _Seen:
 class ParquetReader(ColumnarReader):
     """Reads Parquet files with one schema; see `ColumnarReader`."""
 
-    format = "Parquet"
-
-    def open(self, content: IO[bytes]) -> ColumnarFile:
-        """Read the footer of a file."""
-        return ParquetFile(content, cast("ParquetOptions", self._options.format_options))
+    format, file = "Parquet", ParquetFile
 
 
 class ParquetInference(ColumnarInference):
     """Learns the schema of Parquet files from their footers; see `ColumnarInference`."""
 
-    format = "Parquet"
-
-    def open(self, content: IO[bytes]) -> ColumnarFile:
-        """Read the footer of a file."""
-        return ParquetFile(content, ParquetOptions())
+    format, file = "Parquet", ParquetFile

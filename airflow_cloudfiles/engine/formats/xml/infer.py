@@ -193,7 +193,9 @@ class XmlInference:
         if not spot.is_fixed:
             # As Spark: an empty element is null, but an empty attribute is a string.
             is_empty_string = item is text and self._fields.text(text) == ""
-            spot.text = _merge(spot.text, _STRING if is_empty_string else self._type_of(text))
+            spot.text = merge_types(
+                spot.text, _STRING if is_empty_string else self._type_of(text), of_files=True
+            )
         elif spot.entries is None and spot.fields is not None and text.strip(SPACE):
             tag = self._own.value_tag
             self._learn_text(spot.fields.setdefault(self._value_key, _Spot(tag)), text)
@@ -234,15 +236,6 @@ class XmlInference:
             return None
         found = decimal_type(exact)
         return found if isinstance(found, DecimalType) else None
-
-
-def _merge(left: DataType, right: DataType) -> DataType:
-    """Find the narrowest type of both: as for JSON, and a date is a timestamp, too."""
-    if left is right or isinstance(right, NullType):
-        return left
-    if {type(left), type(right)} == {DateType, TimestampType}:
-        return TimestampType()
-    return merge_types(left, right)
 
 
 def _fix(spot: _Spot, kind: DataType, key_of: Callable[[str], str]) -> None:
@@ -287,5 +280,5 @@ def _element_type(spot: _Spot, value_key: str) -> DataType:
         tagged = spot.fields.get(value_key)
         if tagged is None or tagged.fields:
             return _STRING  # plain texts here, elements without a text of their own there
-        tagged.text = _merge(tagged.text, spot.text)
+        tagged.text = merge_types(tagged.text, spot.text, of_files=True)
     return _struct_type(spot, value_key)

@@ -21,9 +21,7 @@ What stands between rows is not read, as in Spark.
 from __future__ import annotations
 
 import codecs
-import lzma
 import re
-import zlib
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 2**21
 """Read at a time: enough rows to convert whole columns, little enough for memory."""
 
-_DAMAGED: Final = (EOFError, zlib.error, lzma.LZMAError)
 _MARKS: Final = (
     (b"\xef\xbb\xbf", "utf-8"),
     (b"\xff\xfe\x00\x00", "utf-32-le"),
@@ -120,16 +117,10 @@ def text_of(file: OpenedFile, encoding: str | None, sizes: Iterator[int]) -> Ite
 
 def _read(file: OpenedFile, sizes: Iterator[int]) -> Iterator[bytes]:
     """Yield the bytes of the file."""
-    try:
-        stream, size = file.stream(), CHUNK_BYTES
-        while chunk := stream.read(size):
-            yield chunk
-            size = next(sizes)
-    except _DAMAGED as error:
-        raise FileUnreadableError(
-            f"{file.uri} cannot be read: {error}. Replace the file, or set "
-            "ignoreCorruptFiles=true to go on without it."
-        ) from error
+    stream, size = file.stream(), CHUNK_BYTES
+    while chunk := stream.read(size):
+        yield chunk
+        size = next(sizes)
 
 
 def _find_encoding(head: bytes, given: str | None, uri: str) -> tuple[str, int]:

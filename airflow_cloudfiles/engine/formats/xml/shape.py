@@ -98,7 +98,7 @@ class TextCasts:
     ) -> None:
         self._numbers, self._exact = numbers, exact
         # Spark's XML reader takes dates by this pattern where its JSON reader takes more.
-        self._moments = TimePatterns.of(options, default_date="yyyy-MM-dd", exact=exact)
+        self._moments = TimePatterns(options, default_date="yyyy-MM-dd", exact=exact)
         self.locale = self._moments.locale
 
     def converter(self, kind: DataType) -> Convert:

@@ -4,15 +4,19 @@ Introduces the files that discovery found to the format that infers their schema
 infers to the rules that resolve it. Runs wherever it is called: in the process that defines the
 DataFrame, or in a task that met a new field.
 
+The sample is of the files that the file log holds: what a sensor has recorded is what will be
+ingested, and a log is read faster than a source is listed. Where nothing is recorded yet, or
+nothing of it is there any more, it is of those that a listing finds, without those that are not
+whole.
+
+Files are read from the newest on. A large sample is not read to its end: after `QUIET_BYTES` that
+showed nothing new, each further file is read as far as its first block. So every file is looked at,
+and what a first run samples from gigabytes is not read twice. What only the rest of a file has is
+found when its rows are read, as any later change is: a field makes the next schema version, and a
+value that does not fit its column is rescued.
+
 Where no field was found in a file, the error says why: a mistake in the first record is the most
 frequent reason, after a file of another format.
-
-From those that the file log holds: what a sensor has recorded is what will be ingested, and a log
-is read faster than a source is listed. Where nothing is recorded yet, or nothing of it is there any
-more, from those that a listing finds, without those that are not whole.
-
-Which hints were applied, and to what; why paths with `key=value` folders gave no columns; how much
-of the sample could not be read.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -32,24 +37,25 @@ from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.errors import ReadError, SampleGoneError, SchemaInferenceError
 from airflow_cloudfiles.engine.files import START, FileEntry, printable_path
+from airflow_cloudfiles.engine.formats.base import OpenedFile
 from airflow_cloudfiles.engine.formats.recognize import (
     FORMAT_NAMES,
     HEAD_BYTES,
     kind_of_content,
     looks_like,
 )
-from airflow_cloudfiles.engine.formats.registry import fixed_schema
-from airflow_cloudfiles.engine.inference.sample import Sample, learn_sample
+from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_inference
 from airflow_cloudfiles.engine.intake.opening import SourcePath
-from airflow_cloudfiles.engine.messages import counted, cut, few, sentence
+from airflow_cloudfiles.engine.messages import Progress, counted, cut, few, sentence, size_text
 from airflow_cloudfiles.engine.names import NameMatcher, dotted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.base import FormatOptions
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
-from airflow_cloudfiles.engine.reading.fetch import FetchCounts
-from airflow_cloudfiles.engine.reading.opened import StoreFile
+from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, fetched_ahead, first_range
+from airflow_cloudfiles.engine.reading.opened import TEXT_BYTES, StoreFile
+from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.inference import choose_sample, resolve
 from airflow_cloudfiles.engine.schema.log_entry import Provenance
@@ -61,6 +67,105 @@ from airflow_cloudfiles.engine.types import inside_of, simple_ddl
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.settling import WaitingReport
+
+
+QUIET_BYTES = 128 * 2**20
+"""So many bytes of records (half a million of 250 bytes) tell nothing new before the rest of a
+sample is skipped. A field in one of 100,000 records is missed in them once in a hundred samples."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a schema is inferred from.
+
+    Attributes:
+        store: The source.
+        files: The files, newest first.
+        options: The options of the source.
+        known: The schema there is already.
+        provenance: Notes which file had which column first.
+        is_read_whole: Whether every file is read to its end, however little it tells.
+    """
+
+    store: ObjectStore
+    files: Sequence[FileEntry]
+    options: CloudFilesOptions
+    known: StructType | None = None
+    provenance: Provenance = field(default_factory=Provenance)
+    is_read_whole: bool = False
+
+
+class _Learner:
+    """Learns from files in order, until enough of them has shown nothing new."""
+
+    def __init__(self, sample: Sample) -> None:
+        self._sample = sample
+        self._range = first_range(sample.options, schema_only=True)
+        self._quiet = 0
+        self.inference = open_inference(sample.options, sample.known)
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether only the first block of each further file is read."""
+        return self._quiet >= QUIET_BYTES and not self._sample.is_read_whole
+
+    def first_range(self, size: int) -> tuple[int, int]:
+        """Return the range of a file of some size that is read first (`FirstRange`)."""
+        start, length = self._range(size)
+        return start, min(length, TEXT_BYTES) if self.has_enough else length
+
+    def learn(self, file: OpenedFile) -> Iterator[None]:
+        """Learn from a file; yields nothing."""
+        with closing(self.inference.add_file(file)) as parts:
+            for size in parts:
+                is_new = self._sample.provenance.note(self.inference.result, file.uri)
+                self._quiet = 0 if is_new else self._quiet + size
+                if self.has_enough:
+                    break
+        yield from ()
+
+
+def learn_sample(sample: Sample, counts: FetchCounts) -> StructType:
+    """Learn what the files of a sample hold.
+
+    Args:
+        sample: The files, and how they are read.
+        counts: Added to; a file that is read in part counts as a whole.
+
+    Returns:
+        What the format observed.
+
+    Raises:
+        ReadError: A file cannot be read. One that is gone is passed over, and a damaged one with
+            `ignoreCorruptFiles`.
+    """
+    learner = _Learner(sample)
+    parts = [FileRange(file) for file in sample.files]
+    size = sum(file.size for file in sample.files)
+    with (
+        Progress("Inferring the schema", len(sample.files), size) as progress,
+        closing(fetched_ahead(sample.store, parts, learner.first_range)) as coming,
+    ):
+        for part, first in coming:
+            for _ in fetch(
+                sample.store,
+                part,
+                counts,
+                learner.learn,
+                ignore_missing=True,
+                ignore_corrupt=sample.options.ignore_corrupt_files,
+                first=first,
+                range_of=learner.first_range,
+                keep_parts=True,
+            ):
+                pass
+            progress.add(1, part.size)
+    if learner.has_enough:
+        _log.info(
+            "%s in a row showed nothing new: not all of the sample was read", size_text(QUIET_BYTES)
+        )
+    return learner.inference.result()
 
 
 def applied_hints(
@@ -77,7 +182,7 @@ def applied_hints(
         One text a hint, such as `user.dob DATE (was STRING)`, in their order.
     """
     matcher = options.matcher
-    hints = parse_columns(options.schema_hints, matcher) if options.schema_hints else []
+    hints = parse_columns(options.schema_hints or "", matcher)
     return tuple(
         f"{dotted(hint.path)} {_ddl(hint.data_type)} "
         f"({_before(observed, partitions, hint.path, matcher)})"
@@ -267,9 +372,6 @@ def _xml_reason(text: str, options: XmlOptions) -> str | None:
     return None
 
 
-_log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, slots=True)
 class Inferred:
     """A resolved schema and what it was inferred from.
@@ -385,7 +487,7 @@ def _why(store: ObjectStore, sample: Sequence[FileEntry], options: CloudFilesOpt
         return None
     try:
         head = StoreFile(store, first).stream().read(HEAD_BYTES)
-    except (OSError, EOFError, ValueError, ReadError):
+    except (OSError, ValueError, ReadError):
         return None  # it is only for the message
     return why_nothing(head, options.format_options, options.format)
 
