@@ -142,7 +142,7 @@ def merge_types(
         of_files: Whether maps meet, too, by their keys and values, and dates and timestamps in the
             wider one, as in Spark's `TypeCoercion`: values have these types of their own (B10).
     """
-    if left is right or left == right or isinstance(right, NullType):
+    if left is right or isinstance(right, NullType) or left == right:
         return left
     if isinstance(left, NullType):
         return right

@@ -294,6 +294,6 @@ def is_utf8(text: bytes, begin: int = 0, end: int | None = None) -> bool:
     return True
 
 
-def validity(valid: Bools) -> pa.Buffer:
-    """Build an Arrow validity bitmap."""
-    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+def validity(valid: Bools) -> pa.Buffer | None:
+    """Build an Arrow validity bitmap; `None` where all is valid."""
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))

@@ -30,9 +30,7 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError, IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.base import (
-    BadRecord,
     OpenedFile,
-    ReadCounts,
     is_utf8,
     line_blocks,
     member,
@@ -40,7 +38,7 @@ from airflow_cloudfiles.engine.formats.base import (
     printable,
     with_line_breaks,
 )
-from airflow_cloudfiles.engine.formats.record_policy import batch_schema, make_batch
+from airflow_cloudfiles.engine.formats.record_policy import FormatReader, make_batch
 from airflow_cloudfiles.engine.types import short_type, to_arrow
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ TEXT: Final = StructType([StructField("value", StringType())])
 """As Spark's own source for `text`; the column may have any name in a given schema."""
 
 
-class FixedColumnsReader:
+class FixedColumnsReader(FormatReader):
     """Makes rows of columns that are always the same.
 
     Args:
@@ -98,9 +96,7 @@ class FixedColumnsReader:
                     f"{self.WHAT} has no column {field.name} of type {field.type}. Its columns "
                     f"are: {names}."
                 )
-        self.arrow_schema = batch_schema(data_schema, options)
-        self.counts = ReadCounts()
-        self.bad_records: list[BadRecord] = []
+        super().__init__(data_schema, options)
 
     def _row(self, values: dict[str, object]) -> pa.RecordBatch:
         """Build a batch of one row; columns without a value are NULL."""
@@ -153,7 +149,7 @@ def _content(file: OpenedFile) -> bytes:
 _CHUNK_BYTES: Final = 16 * 2**20
 
 
-class TextReader:
+class TextReader(FormatReader):
     """Reads text files.
 
     Args:
@@ -177,12 +173,10 @@ class TextReader:
                 f"Format text has one column, a string, not {short_type(data_schema)}. Give a "
                 "schema such as `value STRING`, with partition columns besides if there are any."
             )
-        self.arrow_schema = batch_schema(data_schema, options)
-        self.counts = ReadCounts()
-        self.bad_records: list[BadRecord] = []
+        super().__init__(data_schema, options)
         self._column = data_schema.names[0] if data_schema.fields else None
         self._rescues = options.rescued_data_column is not None
-        self._options = cast("TextOptions", options.format_options)
+        self._own = cast("TextOptions", options.format_options)
 
     def read_file(
         self, file: OpenedFile, start: int = 0, end: int | None = None
@@ -198,7 +192,7 @@ class TextReader:
             yield batch
 
     def _lines(self, file: OpenedFile, start: int, end: int | None) -> Iterator[list[bytes]]:
-        own = self._options
+        own = self._own
         if own.whole_text:
             yield [_whole(file, own)]
             return

@@ -37,7 +37,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import orc
 
-from airflow_cloudfiles.engine.formats.columnar.casts import Calendar, changed
+from airflow_cloudfiles.engine.formats.columnar.casts import HYBRID, changed
 from airflow_cloudfiles.engine.formats.columnar.reader import (
     BATCH_BYTES,
     Chunk,
@@ -93,7 +93,7 @@ class OrcWriter:
             OSError: There are such times, and the footer of the stripe cannot be read.
         """
         if self._is_hybrid:
-            array = Calendar.hybrid().convert(array, repeat(False))
+            array = HYBRID.convert(array, repeat(False))
         return changed(array, lambda leaf: self._leaf(leaf, part)) if self._is_java else array
 
     def _leaf(self, array: pa.Array, part: int) -> pa.Array:

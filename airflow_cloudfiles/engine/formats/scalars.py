@@ -305,6 +305,16 @@ def ascii_digits(text: str) -> str:
     return text if text.isascii() else _DIGIT.sub(lambda found: str(int(found[0])), text)
 
 
+def integer_type(number: int, least: type[DataType]) -> DataType:
+    """Find the least type of a whole number: INT or BIGINT, a decimal of its digits, or double."""
+    for kind in (least, LongType):
+        if -(2 ** (INTEGER_BITS[kind] - 1)) <= number < 2 ** (INTEGER_BITS[kind] - 1):
+            return kind()
+    if abs(number) >= 10**MAX_DECIMAL_PRECISION:
+        return DoubleType()
+    return DecimalType(len(str(abs(number))), 0)
+
+
 def decimal_type(value: Decimal) -> DataType:
     """Find the decimal of just the digits of a fraction, or double."""
     precision, scale = digits_of(value)

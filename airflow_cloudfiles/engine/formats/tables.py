@@ -163,6 +163,9 @@ class TableReader(RecordReader):
         data_schema: The columns to fill.
         options: Of the source.
         first: The number of the first column in a file.
+
+    Attributes:
+        stay_rescued: Names that are no new columns, all the same.
     """
 
     def __init__(
@@ -171,8 +174,8 @@ class TableReader(RecordReader):
         super().__init__(data_schema, options)
         parsed, self._key = self._policy.parsed, options.matcher.key
         left_out = missing_fields(options.stay_rescued, parsed, options.matcher)
-        self._stay_rescued = frozenset(name for name, *_ in left_out)
-        self._never_new = self._reserved | options.matcher.keys(self._stay_rescued)
+        self.stay_rescued = frozenset(name for name, *_ in left_out)
+        self._never_new = self._reserved | options.matcher.keys(self.stay_rescued)
         self._first = first
         self._names = parsed.names
         columns = [*enumerate(self._names)][::-1]

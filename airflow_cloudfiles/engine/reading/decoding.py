@@ -36,8 +36,9 @@ from typing import IO, Any, Final
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.formats.content import Watched, unpack_lz4, unpack_snappy
-from airflow_cloudfiles.engine.formats.recognize import MARK_BYTES, refuse_binary
+from airflow_cloudfiles.engine.formats.recognize import BYTE_ORDER_MARKS, MARK_BYTES, refuse_binary
 from airflow_cloudfiles.engine.options.formats.base import UTF8
+from airflow_cloudfiles.engine.reading.splits import COMPRESSED
 
 _MAX_BLOCK_BYTES: Final = 256 * 2**20
 """Largest block; Hadoop's default is 256 KiB."""
@@ -47,8 +48,6 @@ BUFFER_BYTES: Final = 2**20
 
 Unpack = Callable[[bytes, int], bytes]
 """Decompresses a chunk to at most so many bytes; a `ValueError` or `OSError` when it cannot."""
-Damage = Callable[[str], Exception]
-"""Makes the error that says why a file is damaged."""
 
 
 class _Chunks(io.RawIOBase):
@@ -87,36 +86,36 @@ def stream_of(chunks: Iterator[bytes]) -> IO[bytes]:
     return io.BufferedReader(_Chunks(chunks), BUFFER_BYTES)
 
 
-def hadoop_blocks(source: IO[bytes], unpack: Unpack, damage: Damage) -> Iterator[bytes]:
+def hadoop_blocks(source: IO[bytes], unpack: Unpack, uri: str) -> Iterator[bytes]:
     """Yield the content of a file in Hadoop's layout.
 
     Args:
         source: The compressed bytes.
         unpack: Of the compression.
-        damage: For errors.
+        uri: The file, for errors.
     """
-    while header := _take(source, _SIZE_BYTES, damage, may_end=True):
+    while header := _take(source, _SIZE_BYTES, uri, may_end=True):
         left = int.from_bytes(header, "big")
         while left:
-            size = int.from_bytes(_take(source, _SIZE_BYTES, damage), "big")
+            size = int.from_bytes(_take(source, _SIZE_BYTES, uri), "big")
             if max(size, left) > _MAX_BLOCK_BYTES:
-                raise damage(f"it has a block of more than {_MAX_BLOCK_BYTES} bytes")
-            packed = _take(source, size, damage)
+                raise damaged(uri, f"it has a block of more than {_MAX_BLOCK_BYTES} bytes")
+            packed = _take(source, size, uri)
             try:
                 content = unpack(packed, left)
             except (ValueError, OSError, IndexError) as error:
-                raise damage(str(error)) from error
+                raise damaged(uri, str(error)) from error
             if not content:
-                raise damage("it has a chunk of nothing")
+                raise damaged(uri, "it has a chunk of nothing")
             left -= len(content)
             yield content
 
 
-def _take(source: IO[bytes], size: int, damage: Damage, *, may_end: bool = False) -> bytes:
+def _take(source: IO[bytes], size: int, uri: str, *, may_end: bool = False) -> bytes:
     """So many bytes; none at the end of the file, if it may end here."""
     content = source.read(size)
     if len(content) < size and (content or not may_end):
-        raise damage("it ends early")
+        raise damaged(uri, "it ends early")
     return content
 
 
@@ -124,28 +123,28 @@ _PACKED, _PLAIN, _FIRST_SKIPPABLE, _MARK = 0x00, 0x01, 0x80, 0xFF
 _MAX_FRAME_BYTES: Final = 65536
 
 
-def snappy_frames(source: IO[bytes], damage: Damage) -> Iterator[bytes]:
+def snappy_frames(source: IO[bytes], uri: str) -> Iterator[bytes]:
     """Yield the content of Snappy's framing format (`framing_format.txt`), checked."""
-    while header := _take(source, _SIZE_BYTES, damage, may_end=True):
-        body = _take(source, int.from_bytes(header[1:], "little"), damage)
+    while header := _take(source, _SIZE_BYTES, uri, may_end=True):
+        body = _take(source, int.from_bytes(header[1:], "little"), uri)
         kind = header[0]
         if kind in {_PACKED, _PLAIN}:
-            yield _content(body, damage, is_packed=kind == _PACKED)
+            yield _content(body, uri, is_packed=kind == _PACKED)
         elif kind == _MARK and body != b"sNaPpY":
-            raise damage("it has a frame of another format")
+            raise damaged(uri, "it has a frame of another format")
         elif kind < _FIRST_SKIPPABLE:
-            raise damage(f"it has a frame of the unknown kind {kind}")
+            raise damaged(uri, f"it has a frame of the unknown kind {kind}")
 
 
-def _content(body: bytes, damage: Damage, *, is_packed: bool) -> bytes:
+def _content(body: bytes, uri: str, *, is_packed: bool) -> bytes:
     """Decompress the content of a frame."""
     try:
         content = unpack_snappy(body[4:], _MAX_FRAME_BYTES) if is_packed else body[4:]
     except (ValueError, OSError, IndexError) as error:
-        raise damage(str(error)) from error
+        raise damaged(uri, str(error)) from error
     checksum = int.from_bytes(body[:4], "little")
     if len(body) <= _SIZE_BYTES or _masked_crc32c(content) != checksum:
-        raise damage("a checksum does not fit")
+        raise damaged(uri, "a checksum does not fit")
     return content
 
 
@@ -185,7 +184,6 @@ _SKIPPABLE: Final = tuple(bytes([number]) + b"\x2a\x4d\x18" for number in range(
 """Begin a frame of zstd or LZ4 that holds nothing of the content; pzstd begins each file so."""
 MARKS: Final = (_GZIP, _XZ, _ZSTD, _LZ4, _SNAPPY, *_BZIP2, *_SKIPPABLE)
 """First bytes that only compressed files have."""
-_ENDINGS: Final = frozenset({".gz", ".bz2", ".zst", ".xz", ".lz4", ".snappy", ".sz", ".deflate"})
 _CHUNK_BYTES: Final = 2**16
 _FRAME_HEADER: Final = 8
 """Bytes of the mark and the size of a frame that is skipped."""
@@ -245,7 +243,7 @@ def _by_name(stream: IO[bytes], head: bytes, ending: str, uri: str) -> Iterator[
     """Decompress what only the name shows: Spark's `.lz4`, `.snappy` and `.deflate`."""
     unpack = {".lz4": unpack_lz4, ".snappy": unpack_snappy}.get(ending)
     if unpack is not None:
-        return hadoop_blocks(stream, unpack, partial(damaged, uri))
+        return hadoop_blocks(stream, unpack, uri)
     if ending == ".deflate":
         if _is_zlib(head):
             return _members(stream, partial(zlib.decompressobj, _WHOLE_ZLIB), uri)
@@ -261,15 +259,15 @@ def _is_zlib(head: bytes) -> bool:
 
 def _refuse_misnamed(ending: str, uri: str) -> None:
     """Refuse a name that promises a compression that the content does not have, or is not read."""
-    if ending in _ENDINGS:
-        raise FileUnreadableError(
-            f"{uri} is damaged: its name ends in {ending} but its content is not of that kind. "
-            "Replace it, or correct its name."
-        )
     if ending == ".zip":
         raise FileUnreadableError(
             f"{uri} is an archive, which may hold many files; archives are not read. Unpack it, "
             "and compress each file in gzip, bzip2, xz, zstd, LZ4 or Snappy."
+        )
+    if ending in COMPRESSED:
+        raise FileUnreadableError(
+            f"{uri} is damaged: its name ends in {ending} but its content is not of that kind. "
+            "Replace it, or correct its name."
         )
 
 
@@ -343,17 +341,10 @@ _MARKED: Final[tuple[tuple[bytes | tuple[bytes, ...], Callable[..., Iterator[byt
     (_ZSTD, lambda stream, uri: _frames(stream, "zstd", uri)),
     (_LZ4, lambda stream, uri: _frames(stream, "lz4", uri)),
     (_SKIPPABLE, _of_skippable),
-    (_SNAPPY, lambda stream, uri: snappy_frames(stream, partial(damaged, uri))),
+    (_SNAPPY, snappy_frames),
 )
 
 
-_MARKS: Final = (
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # begins as the mark of UTF-16 does
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-    (codecs.BOM_UTF8, UTF8),
-)
 _LONGEST_MARK: Final = 4
 _SILENT: Final = (
     (re.compile(rb"[\t\n\r -~]\0\0\0"), "utf-32-le"),
@@ -421,7 +412,7 @@ def without_mark(chunk: bytes, uri: str) -> bytes:
 def _codec_of(head: bytes, encoding: str) -> tuple[str, int]:
     """Find the codec of a text, and the length of its mark."""
     codec = UTF8 if encoding.lower() in {"utf-8", "utf8", "utf-8-sig"} else encoding
-    for mark, of_mark in _MARKS:
+    for mark, of_mark in BYTE_ORDER_MARKS:
         # A mark counts where the name allows for it, and everywhere in what is declared as UTF-8.
         if head.startswith(mark) and (codec == UTF8 or of_mark.startswith(codec)):
             return of_mark, len(mark)

@@ -98,7 +98,7 @@ def _bytes(node: AvroNode, values: Values) -> pa.Array:
             if not -limit < number < limit:
                 raise AvroDamagedError(f"a decimal has more than {kind.precision} digits")
         whole += number.to_bytes(_DECIMAL_BYTES, "little", signed=True)
-    buffers = [None if valid.all() else validity(valid), pa.py_buffer(bytes(whole))]
+    buffers = [validity(valid), pa.py_buffer(bytes(whole))]
     return pa.Array.from_buffers(kind, len(values), buffers)
 
 
@@ -153,7 +153,7 @@ def _nested(kind: pa.DataType, values: Values, children: list[pa.Array]) -> pa.A
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     valid = np.fromiter((value is not None for value in values), np.bool_, len(values))
-    buffers = [None if valid.all() else validity(valid), pa.py_buffer(offsets)]
+    buffers = [validity(valid), pa.py_buffer(offsets)]
     return pa.Array.from_buffers(kind, len(values), buffers, children=children)
 
 

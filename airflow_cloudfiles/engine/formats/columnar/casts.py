@@ -78,11 +78,6 @@ class Calendar:
             found.get(_ZONE, b"UTC").decode("utf-8", "replace"),
         )
 
-    @classmethod
-    def hybrid(cls) -> Calendar:
-        """Build the calendar that is Julian before 1582-10-15, in UTC."""
-        return cls("LEGACY", "LEGACY", "UTC")
-
     @property
     def is_ours(self) -> bool:
         """Whether every date can be taken as it is."""
@@ -131,6 +126,10 @@ class Calendar:
         day = _DAY_MICROS // factor
         days = numbers // day
         return _as(_converted_days(days) * day + (numbers - days * day), array)
+
+
+HYBRID: Final = Calendar("LEGACY", "LEGACY", "UTC")
+"""The calendar that is Julian before 1582-10-15, in UTC."""
 
 
 def _mode(

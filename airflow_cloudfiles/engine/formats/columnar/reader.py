@@ -28,9 +28,7 @@ from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, FileUnreadableError
 from airflow_cloudfiles.engine.formats.base import (
-    BadRecord,
     OpenedFile,
-    ReadCounts,
     UnknownFields,
     add_sample,
     path_end,
@@ -49,7 +47,7 @@ from airflow_cloudfiles.engine.formats.columnar.fit import (
 from airflow_cloudfiles.engine.formats.columnar.types import clashes, column_types
 from airflow_cloudfiles.engine.formats.content import Watched
 from airflow_cloudfiles.engine.formats.recognize import HEAD_BYTES, kind_of_content, not_of_format
-from airflow_cloudfiles.engine.formats.record_policy import batch_schema, make_batch, sparse_strings
+from airflow_cloudfiles.engine.formats.record_policy import FormatReader, make_batch, sparse_strings
 from airflow_cloudfiles.engine.messages import cut
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.types import (
@@ -112,7 +110,7 @@ class _Columnar:
         return self.file(content, self._options.format_options)
 
 
-class ColumnarReader(_Columnar):
+class ColumnarReader(_Columnar, FormatReader):
     """Reads files of a columnar format with one schema.
 
     Args:
@@ -129,10 +127,7 @@ class ColumnarReader(_Columnar):
     """
 
     def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
-        self.arrow_schema = batch_schema(data_schema, options)
-        self.counts = ReadCounts()
-        self.bad_records: list[BadRecord] = []
-        self._options = options
+        super().__init__(data_schema, options)
         self._columns = to_arrow(data_schema)
         # Inference leaves these names out; where the user's own schema has one, it is a column.
         matcher = options.matcher

@@ -303,7 +303,7 @@ def nest(kind: pa.DataType, like: pa.Array, child: pa.Array) -> pa.Array:
         like: The old ones.
         child: The elements, or pairs.
     """
-    valid = validity(like.is_valid().to_numpy(zero_copy_only=False)) if like.null_count else None
+    valid = validity(like.is_valid().to_numpy(zero_copy_only=False))
     buffers = [valid, pa.py_buffer(offsets_of(like))]
     return pa.Array.from_buffers(kind, len(like), buffers, children=[child])
 

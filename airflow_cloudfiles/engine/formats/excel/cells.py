@@ -291,7 +291,10 @@ class CellCast:
             error is null and fits; what is no value of its kind fits nowhere.
         """
         if pa.types.is_string(self.kind) or pa.types.is_binary(self.kind):
-            return _without_errors(texts, kinds).cast(self.kind), _invalid(kinds)
+            errors = (kinds == CellKind.ERROR) | (kinds == CellKind.INVALID)
+            if errors.any():
+                texts = pc.if_else(pa.array(errors), pa.scalar(None, pa.string()), texts)
+            return texts.cast(self.kind), np.flatnonzero(kinds == CellKind.INVALID)
         there = np.unique(kinds).tolist()
         if len(there) == 1:
             return self._of_kind(texts, CellKind(there[0]))
@@ -388,14 +391,3 @@ def _kept(text: str) -> str:
     if "." not in text and "E" not in text:
         return text
     return f"{float(text):.{_KEPT_DIGITS}g}"
-
-
-def _without_errors(texts: pa.StringArray, kinds: Bytes) -> pa.StringArray:
-    errors = (kinds == CellKind.ERROR) | (kinds == CellKind.INVALID)
-    if not errors.any():
-        return texts
-    return pc.if_else(pa.array(errors), pa.scalar(None, pa.string()), texts)
-
-
-def _invalid(kinds: Bytes) -> Positions:
-    return np.flatnonzero(kinds == CellKind.INVALID)

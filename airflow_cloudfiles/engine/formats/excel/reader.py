@@ -71,7 +71,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile, Positions
-    from airflow_cloudfiles.engine.formats.excel.cells import CellCast
     from airflow_cloudfiles.engine.formats.excel.workbook import SheetRows, Table
     from airflow_cloudfiles.engine.formats.tables import TabularColumns
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -220,27 +219,12 @@ def _of_whole(texts: pa.StringArray) -> DataType:
     return IntegerType() if fits else LongType()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SheetParsing:
-    """How a reader makes rows.
-
-    Attributes:
-        watches: Whether new columns are reported.
-        left_out: Names that are no new columns, all the same.
-        casts: Of the parsed columns, in their order.
-    """
-
-    watches: bool
-    left_out: frozenset[str]
-    casts: tuple[CellCast, ...]
-
-
 @dataclass(slots=True)
 class SheetBlock:
     """Some rows of a sheet, read once.
 
     Attributes:
-        parsing: How they are read.
+        reader: Says how they are read.
         outcomes: What becomes of them, still empty.
         columns: Of the sheet.
         first: Where the first of these columns is.
@@ -248,7 +232,7 @@ class SheetBlock:
         file_uri: Their file.
     """
 
-    parsing: SheetParsing
+    reader: ExcelReader
     outcomes: RecordOutcomes
     columns: TabularColumns
     first: int
@@ -280,7 +264,7 @@ class SheetBlock:
         return names[place] if 0 <= place < len(names) else f"_c{column + 1}"
 
     def _raise_for_new_columns(self) -> None:
-        if not self.parsing.watches:
+        if not self.reader.watches:
             return
         columns, rows = self.columns, self.rows
         there = {}
@@ -294,7 +278,7 @@ class SheetBlock:
         new: dict[str, object] = {
             self._name(each): _sample(rows, there.get(each))
             for each in sorted(places)
-            if self._name(each) not in self.parsing.left_out
+            if self._name(each) not in self.reader.stay_rescued
         }
         if new:
             raise UnknownFields(new, self.file_uri)
@@ -309,14 +293,14 @@ class SheetBlock:
             if target is None:
                 self._lose(column, cells, np.flatnonzero(cells.kinds != CellKind.ERROR))
                 continue
-            array, lost = self.parsing.casts[target](cells.texts, cells.kinds)
+            array, lost = self.reader.casts[target](cells.texts, cells.kinds)
             found[target] = spread(array, cells.rows, self.rows.count)
             if len(lost):
                 self._lose(column, cells, lost)
                 self._misfits.update(cells.rows[lost].tolist())
         return [
             found[target] if target in found else pa.nulls(self.rows.count, cast.kind)
-            for target, cast in enumerate(self.parsing.casts)
+            for target, cast in enumerate(self.reader.casts)
         ]
 
     def _lose(self, column: int, cells: SheetRows, places: Positions) -> None:
@@ -373,6 +357,7 @@ class ExcelReader(TableReader):
         arrow_schema: Of the batches: the data columns, then the rescued data column if any.
         counts: What was read so far.
         bad_records: What `badRecordsPath` takes; whoever writes it empties the list.
+        casts: Of the parsed columns, in their order.
 
     Raises:
         IncompatibleSchemaError: A column has a type that no cell is a value of.
@@ -382,16 +367,12 @@ class ExcelReader(TableReader):
     def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
         super().__init__(data_schema, options, first=1)
         self._own = own = cast("ExcelOptions", options.format_options)
-        policy = self._policy
-        converters = CellConverters(own, NumberRule.of(options), exact=policy.rescues)
-        self._parsing = SheetParsing(
-            watches=self._watches,
-            left_out=self._stay_rescued,
-            casts=tuple(
-                converters.to(field.dataType, arrow.type, field.name)
-                for field, arrow in zip(policy.parsed.fields, to_arrow(policy.parsed), strict=True)
-            ),
-        )
+        parsed = self._policy.parsed
+        converters = CellConverters(own, NumberRule.of(options), exact=self._policy.rescues)
+        self.casts = [
+            converters.to(each.dataType, arrow.type, each.name)
+            for each, arrow in zip(parsed.fields, to_arrow(parsed), strict=True)
+        ]
 
     def read_file(
         self, file: OpenedFile, start: int = 0, end: int | None = None
@@ -415,7 +396,7 @@ class ExcelReader(TableReader):
         for rows in table.rows():
             columns = columns or self._columns(table.header, first=table.first + 1)
             outcomes = RecordOutcomes(self._policy)
-            batch = SheetBlock(self._parsing, outcomes, columns, table.first, rows, uri).read()
+            batch = SheetBlock(self, outcomes, columns, table.first, rows, uri).read()
             if self._counted(batch, outcomes).num_rows:
                 yield batch
 
@@ -428,7 +409,6 @@ class SheetListReader(FixedColumnsReader):
 
     def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
         super().__init__(data_schema, options)
-        self._options = options
         self._own = cast("ExcelOptions", options.format_options)
 
     def read_file(

@@ -86,11 +86,11 @@ def _strings(values: JsonValues) -> pa.Array:
     Every string fits: one without a UTF-8 form (a lone surrogate) never gets here, because the
     decoder refuses it and the record is explained.
     """
-    valid = ~values.null if values.null.any() else None
+    valid = ~values.null
     quoted = values.quoted
     if not quoted.any():
         array = values.slice(valid, quoted=False)
-    elif (quoted if valid is None else quoted | ~valid).all():
+    elif (quoted | values.null).all():
         array = values.slice(valid, quoted=True)
     else:
         array = values.unquoted(valid)
@@ -109,7 +109,7 @@ def _patterned(values: JsonValues, patterns: TimePatterns, kind: pa.DataType) ->
     easy = values.quoted & ~values.escaped
     if not easy.any():
         return _all_hard(values, kind)
-    array, _ = patterns.cast(values.slice(_mask(easy), quoted=True), kind)
+    array, _ = patterns.cast(values.slice(easy, quoted=True), kind)
     return array, easy & array.is_valid().to_numpy(zero_copy_only=False)
 
 
@@ -127,7 +127,7 @@ def _integers(values: JsonValues, kind: pa.DataType) -> Easy:
     easy = values.number & (values.lengths <= _LONG_DIGITS)
     if any(character in values.buffer for character in b".eE"):
         easy &= ~values.having(b".eE")
-    longs = values.slice(_mask(easy), quoted=False).cast(pa.int64())
+    longs = values.slice(easy, quoted=False).cast(pa.int64())
     if kind == pa.int64():
         return longs, easy
     numbers = longs.fill_null(0).to_numpy(zero_copy_only=False)
@@ -138,7 +138,7 @@ def _integers(values: JsonValues, kind: pa.DataType) -> Easy:
 
 
 def _floats(values: JsonValues, kind: pa.DataType, rule: NumberRule) -> Easy:
-    numbers = values.slice(_mask(values.number), quoted=False)
+    numbers = values.slice(values.number, quoted=False)
     array = numbers.cast(kind)
     infinite = np.isinf(array.fill_null(0).to_numpy(zero_copy_only=False))
     easy = values.number & ~infinite
@@ -170,15 +170,11 @@ def _timestamps(values: JsonValues, kind: pa.DataType) -> Easy:
     return array.cast(pa.int64()).cast(kind), easy
 
 
-def _mask(valid: Bools) -> Bools | None:
-    return None if valid.all() else valid
-
-
 def _cast_where(values: JsonValues, easy: Bools, kind: pa.DataType, *, quoted: bool) -> Easy:
     """Cast the values Arrow takes; the others are null and not easy."""
     if not easy.any():
         return _all_hard(values, kind)
-    array = _cast_what_can_be(values.slice(_mask(easy), quoted=quoted), kind)
+    array = _cast_what_can_be(values.slice(easy, quoted=quoted), kind)
     taken = array.is_valid().to_numpy(zero_copy_only=False)
     return array, taken
 
@@ -283,7 +279,7 @@ class JsonValues:
         """Return the byte that many places before the end of each text (if not shorter)."""
         return self.bytes[np.maximum(self.ends - distance, 0)]
 
-    def slice(self, valid: Bools | None, *, quoted: bool) -> pa.Array:
+    def slice(self, valid: Bools, *, quoted: bool) -> pa.Array:
         """Build a string array, without quotes if all that matter are quoted.
 
         Args:
@@ -292,13 +288,12 @@ class JsonValues:
         """
         offsets = np.zeros(self.count + 1, np.int32)
         offsets[1:] = self.ends + 1
-        bitmap = None if valid is None else validity(valid)
-        buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(self.buffer)]
+        buffers = [validity(valid), pa.py_buffer(offsets), pa.py_buffer(self.buffer)]
         lines = pa.Array.from_buffers(pa.binary(), self.count, buffers)
         cut = pc.binary_slice(lines, 1, -2) if quoted else pc.binary_slice(lines, 0, -1)
         return cut.view(pa.string())
 
-    def unquoted(self, valid: Bools | None) -> pa.Array:
+    def unquoted(self, valid: Bools) -> pa.Array:
         """Build a string array, strings without their quotes."""
         keep = np.ones(len(self.bytes), np.bool_)
         keep[self.ends] = False
@@ -306,9 +301,8 @@ class JsonValues:
         keep[self.ends[self.quoted] - 1] = False
         offsets = np.zeros(self.count + 1, np.int32)
         np.cumsum(self.lengths - 2 * self.quoted, out=offsets[1:])
-        bitmap = None if valid is None else validity(valid)
         data = np.ascontiguousarray(self.bytes[keep])
-        buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)]
+        buffers = [validity(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
         return pa.Array.from_buffers(pa.string(), self.count, buffers)
 
     def value(self, position: int) -> bytes:

@@ -54,6 +54,7 @@ from airflow_cloudfiles.engine.formats.scalars import (
     decimal_type,
     digits_of,
     exact_decimal,
+    integer_type,
 )
 from airflow_cloudfiles.engine.names import NameMatcher
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -66,7 +67,7 @@ from airflow_cloudfiles.engine.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable
 
     from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 
@@ -82,7 +83,6 @@ _EXACT: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(float_hook=_frac
 
 STRING: Final = StringType()
 BOOLEAN: Final = BooleanType()
-LONG: Final = LongType()
 DOUBLE: Final = DoubleType()
 _TIMESTAMP: Final = TimestampType()
 _LONGEST: Final = 100
@@ -118,7 +118,7 @@ class LeafTypes:
         if isinstance(value, bool):
             return BOOLEAN
         if isinstance(value, int):
-            return _integer_type(value)
+            return integer_type(value, LongType)
         return decimal_type(value) if isinstance(value, Decimal) else DOUBLE
 
     def _of_text(self, text: str) -> DataType:
@@ -129,15 +129,6 @@ class LeafTypes:
         if self._timestamps and self._patterns.timestamp_micros(text) is not None:
             return _TIMESTAMP
         return STRING
-
-
-def _integer_type(value: int) -> DataType:
-    """Long, or the decimal of just its digits, or double past 38 digits."""
-    if -(2**63) <= value < 2**63:
-        return LONG
-    if abs(value) >= 10**MAX_DECIMAL_PRECISION:
-        return DOUBLE
-    return DecimalType(len(str(abs(value))), 0)
 
 
 def _text_type(text: str) -> DataType | None:
@@ -327,7 +318,8 @@ class JsonInference:
         """Learn from complete lines, without a byte order mark, in UTF-8."""
         if self._separator is not None:
             data = json_lines.as_lines(data.split(self._separator), self._grammar, [])
-        for chunk in _chunks(data):
+        for begin, end in json_lines.chunks(data, _CHUNK_BYTES):
+            chunk = data[begin:end]
             some = chunk if self._ratio == 1.0 else self._sampled(chunk)
             if some and not (self._check is not None and _takes(self._check.decode_lines, some)):
                 self._learn(some.splitlines())
@@ -442,16 +434,6 @@ def _takes(decode: Callable[[bytes], object], records: bytes) -> bool:
     except UNPARSABLE:
         return False
     return True
-
-
-def _chunks(data: bytes) -> Iterator[bytes]:
-    """Cut at line ends, after about `_CHUNK_BYTES`."""
-    start = 0
-    while start < len(data):
-        newline = data.find(b"\n", start + _CHUNK_BYTES)
-        end = len(data) if newline < 0 else newline + 1
-        yield data[start:end]
-        start = end
 
 
 def _checked_object(known: ObjectEvidence) -> Any:

@@ -43,10 +43,10 @@ from airflow_cloudfiles.engine.formats.json.explain import (
     has_repeated_key,
 )
 from airflow_cloudfiles.engine.formats.json.shape import (
+    JsonConverters,
     UnknownFieldColumns,
     compile_struct,
     grammar_of,
-    scalar_rules,
 )
 from airflow_cloudfiles.engine.formats.json.tokens import (
     BLANK,
@@ -385,11 +385,12 @@ class JsonReader(RecordReader):
         super().__init__(data_schema, options)
         self._own = own = cast("JsonOptions", options.format_options)
         self.grammar = grammar_of(own)
+        converters = JsonConverters(own, NumberRule.of(options), exact=self._policy.rescues)
         self._shape = compile_struct(
             self._policy.parsed,
+            converters,
+            options.matcher,
             forbid_unknown=not self._ignores_unknown,
-            rules=scalar_rules(own, NumberRule.of(options), exact=self._policy.rescues),
-            matcher=options.matcher,
         )
         self.decoder = msgspec.json.Decoder(self._shape.make)
         drops_nulls = own.drop_field_if_all_null
@@ -424,7 +425,7 @@ class JsonReader(RecordReader):
         explainer = JsonExplainer(
             self._shape,
             case_sensitive=self._options.reader_case_sensitive,
-            collects_new=self._watches,
+            collects_new=self.watches,
             grammar=self.grammar,
             drops_nulls=self._own.drop_field_if_all_null,
             as_spark=not self._policy.rescues,

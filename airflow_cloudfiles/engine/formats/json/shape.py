@@ -14,7 +14,7 @@ it for whatever they take on themselves, and hand the rest to it.
 
 A value that Spark would change into another one does not fit where a rescued data column takes it:
 a byte from 128, a decimal with more digits than the column has, a number beyond the largest double.
-Where nothing takes it, it becomes what Spark makes of it (`JsonScalarRules.exact`). A double is the
+Where nothing takes it, it becomes what Spark makes of it (`exact`). A double is the
 nearest one to its text; which of them are too far from it, `record_policy` says.
 """
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -49,7 +49,6 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.base import quote
 from airflow_cloudfiles.engine.formats.datetimes.default_format import (
-    ENGLISH,
     Locale,
     numbered_days,
 )
@@ -64,7 +63,7 @@ from airflow_cloudfiles.engine.formats.scalars import (
     to_decimal,
     to_integer,
 )
-from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher
+from airflow_cloudfiles.engine.names import NameMatcher
 from airflow_cloudfiles.engine.types import NO_ROOM, ROOM, Room, is_column_name, short_type
 
 if TYPE_CHECKING:
@@ -102,54 +101,54 @@ def text_of(value: bytes) -> str | None:
     return key_text(value)  # a lone surrogate has no UTF-8, so no string column can hold it
 
 
-@dataclass(frozen=True, slots=True)
-class JsonScalarRules:
-    """How leaves are written.
+class JsonConverters:
+    """The conversions of leaves, as the options say.
+
+    Args:
+        options: Of JSON.
+        numbers: Which numbers doubles and floats hold.
+        exact: Whether a value that Spark would change does not fit.
 
     Attributes:
         patterns: Of dates and timestamps; `None` for the default ones.
-        not_finite: Whether the strings `NaN`, `Infinity` and their kind are numbers.
-        locale: Of decimals in strings.
-        numbers: Which numbers doubles and floats hold.
-        exact: Whether a value that Spark would change does not fit.
+        numbers: As above.
+
+    Raises:
+        OptionError: A pattern, zone or locale that is none.
     """
 
-    patterns: TimePatterns | None = None
-    not_finite: bool = True
-    locale: Locale = ENGLISH
-    numbers: NumberRule = SPARK
-    exact: bool = True
+    def __init__(
+        self, options: JsonOptions, numbers: NumberRule = SPARK, *, exact: bool = True
+    ) -> None:
+        self._times = TimePatterns(options, exact=exact)
+        self._not_finite, self._exact = options.allow_non_numeric_numbers, exact
+        self.patterns = None if self._times.are_default else self._times
+        self.numbers = numbers
 
-
-DEFAULT_RULES: Final = JsonScalarRules()
-_ISO: Final = {exact: TimePatterns(exact=exact) for exact in (False, True)}
-
-
-def converter(kind: DataType, rules: JsonScalarRules = DEFAULT_RULES) -> JsonConvert:
-    """Find the conversion to a leaf type; types without one are refused by `types.to_arrow`."""
-    bits = INTEGER_BITS.get(type(kind))
-    if bits is not None:
-        return _to_wrapped_byte if bits == 8 and not rules.exact else _to_integer(bits)  # noqa: PLR2004
-    if isinstance(kind, DecimalType):
-        return _to_decimal(kind, rules)
-    if isinstance(kind, DoubleType | FloatType):
-        convert = _to_floating(rules.numbers, is_float=isinstance(kind, FloatType))
-        if rules.not_finite:
-            return convert
-        return lambda value: convert(value) if value[0] in NUMBER_STARTS else MISFIT
-    patterns = rules.patterns or _ISO[rules.exact]
-    has_day_numbers = rules.patterns is None and not rules.exact
-    times: dict[type[DataType], JsonConvert] = {
-        DateType: _to_time(
-            _or_numbered(patterns.date_days) if has_day_numbers else patterns.date_days
-        ),
-        TimestampType: _to_timestamp(patterns.timestamp_micros, exact=rules.exact),
-        TimestampNTZType: _to_time(patterns.local_micros),
-    }
-    for base, convert in (_CONVERTERS | times).items():
-        if isinstance(kind, base):
-            return convert
-    raise TypeError(f"{kind.simpleString()} is no leaf type of a JSON column")
+    def to(self, kind: DataType) -> JsonConvert:
+        """Find the conversion to a leaf type; types without one are refused by `types.to_arrow`."""
+        exact, times = self._exact, self._times
+        if (bits := INTEGER_BITS.get(type(kind))) is not None:
+            return _to_integer(bits) if exact or bits > 8 else _to_wrapped_byte  # noqa: PLR2004
+        if isinstance(kind, DecimalType):
+            return _to_decimal(kind, times.locale, exact=exact)
+        if isinstance(kind, DoubleType | FloatType):
+            words = _NOT_FINITE if self._not_finite else {}
+            return _to_floating(self.numbers, words, is_float=isinstance(kind, FloatType))
+        has_day_numbers = self.patterns is None and not exact
+        found = {
+            StringType: _to_string,
+            BooleanType: _to_boolean,
+            BinaryType: _to_binary,
+            DateType: _to_time(
+                _or_numbered(times.date_days) if has_day_numbers else times.date_days
+            ),
+            TimestampType: _to_timestamp(times.timestamp_micros, exact=exact),
+            TimestampNTZType: _to_time(times.local_micros),
+        }.get(type(kind))
+        if found is None:
+            raise TypeError(f"{kind.simpleString()} is no leaf type of a JSON column")
+        return found
 
 
 def _to_string(value: bytes) -> object:
@@ -176,23 +175,22 @@ def _to_wrapped_byte(value: bytes) -> object:
     return number if number < 2**7 else number - 2**8
 
 
-def _to_floating(rule: NumberRule, *, is_float: bool) -> JsonConvert:
+def _to_floating(rule: NumberRule, words: Mapping[str, float], *, is_float: bool) -> JsonConvert:
     def convert(value: bytes) -> object:
         if value[0] in NUMBER_STARTS:
             return floating(value.decode(), rule, is_float=is_float)
-        text = text_of(value)
-        return MISFIT if text is None else _NOT_FINITE.get(text, MISFIT)
+        return words.get(text_of(value) or "", MISFIT)
 
     return convert
 
 
-def _to_decimal(kind: DecimalType, rules: JsonScalarRules) -> JsonConvert:
-    fit = to_decimal(kind, exact=rules.exact)
+def _to_decimal(kind: DecimalType, locale: Locale, *, exact: bool) -> JsonConvert:
+    fit = to_decimal(kind, exact=exact)
 
     def convert(value: bytes) -> object:
         if value[0] in NUMBER_STARTS:
             return fit(value.decode())
-        return fit(decimal_text(text_of(value) or "", rules.locale))
+        return fit(decimal_text(text_of(value) or "", locale))
 
     return convert
 
@@ -240,13 +238,6 @@ def _to_binary(value: bytes) -> object:
     return base64.b64decode(text)
 
 
-_CONVERTERS: Final[dict[type[DataType], JsonConvert]] = {
-    StringType: _to_string,
-    BooleanType: _to_boolean,
-    BinaryType: _to_binary,
-}
-
-
 def grammar_of(options: JsonOptions) -> Grammar:
     """Choose what is taken for JSON."""
     return Grammar(
@@ -257,24 +248,6 @@ def grammar_of(options: JsonOptions) -> Grammar:
         any_escape=options.allow_backslash_escaping_any_character,
         control_characters=options.allow_unquoted_control_chars,
         not_finite=options.allow_non_numeric_numbers,
-    )
-
-
-def scalar_rules(
-    options: JsonOptions, numbers: NumberRule = SPARK, *, exact: bool = True
-) -> JsonScalarRules:
-    """Collect how leaves are written; casts that are made for default patterns do those.
-
-    Raises:
-        OptionError: A pattern, zone or locale that is none.
-    """
-    patterns = TimePatterns(options, exact=exact)
-    return JsonScalarRules(
-        patterns=None if patterns.are_default else patterns,
-        not_finite=options.allow_non_numeric_numbers,
-        locale=patterns.locale,
-        numbers=numbers,
-        exact=exact,
     )
 
 
@@ -333,41 +306,46 @@ class JsonStruct:
     folded: dict[str, int]
     make: Any
     missing: Any
-    room: Room = ROOM
+    room: Room
 
 
 JsonShape = JsonLeaf | JsonList | JsonMap | JsonStruct
 
 
 def compile_struct(
-    schema: StructType,
-    *,
-    forbid_unknown: bool,
-    rules: JsonScalarRules = DEFAULT_RULES,
-    matcher: NameMatcher = CASE_INSENSITIVE,
-    room: Room = ROOM,
+    schema: StructType, converters: JsonConverters, matcher: NameMatcher, *, forbid_unknown: bool
 ) -> JsonStruct:
-    """Compile a schema; `room` is that of its fields.
+    """Compile a schema.
 
     Raises:
         IncompatibleSchemaError: A map has keys that are not strings, which JSON has not.
     """
-    names = tuple(schema.names)
-    children = tuple(
-        _compile(each.dataType, forbid_unknown, rules, matcher, room) for each in schema.fields
-    )
-    attributes = tuple(f"f{index}" for index in range(len(names)))
-    make = _struct_class(attributes, names, children, forbid_unknown=forbid_unknown)
-    return JsonStruct(
-        names=names,
-        attributes=attributes,
-        children=children,
-        index={name: index for index, name in enumerate(names)},
-        folded={matcher.key(name): index for index, name in enumerate(names)},
-        make=make,
-        missing=make(),
-        room=room,
-    )
+
+    def struct(schema: StructType, room: Room) -> JsonStruct:
+        names = tuple(schema.names)
+        children = tuple(shape(each.dataType, room) for each in schema.fields)
+        attributes = tuple(f"f{index}" for index in range(len(names)))
+        make = _struct_class(attributes, names, children, forbid_unknown=forbid_unknown)
+        index = {name: index for index, name in enumerate(names)}
+        folded = {matcher.key(name): index for index, name in enumerate(names)}
+        return JsonStruct(names, attributes, children, index, folded, make, make(), room)
+
+    def shape(kind: DataType, room: Room) -> JsonShape:
+        inside = room.within(type(kind)) or NO_ROOM
+        if isinstance(kind, StructType):
+            return struct(kind, inside)
+        if isinstance(kind, ArrayType):
+            return JsonList(shape(kind.elementType, inside))
+        if not isinstance(kind, MapType):
+            return JsonLeaf(kind, converters.to(kind), converters.patterns, converters.numbers)
+        if not isinstance(kind.keyType, StringType):
+            raise IncompatibleSchemaError(
+                f"A JSON object cannot be read as {short_type(kind)}: its keys are strings. "
+                "Declare the keys of the map as string."
+            )
+        return JsonMap(shape(kind.valueType, inside))
+
+    return struct(schema, ROOM)
 
 
 def _struct_class(
@@ -393,31 +371,6 @@ def _struct_class(
     return msgspec.defstruct(
         "Record", fields, rename=spelled, forbid_unknown_fields=forbid_unknown, gc=False
     )
-
-
-def _compile(
-    kind: DataType,
-    forbid_unknown: bool,  # noqa: FBT001 - private
-    rules: JsonScalarRules,
-    matcher: NameMatcher,
-    room: Room,
-) -> JsonShape:
-    inside = room.within(type(kind)) or NO_ROOM
-    if isinstance(kind, StructType):
-        return compile_struct(
-            kind, forbid_unknown=forbid_unknown, rules=rules, matcher=matcher, room=inside
-        )
-    if isinstance(kind, ArrayType):
-        return JsonList(_compile(kind.elementType, forbid_unknown, rules, matcher, inside))
-    if isinstance(kind, MapType):
-        if not isinstance(kind.keyType, StringType):
-            message = (
-                f"A JSON object cannot be read as {short_type(kind)}: its keys are strings. "
-                "Declare the keys of the map as string."
-            )
-            raise IncompatibleSchemaError(message)
-        return JsonMap(_compile(kind.valueType, forbid_unknown, rules, matcher, inside))
-    return JsonLeaf(kind, converter(kind, rules), rules.patterns, rules.numbers)
 
 
 def _inner(shape: JsonShape) -> Any:

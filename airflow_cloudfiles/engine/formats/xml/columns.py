@@ -168,9 +168,9 @@ class Layout:
         """Tell whether there is text only where the layout has some."""
         alike = np.ones(values.shape[1], np.bool_)
         for piece in self._between.tolist():
-            alike &= block.are_blank(values[piece], nexts[piece])
+            alike &= are_blank(block.characters, values[piece], nexts[piece])
         for piece, blank in zip(self._beside.tolist(), self._blank.tolist(), strict=True):
-            alike &= block.are_blank(values[piece], nexts[piece]) == blank
+            alike &= are_blank(block.characters, values[piece], nexts[piece]) == blank
         return alike
 
 
@@ -264,19 +264,15 @@ class Block:
         self.firsts = np.searchsorted(self.tags.begins, rows.begins)
         self.counts = np.searchsorted(self.tags.begins, rows.ends) - self.firsts
         self.words = words_of(rows.text)
-        self._characters = np.frombuffer(rows.text, np.uint8)
+        self.characters = np.frombuffer(rows.text, np.uint8)
         self.options = options
         self._quotes: dict[bytes, Positions] = {}
 
     def quotes(self, quote: bytes) -> Positions:
         """Find where a kind of quotes is."""
         if quote not in self._quotes:
-            self._quotes[quote] = np.flatnonzero(self._characters == ord(quote))
+            self._quotes[quote] = np.flatnonzero(self.characters == ord(quote))
         return self._quotes[quote]
-
-    def are_blank(self, begins: Positions, ends: Positions) -> Bools:
-        """Find which parts of the text are white space, or nothing."""
-        return are_blank(self._characters, begins, ends)
 
 
 class MarkupLayouts:
@@ -532,7 +528,10 @@ class _RowsPass:
             if blank is not None:
                 texts = pc.if_else(blank, pa.scalar(None, pa.string()), texts)
         array, misfits = self.casts.cast(texts, place.kind, shape.convert)
-        if len(misfits) and not self.found.rescue(number, source, misfits, texts):
+        found = self.found
+        if len(misfits) and not (
+            isinstance(found, LayoutRows) and found.rescue(number, source, misfits, texts)
+        ):
             wrong[misfits] = True
         self._refuse(source, wrong)
         return array

@@ -14,6 +14,7 @@ not depend on the order of the rows, but for the order and the spelling of the f
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.sql.types import (
@@ -67,6 +68,7 @@ _KNOWN_TEXTS: Final = 50_000
 """Texts whose type is remembered: values repeat themselves."""
 
 
+@dataclass(slots=True, eq=False)
 class _Spot:
     """What is known in one place.
 
@@ -79,15 +81,12 @@ class _Spot:
         is_fixed: Whether its type is known beforehand.
     """
 
-    __slots__ = ("entries", "fields", "is_fixed", "is_list", "name", "text")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.text: DataType = _NULL
-        self.fields: dict[str, _Spot] | None = {}
-        self.entries: _Spot | None = None
-        self.is_list = False
-        self.is_fixed = False
+    name: str
+    text: DataType = _NULL
+    fields: dict[str, _Spot] | None = field(default_factory=dict)
+    entries: _Spot | None = None
+    is_list: bool = False
+    is_fixed: bool = False
 
 
 class XmlInference:

@@ -263,7 +263,7 @@ class XmlReader(RecordReader):
                 case_sensitive=options.reader_case_sensitive,
                 ignores_unknown=self._ignores_unknown,
                 rescues=self._policy.rescues,
-                rescues_unknown=self._policy.rescues and not self._watches,
+                rescues_unknown=self._policy.rescues and not self.watches,
             )
         )
         self._scanner = RowScanner(own.row_tag, ignore_namespace=own.ignore_namespace)
@@ -304,7 +304,7 @@ class XmlReader(RecordReader):
                 self._shape,
                 self._fields,
                 case_sensitive=self._options.reader_case_sensitive,
-                collects_new=self._watches,
+                collects_new=self.watches,
                 reserved=self._reserved,
                 left_out=self._left_out,
             )

@@ -30,10 +30,10 @@ import numpy as np
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.formats import base
-from airflow_cloudfiles.engine.formats.recognize import refuse_binary
+from airflow_cloudfiles.engine.formats.recognize import BYTE_ORDER_MARKS, refuse_binary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
 
@@ -45,13 +45,6 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 2**21
 """Read at a time: enough rows to convert whole columns, little enough for memory."""
 
-_MARKS: Final = (
-    (b"\xef\xbb\xbf", "utf-8"),
-    (b"\xff\xfe\x00\x00", "utf-32-le"),
-    (b"\x00\x00\xfe\xff", "utf-32-be"),
-    (b"\xff\xfe", "utf-16-le"),
-    (b"\xfe\xff", "utf-16-be"),
-)
 _WIDE: Final = (
     (b"<\x00\x00\x00", "utf-32-le"),
     (b"\x00\x00\x00<", "utf-32-be"),
@@ -125,7 +118,7 @@ def _read(file: OpenedFile, sizes: Iterator[int]) -> Iterator[bytes]:
 
 def _find_encoding(head: bytes, given: str | None, uri: str) -> tuple[str, int]:
     """Find the encoding, and how many bytes its mark has."""
-    for mark, name in _MARKS:
+    for mark, name in BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return name, len(mark)
     if given is not None:
@@ -474,7 +467,7 @@ def _match(text: bytes, tags: list[_Tag], *, cut_before: int) -> tuple[XmlRows, 
         The rows, and how much of the text is done with.
     """
     partners = _partners(tags)
-    rows = _Spans(text)
+    spans: list[tuple[int, int, str]] = []
     done = index = 0
     while index < len(tags):
         tag = tags[index]
@@ -483,45 +476,35 @@ def _match(text: bytes, tags: list[_Tag], *, cut_before: int) -> tuple[XmlRows, 
             if tag.begin >= cut_before or (is_last and cut_before < len(text)):
                 break
             stop = len(text) if is_last else tags[index + 1].begin
-            rows.add_broken(tag.begin, stop, _NO_END)
+            spans.append((tag.begin, stop, _NO_END))
             done = stop
         elif tag.kind == _ENDS:
-            rows.add_broken(done, tag.end, _NO_BEGIN)
+            spans.append((done, tag.end, _NO_BEGIN))
             done = tag.end
         else:
             index = partners.get(index, index)
             done = tags[index].end
-            rows.add(tag.begin, done)
+            spans.append((tag.begin, done, ""))
         index += 1
-    return rows.rows(), done
+    return _rows_at(text, spans), done
 
 
-class _Spans:
-    """Where rows are in a text, and what is no row."""
-
-    def __init__(self, text: bytes) -> None:
-        self._text = text
-        self._begins: list[int] = []
-        self._ends: list[int] = []
-        self._broken: dict[int, str] = {}
-
-    def add(self, begin: int, end: int) -> None:
-        """Add a row."""
-        self._begins.append(begin)
-        self._ends.append(end)
-
-    def add_broken(self, begin: int, end: int, reason: str) -> None:
-        """Add what is no row, if it is anything at all."""
-        part = self._text[begin:end]
-        begin, end = end - len(part.lstrip(_BLANK)), begin + len(part.rstrip(_BLANK))
-        if begin < end:
-            self._broken[len(self._begins)] = reason
-            self.add(begin, end)
-
-    def rows(self) -> XmlRows:
-        """Return all that was added."""
-        begins, ends = np.array(self._begins, np.int64), np.array(self._ends, np.int64)
-        return XmlRows(CutRows(self._text, begins, ends), self._broken)
+def _rows_at(text: bytes, spans: Iterable[tuple[int, int, str]]) -> XmlRows:
+    """Build rows of where they begin and end, and why they are none; blank parts are left out."""
+    begins: list[int] = []
+    ends: list[int] = []
+    broken: dict[int, str] = {}
+    for begin, end, reason in spans:
+        first, last = begin, end
+        if reason:
+            part = text[begin:end]
+            first, last = end - len(part.lstrip(_BLANK)), begin + len(part.rstrip(_BLANK))
+            if first >= last:
+                continue
+            broken[len(begins)] = reason
+        begins.append(first)
+        ends.append(last)
+    return XmlRows(CutRows(text, np.array(begins, np.int64), np.array(ends, np.int64)), broken)
 
 
 def _partners(tags: list[_Tag]) -> dict[int, int]:
@@ -543,7 +526,6 @@ def _without_garbage(text: bytes) -> tuple[bytes, XmlRows]:
     """
     begin = text.find(b"<")
     begin = len(text) if begin < 0 else begin
-    found = _Spans(text)
-    found.add_broken(0, begin, _NO_XML)
+    found = _rows_at(text, [(0, begin, _NO_XML)])
     declaration = _DECLARATION.match(text, begin)
-    return text[begin if declaration is None else declaration.end() :], found.rows()
+    return text[begin if declaration is None else declaration.end() :], found

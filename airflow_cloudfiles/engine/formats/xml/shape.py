@@ -234,7 +234,7 @@ class XmlStruct:
     index: dict[str, int]
     folded: dict[str, int]
     matcher: NameMatcher
-    room: Room = ROOM
+    room: Room
 
     def find(self, name: str, *, case_sensitive: bool) -> int | None:
         """Find the field of a name."""
@@ -248,48 +248,43 @@ XmlShape = XmlLeaf | XmlList | XmlMap | XmlStruct
 
 
 def compile_struct(
-    schema: StructType,
-    converter: Callable[[DataType], Convert],
-    matcher: NameMatcher,
-    room: Room = ROOM,
+    schema: StructType, converter: Callable[[DataType], Convert], matcher: NameMatcher
 ) -> XmlStruct:
-    """Compile a schema; `room` is that of its fields.
+    """Compile a schema.
 
     Raises:
         IncompatibleSchemaError: A column has a type that XML cannot be read into.
     """
-    names = tuple(schema.names)
-    return XmlStruct(
-        names=names,
-        children=tuple(_compile(each.dataType, converter, matcher, room) for each in schema.fields),
-        index={name: index for index, name in enumerate(names)},
-        folded={matcher.key(name): index for index, name in enumerate(names)},
-        matcher=matcher,
-        room=room,
-    )
 
+    def struct(schema: StructType, room: Room) -> XmlStruct:
+        names = tuple(schema.names)
+        children = tuple(shape(each.dataType, room) for each in schema.fields)
+        index = {name: index for index, name in enumerate(names)}
+        folded = {matcher.key(name): index for index, name in enumerate(names)}
+        return XmlStruct(names, children, index, folded, matcher, room)
 
-def _compile(
-    kind: DataType, converter: Callable[[DataType], Convert], matcher: NameMatcher, room: Room
-) -> XmlShape:
-    inside = room.within(type(kind)) or NO_ROOM
-    if isinstance(kind, StructType):
-        return compile_struct(kind, converter, matcher, inside)
-    if isinstance(kind, ArrayType):
-        if isinstance(kind.elementType, ArrayType):
-            raise IncompatibleSchemaError(
-                f"XML has no arrays of arrays, so it cannot be read into {short_type(kind)}. "
-                "Declare the column as string, which takes the XML as it is."
-            )
-        return XmlList(_compile(kind.elementType, converter, matcher, inside))
-    if isinstance(kind, MapType):
+    def shape(kind: DataType, room: Room) -> XmlShape:
+        inside = room.within(type(kind)) or NO_ROOM
+        if isinstance(kind, StructType):
+            return struct(kind, inside)
+        if isinstance(kind, ArrayType):
+            if isinstance(kind.elementType, ArrayType):
+                raise IncompatibleSchemaError(
+                    "XML has no arrays of arrays, so it cannot be read into "
+                    f"{short_type(kind)}. Declare the column as string, which takes the XML as it "
+                    "is."
+                )
+            return XmlList(shape(kind.elementType, inside))
+        if not isinstance(kind, MapType):
+            return XmlLeaf(kind, converter(kind))
         if not isinstance(kind.keyType, StringType):
             raise IncompatibleSchemaError(
                 f"XML cannot be read as {short_type(kind)}: the names of elements are strings. "
                 "Declare the keys of the map as string."
             )
-        return XmlMap(_compile(kind.valueType, converter, matcher, inside))
-    return XmlLeaf(kind, converter(kind))
+        return XmlMap(shape(kind.valueType, inside))
+
+    return struct(schema, ROOM)
 
 
 NOWHERE: Final = -1
@@ -419,6 +414,8 @@ class ElementPlaces:
         ignores_unknown: Whether fields that have no place are dropped.
         ignores_attributes: Whether attributes are.
         rescues_unknown: Whether elements that have no place, and nothing but text, stay in rows.
+        count: How many rows there are.
+        taken: The position that was given, for each row.
         bad: The rows that are refused.
         between: Pieces behind which no text may be.
         beside: Pieces behind which texts beside attributes may be.
@@ -437,6 +434,7 @@ class ElementPlaces:
 
     def __post_init__(self) -> None:
         self.unknown = _NONE
+        self.count, self.taken = self.elements.count, self.elements.taken
         # Whatever is nowhere (-1, the last one) is no struct and no leaf.
         self._structs = np.append(self.places.structs, NOWHERE)
         self._are_leaves = np.append(self.places.are_leaves, False)
@@ -448,16 +446,6 @@ class ElementPlaces:
             self._numbers[members] = np.arange(len(members))
         self._attributes = self._find_attributes()
         self._tagged: dict[int, Positions] = {}
-
-    @property
-    def count(self) -> int:
-        """How many rows there are."""
-        return self.elements.count
-
-    @property
-    def taken(self) -> Positions:
-        """The position that was given, for each row."""
-        return self.elements.taken
 
     def find_texts(self, values: Values) -> None:
         """Find the place of texts beside attributes, and refuse those beside elements."""
@@ -523,12 +511,6 @@ class ElementPlaces:
         """List the numbers of the names of the elements in a place."""
         names: list[int] = self.elements.names[self._of_place.get(place, _NONE)].tolist()
         return names
-
-    def rescue(
-        self, _place: int, _source: NodeValues, _misfits: Positions, _texts: pa.Array
-    ) -> bool:
-        """Rows with values that do not fit are refused."""
-        return False
 
     def unknown_elements(self) -> tuple[list[int], list[int]]:
         """List the numbers of the names of `unknown`, and the piece before the text of each."""
