@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.delta.commit import BatchId, commit_batch
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.write.evolve import WriteRules
 from airflow_cloudfiles.engine.errors import SinkError, StateError
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalPython, launch
@@ -106,5 +107,11 @@ def test_a_server_without_conditional_writes_is_refused(
     schema = pa.schema([("a", pa.int64())])
     batch = BatchId("stream", 0, "plan")
     with pytest.raises(SinkError, match=rf"{bucket}/table ignores If-None-Match"):
-        commit_batch(f"{bucket}/table", batch=batch, files=[], schema=schema, merge_schema=True)
+        commit_batch(
+            f"{bucket}/table",
+            batch=batch,
+            files=[],
+            schema=schema,
+            rules=WriteRules(merge_schema=True),
+        )
     assert list(open_store(bucket, gofakes3.access).list()) == []

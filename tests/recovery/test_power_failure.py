@@ -34,7 +34,7 @@ from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.batch_write import add_action
 from airflow_cloudfiles.engine.state.batch import BatchId
-from airflow_cloudfiles.engine.delta.write.evolve import WideningRule
+from airflow_cloudfiles.engine.delta.write.evolve import WriteRules
 
 TARGET = str(ROOT / "new" / "folders" / "table")
 
@@ -45,7 +45,7 @@ def files(schema, *rows):
 def commit(number, schema, *rows):
     return delta_commit.commit_batch(
         TARGET, batch=BatchId("stream", number), files=files(schema, *rows), schema=schema,
-        merge_schema=True, widening=WideningRule(),
+        rules=WriteRules(merge_schema=True, widened_bytes=2**30),
     )
 
 A = pa.schema([("a", pa.int32())])
@@ -61,7 +61,7 @@ commit(1, A, {"a": 2}); ack("repeated")
 commit(2, AB, {"a": 3, "b": "x"}); ack("new column")
 commit(3, WIDE, {"a": 4, "b": "x"}); ack("wider type")
 commit(4, LOCAL, {"a": 4, "b": "x", "c": None}); ack("another column")
-delta_commit.add_columns(TARGET, pa.schema([("d", pa.string())]), widening=None); ack("grown")
+delta_commit.add_columns(TARGET, pa.schema([("d", pa.string())]), widened_bytes=None); ack("grown")
 """
 
 UNSYNCED = """

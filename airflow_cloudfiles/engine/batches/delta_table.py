@@ -7,6 +7,7 @@ Tasks write the data files that the table's layout asks for, and each micro-batc
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,7 @@ from airflow_cloudfiles.engine.delta.lineage import newest_known, newest_of_orig
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_table, open_to_write
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
-from airflow_cloudfiles.engine.delta.write.creation import NewTable
-from airflow_cloudfiles.engine.delta.write.evolve import Evolution, widening_rule
+from airflow_cloudfiles.engine.delta.write.evolve import WriteRules
 from airflow_cloudfiles.engine.delta.write.rows import TableWrite, write_rows
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected, FoundBatch
@@ -51,13 +51,7 @@ class DeltaTargetTable(TargetTable):
 
     def check(self, columns: pa.Schema, options: TableOptions, *, merge_schema: bool) -> str | None:
         """Check that rows fit (`TargetTable.check`); create what needs to be there first."""
-        check_target(
-            self.uri,
-            columns,
-            merge_schema=merge_schema,
-            widening=widening_rule(options, default=False),
-            new=NewTable.of(options),
-        )
+        check_target(self.uri, columns, replace(WriteRules.of(options), merge_schema=merge_schema))
         return None
 
     def check_has(self, stream: str, expected: Expected) -> None:
@@ -98,11 +92,7 @@ class DeltaWriter(TableWriter):
 
     def __init__(self, target: str, options: SinkOptions, **stream: Any) -> None:
         super().__init__(target, options, **stream)
-        self._evolution = Evolution(
-            merge_schema=self._options.merge_schema is True,
-            widening=widening_rule(self._options, default=False),
-        )
-        self._new = NewTable.of(self._options)
+        self._rules = WriteRules.of(self._options)
         self._merge: MergeRule | None = None
         if self._options.merge_keys:
             from airflow_cloudfiles.engine.delta.merge.rule import (  # noqa: PLC0415 - few merge
@@ -112,7 +102,7 @@ class DeltaWriter(TableWriter):
             self._merge = MergeRule.of(self._options)
         self._how = TableWrite(
             self._opened(),
-            self._evolution,
+            self._rules,
             target_bytes=self._options.target_file_size,
             is_staged=self._merge is not None,
         )
@@ -128,13 +118,7 @@ class DeltaWriter(TableWriter):
         """
         if self._written == "files":  # the run has checked it
             return table_state(self._target)
-        return check_target(
-            self._target,
-            self._arrow_schema,
-            merge_schema=self._evolution.merge_schema,
-            widening=self._evolution.widening,
-            new=self._new,
-        )
+        return check_target(self._target, self._arrow_schema, self._rules)
 
     def _write_rows(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
         layout = self._how.layout(schema)
@@ -156,9 +140,7 @@ class DeltaWriter(TableWriter):
             "batch": batch,
             "files": [file for message in written for file in message.files],
             "schema": self._arrow_schema if lead is None else lead.schema,
-            "merge_schema": self._evolution.merge_schema,
-            "widening": self._evolution.widening,
-            "new": self._new,
+            "rules": self._rules,
             "expected": expected,
         }
         append: Appender | None = None
@@ -189,7 +171,7 @@ class DeltaWriter(TableWriter):
     def _care_for(self) -> dict[str, int]:
         table, asked = self._how.table, self._options.auto_compact
         if asked is None:
-            asked = is_compacted(self._new.properties if table is None else table.configuration)
+            asked = is_compacted(self._rules.properties if table is None else table.configuration)
         if not asked:
             return {}
         from airflow_cloudfiles.engine.delta.optimize import (  # noqa: PLC0415 - few tables

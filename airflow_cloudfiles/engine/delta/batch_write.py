@@ -23,7 +23,6 @@ from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.batch_history import sync_data_files
 from airflow_cloudfiles.engine.delta.commit import (
     WrittenFiles,
-    append_files,
     change_properties,
     check_target,
     commit_batch,
@@ -53,14 +52,13 @@ from airflow_cloudfiles.engine.delta.read.columns import (
     schema_of,
 )
 from airflow_cloudfiles.engine.delta.read.table_state import TableState, require_library
-from airflow_cloudfiles.engine.delta.write.creation import NewTable, create_table
 from airflow_cloudfiles.engine.delta.write.evolve import (
-    Evolution,
+    WriteRules,
+    create_table,
     layout_for,
-    widening_rule,
 )
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
-from airflow_cloudfiles.engine.delta.write.log_commit import refreshed, retried, write_unescaped
+from airflow_cloudfiles.engine.delta.write.log_commit import refreshed, write_unescaped
 from airflow_cloudfiles.engine.delta.write.rows import TableWrite, require_texts
 from airflow_cloudfiles.engine.errors import CloudFilesError, SinkError, TargetConflictError
 from airflow_cloudfiles.engine.state.batch import BatchId, Committed
@@ -104,20 +102,14 @@ class BatchWrite:
             SchemaMismatchError: The table does not take the columns.
             SinkError: It has rules for its rows that are not checked here.
         """
-        new = NewTable.of(options)
+        rules = WriteRules.of(options)
         state = table_state(target) if overwrites and options.overwrite_schema else None
         if state is None:
             # A table that is not there yet has no columns to be overwritten.
             options = replace(options, overwrite_schema=False)
-            state = check_target(
-                target,
-                schema,
-                merge_schema=options.merge_schema is True,
-                widening=widening_rule(options, default=False),
-                new=new,
-            )
+            state = check_target(target, schema, rules)
         else:
-            new.check(state)
+            rules.check(state)
         if state is not None and options.merge_keys:
             refuse_change(state, "merged into")
         if state is not None and overwrites:
@@ -130,19 +122,15 @@ class BatchWrite:
         replaces = self.overwrites and self.options.overwrite_schema
         return TableWrite(
             None if replaces else self.table,
-            self.evolution,
+            self.rules,
             target_bytes=self.options.target_file_size,
             is_staged=self.stages,
         )
 
     @property
-    def evolution(self) -> Evolution:
+    def rules(self) -> WriteRules:
         """How the table may change."""
-        return Evolution(
-            merge_schema=self.options.merge_schema is True,
-            widening=widening_rule(self.options, default=False),
-            takes_void=True,
-        )
+        return WriteRules.of(self.options)
 
     @property
     def stages(self) -> bool:
@@ -182,13 +170,11 @@ class BatchWrite:
     def _skipped(self, files: Sequence[DataFile]) -> Committed | None:
         """Return the result of an overwrite that the table already has; `None` for a new one."""
         batch, table = self.batch, open_to_write(self.target)
-        if table is None or batch is None:
-            return None
+        if not self.overwrites or table is None or batch is None:
+            return None  # appends and merges find out themselves
         seen = transaction_version(table, self.target, batch.app_id)
         if seen is None or seen < batch.number:
             return None
-        if not self.overwrites:
-            return None  # appends and merges find out themselves
         _log.info("%s has the write %s of %s already", self.target, batch.number, batch.app_id)
         remove_files(self.target, files)
         return committed_to(table, is_new=False)
@@ -196,45 +182,25 @@ class BatchWrite:
     def _committed(
         self, files: Sequence[DataFile], schema: pa.Schema, layout: FileLayout | None
     ) -> Committed:
-        options = self.options
-        rule = MergeRule.of(options)
-        written = WrittenFiles(self.target, files, schema, layout)
         if self.overwrites:
-            return self._overwritten(written)
+            return self._overwritten(WrittenFiles(self.target, files, schema, layout))
+        rule = MergeRule.of(self.options)
         how: dict[str, Any] = {
+            "batch": self.batch,
             "files": files,
             "schema": schema,
-            "merge_schema": self.evolution.merge_schema,
-            "widening": self.evolution.widening,
-            "new": NewTable.of(options),
+            "rules": self.rules,
         }
         if rule is not None:
-            return merge_batch(self.target, rule=rule, batch=self.batch, **how)
-        if self.batch is not None:
-            return commit_batch(self.target, batch=self.batch, layout=layout, **how)
-        return self._appended(written)
+            return merge_batch(self.target, rule=rule, **how)
+        return commit_batch(self.target, layout=layout, **how)
 
     def _prepared(self, written: WrittenFiles) -> DeltaTable:
         """Open the table and give it all columns of the rows; create it when it is absent."""
-        new = NewTable.of(self.options)
         if self.stages:
-            return prepared_table(self.target, written.schema, self.evolution, new)
-        table = open_to_write(self.target) or create_table(self.target, written.schema, new)
-        return written.prepare(table, self.evolution)
-
-    def _appended(self, written: WrittenFiles) -> Committed:
-        """Append rows without recording a batch: a second write would append them again."""
-        location = DeltaLocation.of(self.target)
-
-        def attempt() -> Committed:
-            table = self._prepared(written)
-            data_files.require(location, written.files)
-            crash_point("before-sink-commit")
-            append_files(table, self.target, written.files)
-            crash_point("after-sink-commit")
-            return committed_to(table)
-
-        return retried(f"The rows could not be committed to {self.target}", attempt)
+            return prepared_table(self.target, written.schema, self.rules)
+        table = open_to_write(self.target) or create_table(self.target, written.schema, self.rules)
+        return written.prepare(table, self.rules)
 
     def _overwritten(self, written: WrittenFiles) -> Committed:
         """Replace all rows, or those that `replaceWhere` names."""
@@ -282,7 +248,7 @@ class BatchWrite:
 
     def _require_texts(self, state: TableState, written: WrittenFiles) -> None:
         """Refuse texts that the table does not take, which the library does not look for."""
-        layout = layout_for(state, written.schema, self.evolution)
+        layout = layout_for(state, written.schema, self.rules)
         if layout.checks_texts:
             location, schema = DeltaLocation.of(self.target), written.schema
             own = {name: name for name in schema.names}

@@ -35,7 +35,6 @@ from airflow_cloudfiles.engine.delta.commit import add_columns
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_existing, open_to_write
 from airflow_cloudfiles.engine.delta.read.columns import schema_of
-from airflow_cloudfiles.engine.delta.write.evolve import widening_rule
 from airflow_cloudfiles.engine.delta.write.rewrite import TableFiles
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
@@ -299,8 +298,10 @@ def _grow_table(promotion: Promotion, fields: Sequence[PromotedField]) -> None:
     wanted = _with_columns(schema_of(open_existing(promotion.target)), fields)
     heads = {each.column[0] for each in fields}
     schema = to_arrow(StructType([each for each in wanted.fields if each.name in heads]))
-    widening = widening_rule(TableOptions.read(given), default=True)
-    add_columns(promotion.target, schema, widening=widening)
+    options = TableOptions.read(given)
+    widens = options.type_widening is not False
+    widened_bytes = options.type_widening_max_bytes if widens else None
+    add_columns(promotion.target, schema, widened_bytes=widened_bytes)
 
 
 def _with_columns(schema: StructType, fields: Sequence[PromotedField]) -> StructType:

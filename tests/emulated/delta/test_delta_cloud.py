@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_table, table_schema
+from airflow_cloudfiles.engine.delta.write.evolve import WriteRules
 from airflow_cloudfiles.engine.errors import (
     SchemaMismatchError,
     SinkError,
@@ -73,7 +74,7 @@ def _commit(target: str, number: int, schema: pa.Schema, *values: dict[str, Any]
         batch=BatchId("stream", number, f"p{number}"),
         files=_files(target, schema, list(values)),
         schema=schema,
-        merge_schema=True,
+        rules=WriteRules(merge_schema=True),
     )
 
 
@@ -140,7 +141,7 @@ def test_committers_at_once_each_version_has_one_winner(target: str) -> None:
                 batch=BatchId(f"stream {stream}", batch),
                 files=_files(target, schema, [{"a": 10 * stream + batch}]),
                 schema=schema,
-                merge_schema=True,
+                rules=WriteRules(merge_schema=True),
             )
 
     _at_once(3, write)
@@ -167,7 +168,11 @@ def test_a_commit_whose_answer_is_lost_keeps_its_files(
     _use(monkeypatch, aws.access_through(proxy.endpoint))
     files = _files(on_s3, A, [{"a": 1}])
     committed = delta_commit.commit_batch(
-        on_s3, batch=BatchId("stream", 1), files=files, schema=A, merge_schema=False
+        on_s3,
+        batch=BatchId("stream", 1),
+        files=files,
+        schema=A,
+        rules=WriteRules(merge_schema=False),
     )
     assert len(proxy.fired()) == 1
     assert (committed.is_new, committed.version) == (True, 2)
@@ -224,9 +229,9 @@ def test_something_else_in_its_place_is_refused_by_name(on_s3: str) -> None:
     for key in ("_SUCCESS", ".hidden/x", "part-0.parquet", "photos/cat.jpg"):
         store.put(key, b"x")
     with pytest.raises(TargetNotDeltaError, match=r"photos/cat\.jpg"):
-        delta_commit.check_target(on_s3, A, merge_schema=True)
+        delta_commit.check_target(on_s3, A, WriteRules(merge_schema=True))
     store.delete("photos/cat.jpg")
-    delta_commit.check_target(on_s3, A, merge_schema=True)
+    delta_commit.check_target(on_s3, A, WriteRules(merge_schema=True))
 
 
 def test_a_role_signs_the_log_as_it_signs_the_files(

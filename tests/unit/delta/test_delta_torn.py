@@ -13,6 +13,7 @@ from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta import durability
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.opening import open_existing
+from airflow_cloudfiles.engine.delta.write.evolve import WriteRules
 from airflow_cloudfiles.engine.errors import TargetCorruptedError
 from airflow_cloudfiles.engine.state.batch import BatchId
 
@@ -29,7 +30,7 @@ def _commit(target: Path, number: int) -> None:
         batch=BatchId("stream", number),
         files=DataFileWriter(str(target), A).write([batch]),
         schema=A,
-        merge_schema=False,
+        rules=WriteRules(merge_schema=False),
     )
 
 

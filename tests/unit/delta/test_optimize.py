@@ -20,6 +20,7 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.delta.commit import commit_batch
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.optimize import auto_compact, optimize
+from airflow_cloudfiles.engine.delta.write.evolve import WriteRules
 from airflow_cloudfiles.engine.errors import SinkError, TargetNotDeltaError
 from airflow_cloudfiles.engine.options.sink import TableOptions
 from airflow_cloudfiles.engine.state.batch import BatchId
@@ -39,7 +40,7 @@ def _append(target: str, first: int, count: int = 1, app: str = "app") -> None:
             batch=BatchId(app, number),
             files=DataFileWriter(target, SCHEMA).write([pa.RecordBatch.from_pylist(rows, SCHEMA)]),
             schema=SCHEMA,
-            merge_schema=True,
+            rules=WriteRules(merge_schema=True),
         )
 
 

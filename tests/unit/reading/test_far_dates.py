@@ -24,6 +24,7 @@ from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import table_schema
+from airflow_cloudfiles.engine.delta.write.evolve import WriteRules
 from airflow_cloudfiles.engine.delta.write.rewrite import TableFiles
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
 from airflow_cloudfiles.engine.state.batch import BatchId
@@ -180,7 +181,7 @@ def test_a_date_of_any_year_is_in_the_table_or_rescued(tmp_path: Path, name: str
         batch=BatchId("stream", 0),
         files=DataFileWriter(target, task.arrow_schema).write(read),
         schema=task.arrow_schema,
-        merge_schema=True,
+        rules=WriteRules(merge_schema=True),
     )
     wanted = _all(read)
     for row, rescued in enumerate(wanted["_rescued_data"]):

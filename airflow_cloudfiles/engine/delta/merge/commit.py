@@ -52,8 +52,10 @@ from airflow_cloudfiles.engine.delta.merge.source_rows import SourceRows, shapes
 from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.delta.predicates import sql_literal, sql_name
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
-from airflow_cloudfiles.engine.delta.write.creation import PLAIN_TABLE, NewTable
-from airflow_cloudfiles.engine.delta.write.evolve import Evolution, layout_for
+from airflow_cloudfiles.engine.delta.write.evolve import (
+    WriteRules,
+    layout_for,
+)
 from airflow_cloudfiles.engine.delta.write.log_commit import retried, write_unescaped
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
@@ -63,7 +65,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from airflow_cloudfiles.engine.delta.data_files import DataFile
-    from airflow_cloudfiles.engine.delta.write.evolve import WideningRule
 
 SUPERSEDED: Final = "superseded_rows"
 MERGED: Final = (*COUNTS, SUPERSEDED)
@@ -79,10 +80,8 @@ def merge_batch(  # noqa: PLR0913 - as `commit_batch`
     batch: BatchId | None,
     files: Sequence[DataFile],
     schema: pa.Schema,
-    merge_schema: bool,
-    widening: WideningRule | None = None,
+    rules: WriteRules,
     expected: Expected | None = None,
-    new: NewTable = PLAIN_TABLE,
 ) -> Committed:
     """Merge a micro-batch into a table, exactly once however often it is called.
 
@@ -93,10 +92,8 @@ def merge_batch(  # noqa: PLR0913 - as `commit_batch`
         files: Files with the rows, in the table's folder but in none of its versions; removed
             unless it is unknown whether the commit has happened.
         schema: Schema of the files.
-        merge_schema: As for `commit_batch`.
-        widening: As for `commit_batch`.
+        rules: As for `commit_batch`.
         expected: As for `commit_batch`.
-        new: As for `commit_batch`.
 
     Returns:
         The version with the batch, and how many rows were inserted, updated and deleted.
@@ -107,23 +104,15 @@ def merge_batch(  # noqa: PLR0913 - as `commit_batch`
         CloudFilesError: What else `commit_batch` raises.
     """
     merge = _Merge(DeltaLocation.of(target), rule, batch, files, schema)
-    evolution = Evolution(merge_schema=merge_schema, widening=widening, takes_void=new.takes_void)
 
     def attempt() -> Committed:
         before = None if batch is None else merge.found_before(batch, expected)
         if before is not None:
             return before
         if batch is not None and not files:
-            return commit_batch(
-                target,
-                batch=batch,
-                files=files,
-                schema=schema,
-                merge_schema=merge_schema,
-                new=new,
-            )
-        rows = merge.checked(evolution)
-        return merge.committed(prepared_table(target, schema, evolution, new), rows)
+            return commit_batch(target, batch=batch, files=files, schema=schema, rules=rules)
+        rows = merge.checked(rules)
+        return merge.committed(prepared_table(target, schema, rules), rows)
 
     try:
         return retried(f"A batch could not be merged into {target}", attempt)
@@ -167,11 +156,11 @@ class _Merge:
         version = table.version() if noted is None else noted.version
         return Committed(version, is_new=False, table_id=str(table.metadata().id), counts=counts)
 
-    def checked(self, evolution: Evolution) -> SourceRows | None:
+    def checked(self, rules: WriteRules) -> SourceRows | None:
         """Check the rows of the batch before the table is created or gets a column.
 
         Args:
-            evolution: How the table may change for them.
+            rules: How the table may change for them.
 
         Returns:
             `None` where there are none.
@@ -192,7 +181,7 @@ class _Merge:
             data_files.require(self.location, self.files)
             self.rows = SourceRows(self.location, self.files, self.schema, bound)
         if state is not None and self.rule.writes_some:
-            self.rows.require_values(layout_for(state, self.schema, evolution))
+            self.rows.require_values(layout_for(state, self.schema, rules))
         return self.rows
 
     def committed(self, table: DeltaTable, rows: SourceRows | None) -> Committed:

@@ -154,8 +154,8 @@ def replace_former(  # noqa: PLR0913 - as `append_files`
     files: Sequence[DataFile],
     *,
     former: Sequence[FormerRows],
-    transactions: Sequence[Transaction] = (),
-    note: Mapping[str, Any] | None = None,
+    transactions: Sequence[Transaction],
+    note: Mapping[str, Any],
 ) -> dict[str, int]:
     """Commit files, and remove the rows that they replace, in one version.
 

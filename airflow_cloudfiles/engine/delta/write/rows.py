@@ -35,7 +35,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter, FileSettings
@@ -43,7 +42,7 @@ from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.columns import rows_columns
 from airflow_cloudfiles.engine.delta.read.log import STAGED
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
-from airflow_cloudfiles.engine.delta.write.evolve import Evolution, layout_for
+from airflow_cloudfiles.engine.delta.write.evolve import WriteRules, layout_for
 from airflow_cloudfiles.engine.delta.write.layout import (
     ColumnLayout,
     FileLayout,
@@ -56,7 +55,6 @@ from airflow_cloudfiles.engine.delta.write.rewrite import TableFiles
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
 from airflow_cloudfiles.engine.formats.columnar.types import with_inner
 from airflow_cloudfiles.engine.messages import counted, cut, plural
-from airflow_cloudfiles.engine.spark_types import VariantType
 
 BUFFER_BYTES = 128 * 2**20
 """Rows that a task keeps in memory before it writes those of the largest partition."""
@@ -71,14 +69,14 @@ class TableWrite:
 
     Attributes:
         table: The table as it is; `None` where there is none yet.
-        evolution: How it may change.
+        rules: How it may change.
         target_bytes: Size of a file that goes before that of the table's properties.
         is_staged: Whether the rows are read again to be committed: their files are in no version
             of the table, and have the columns of the rows.
     """
 
     table: TableState | None
-    evolution: Evolution
+    rules: WriteRules
     target_bytes: int | None = None
     is_staged: bool = False
 
@@ -92,7 +90,7 @@ class TableWrite:
             return None
         if self.table is None:  # files of a new table, too, have no columns without a type
             return plain_layout(rows) if any(map(holds_void, rows.types)) else None
-        return layout_for(self.table, rows, self.evolution)
+        return layout_for(self.table, rows, self.rules)
 
     @property
     def settings(self) -> FileSettings:
@@ -226,15 +224,9 @@ NULL_NAME: Final = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED: Final = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 _LONGEST: Final = 120
 """Bytes of a value in the name of a folder; names end at 255 on most file systems."""
-_NOT_PARTITIONS: Final = (ArrayType, MapType, StructType, VariantType, NullType)
 _MICROS: Final = 10**6
 _DAY: Final = 86400
 _LAST_YEAR: Final = 9999
-
-
-def can_partition(kind: DataType) -> bool:
-    """Tell whether a table can be partitioned by columns of a type."""
-    return not isinstance(kind, _NOT_PARTITIONS)
 
 
 def value_text(value: pa.Scalar, column: str, target: str) -> str | None:
