@@ -53,7 +53,7 @@ def in_airflow() -> list[NamedStream]:
     hooks: dict[str | None, Any] = {}
     for each in tasks.newest_of_each_task(None):
         try:
-            task = each.stream(hooks)
+            task = each.located(hooks)
         except CloudFilesError as failure:
             _log.warning("%s is left out: %s", each.name, failure)
             continue
@@ -130,7 +130,7 @@ def _in_airflow(name: str) -> NamedStream:
     wanted = [each for each in newest if name in {each.name, f"{dag_id}/{each.key.task_id}"}]
     wanted = wanted or [each for each in newest if each.key.task_id.startswith(f"{task_id}.")]
     hooks: dict[str | None, Any] = {}
-    if found := [task for each in wanted if (task := each.stream(hooks))]:
+    if found := [task for each in wanted if (task := each.located(hooks))]:
         main = tasks.main_of(found)
         return _named(name, _with_options(name, main), main.access)
     known = sorted({each.name for each in newest})

@@ -13,7 +13,7 @@ from airflow_cloudfiles.engine.delta.commit import check_target, commit_batch
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter, FileSettings
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
-from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
+from airflow_cloudfiles.engine.delta.merge.source_rows import MergeRule
 from airflow_cloudfiles.engine.delta.read.log import STAGED
 from airflow_cloudfiles.engine.delta.read.snapshot import Snapshot, TableLog
 from airflow_cloudfiles.engine.delta.write.evolve import (

@@ -15,8 +15,7 @@ from pyspark.sql.types import StructType
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.promotion.backfill import Promoted
-from airflow_cloudfiles.engine.promotion.promote import Promotion, promote
+from airflow_cloudfiles.engine.promotion.promote import Promoted, Promotion, promote
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.state.metadata import open_metadata

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_cloudfiles.engine.delta.commit import Appender
-    from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
+    from airflow_cloudfiles.engine.delta.merge.source_rows import MergeRule
     from airflow_cloudfiles.engine.delta.write.former_rows import FormerRows
     from airflow_cloudfiles.engine.options.sink import TableOptions
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -95,7 +95,7 @@ class DeltaWriter(TableWriter):
         self._rules = WriteRules.of(self._options)
         self._merge: MergeRule | None = None
         if self._options.merge_keys:
-            from airflow_cloudfiles.engine.delta.merge.rule import (  # noqa: PLC0415 - few merge
+            from airflow_cloudfiles.engine.delta.merge.source_rows import (  # noqa: PLC0415 - few merge
                 MergeRule,
             )
 

@@ -34,15 +34,14 @@ from airflow_cloudfiles.engine.delta.commit import (
 from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.lineage import transaction_version
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
-from airflow_cloudfiles.engine.delta.merge.misread import (
+from airflow_cloudfiles.engine.delta.merge.commit import (
+    merge_batch,
     names_in,
     refuse_change,
     refuse_misread,
     writer_properties,
 )
-from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
-from airflow_cloudfiles.engine.delta.merge.source_rows import read_rows
+from airflow_cloudfiles.engine.delta.merge.source_rows import MergeRule, read_rows
 from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.delta.predicates import parse_predicate
 from airflow_cloudfiles.engine.delta.read.columns import (

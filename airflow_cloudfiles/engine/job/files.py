@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from airflow_cloudfiles.engine.batches import sink_state
-from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
+from airflow_cloudfiles.engine.delta.merge.source_rows import MergeRule
 from airflow_cloudfiles.engine.delta.opening import open_table, table_schema
 from airflow_cloudfiles.engine.delta.write.former_rows import (
     FormerRows,

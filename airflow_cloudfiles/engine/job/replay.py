@@ -41,7 +41,7 @@ from airflow_cloudfiles.engine.delta.lineage import (
     lineage,
     transaction_version,
 )
-from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
+from airflow_cloudfiles.engine.delta.merge.source_rows import MergeRule
 from airflow_cloudfiles.engine.delta.opening import open_table, open_to_write
 from airflow_cloudfiles.engine.delta.read.columns import schema_of
 from airflow_cloudfiles.engine.errors import (

@@ -24,10 +24,12 @@ from airflow_cloudfiles.engine.formats.parquet.rows import RecordTooLargeError
 from airflow_cloudfiles.engine.names import dotted, parts_of
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.promotion.batches import kind_at
-from airflow_cloudfiles.engine.promotion.rescued_json import FILE_PATH, key_name, members
 from airflow_cloudfiles.engine.promotion.values import (
+    FILE_PATH,
     Converter,
     FieldTypeInference,
+    key_name,
+    members,
     reading_options,
 )
 from airflow_cloudfiles.engine.schema.widening import number_type, wider_type

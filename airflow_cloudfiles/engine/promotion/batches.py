@@ -36,8 +36,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.promotion.rescued_json import find, replace
-from airflow_cloudfiles.engine.promotion.values import Converter
+from airflow_cloudfiles.engine.promotion.values import Converter, find, replace
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.schema.log_entry import author

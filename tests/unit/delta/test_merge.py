@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.delta.data_files import (
     FileSettings,
 )
 from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
-from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
+from airflow_cloudfiles.engine.delta.merge.source_rows import MergeRule
 from airflow_cloudfiles.engine.delta.read.log import STAGED
 from airflow_cloudfiles.engine.delta.write.evolve import WriteRules
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError

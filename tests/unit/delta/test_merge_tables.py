@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter, FileSettings
 from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
-from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
+from airflow_cloudfiles.engine.delta.merge.source_rows import MergeRule
 from airflow_cloudfiles.engine.delta.read.log import STAGED
 from airflow_cloudfiles.engine.delta.write.evolve import WriteRules, create_table
 from airflow_cloudfiles.engine.errors import CloudFilesError, SchemaMismatchError, SinkError

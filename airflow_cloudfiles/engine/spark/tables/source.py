@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.files import TablePart, shared_out
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog, requested_snapshot
 from airflow_cloudfiles.engine.delta.read.table_state import TableColumns
-from airflow_cloudfiles.engine.delta.stream.changes import PREFIX, changes_between
+from airflow_cloudfiles.engine.delta.stream.evolution import PREFIX, changes_between
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.spark import checkpoint_mirror, handoff
 from airflow_cloudfiles.engine.spark.data_source_api import DataSourceReader, InputPartition
