@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.job.files import operate_on_files
     from airflow_cloudfiles.engine.job.start_over import start_over
     from airflow_cloudfiles.engine.options.builders import Options
+    from airflow_cloudfiles.engine.overview.rescued import why_rescued
     from airflow_cloudfiles.engine.overview.summary import stream_summary
-    from airflow_cloudfiles.engine.overview.why_rescued import why_rescued
     from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
     from airflow_cloudfiles.engine.schema.history import SchemaHistory
     from airflow_cloudfiles.engine.spark.register import register
@@ -110,7 +110,7 @@ _HOMES = {
     "start_over": "airflow_cloudfiles.engine.job.start_over",
     "stream_summary": "airflow_cloudfiles.engine.overview.summary",
     "streams_from_file": "airflow_cloudfiles.task_groups.streams",
-    "why_rescued": "airflow_cloudfiles.engine.overview.why_rescued",
+    "why_rescued": "airflow_cloudfiles.engine.overview.rescued",
 }
 
 

@@ -14,8 +14,9 @@ from deltalake import DeltaTable
 
 from airflow_cloudfiles import cli
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.optimize import optimize, vacuum
+from airflow_cloudfiles.engine.delta.optimize import optimize
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
+from airflow_cloudfiles.engine.delta.vacuum import vacuum
 from airflow_cloudfiles.engine.delta.write.alter import (
     add_column,
     drop_column,

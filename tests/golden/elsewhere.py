@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.delta.read.actions import Metadata, Protocol
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
 from airflow_cloudfiles.engine.delta.stream.commits import AFTER_CHANGE, TableOffset
 from airflow_cloudfiles.engine.delta.stream.tracking import TrackedSchema, TrackingLog
-from airflow_cloudfiles.engine.iceberg.lineage import Noted, SnapshotLineage, lineage
+from airflow_cloudfiles.engine.iceberg.commit import Noted, SnapshotLineage, lineage
 from airflow_cloudfiles.engine.job.jvm import ClassArchive
 from airflow_cloudfiles.engine.ledger.rocksdb import IndexMark, decode_mark, encode_mark
 from airflow_cloudfiles.engine.schema.ddl import parse_schema

@@ -164,8 +164,8 @@ def _optimize(given: argparse.Namespace) -> Outcome:
 def _vacuum(given: argparse.Namespace) -> Outcome:
     # Imported here: the other commands need no table, and start faster.
     from airflow_cloudfiles.engine.delta.location import DeltaLocation  # noqa: PLC0415
-    from airflow_cloudfiles.engine.delta.optimize import vacuum  # noqa: PLC0415
     from airflow_cloudfiles.engine.delta.read.snapshot import TableLog  # noqa: PLC0415
+    from airflow_cloudfiles.engine.delta.vacuum import vacuum  # noqa: PLC0415
 
     report = vacuum(
         TableLog(DeltaLocation.to_read(given.target)),

@@ -21,9 +21,13 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from airflow_cloudfiles import __version__
-from airflow_cloudfiles.engine.batches.client_version import CLIENT_VERSION, check_client
-from airflow_cloudfiles.engine.batches.error_marks import marked_call, marking
 from airflow_cloudfiles.engine.batches.run import PROGRESS_SECONDS, Task, collected, result_of
+from airflow_cloudfiles.engine.batches.task_process import (
+    CLIENT_VERSION,
+    check_client,
+    marked_call,
+    marking,
+)
 from airflow_cloudfiles.engine.errors import RunError
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.spark_types import require_types

@@ -11,11 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
-from airflow_cloudfiles.engine.batches.target_table import TargetTable
+from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TargetTable, TaskWritten
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.commit import (
-    check_expected,
     check_target,
     commit_batch,
     has_batch,
@@ -23,7 +21,7 @@ from airflow_cloudfiles.engine.delta.commit import (
     table_state,
 )
 from airflow_cloudfiles.engine.delta.data_files import is_compacted
-from airflow_cloudfiles.engine.delta.lineage import newest_known, newest_of_origin
+from airflow_cloudfiles.engine.delta.lineage import check_has, newest_known, newest_of_origin
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_table, open_to_write
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.delta.merge.source_rows import MergeRule
     from airflow_cloudfiles.engine.delta.write.former_rows import FormerRows
     from airflow_cloudfiles.engine.options.sink import TableOptions
-    from airflow_cloudfiles.engine.storage import ObjectStore
 
 
 class DeltaTargetTable(TargetTable):
@@ -47,7 +44,7 @@ class DeltaTargetTable(TargetTable):
 
     def writer(self, options: SinkOptions, **stream: Any) -> DeltaWriter:
         """Make the writer of a micro-batch (`TargetTable.writer`)."""
-        return DeltaWriter(self.uri, options, **stream)
+        return DeltaWriter(self, options, **stream)
 
     def check(self, columns: pa.Schema, options: TableOptions, *, merge_schema: bool) -> str | None:
         """Check that rows fit (`TargetTable.check`); create what needs to be there first."""
@@ -56,7 +53,7 @@ class DeltaTargetTable(TargetTable):
 
     def check_has(self, stream: str, expected: Expected) -> None:
         """Refuse a table that lacks a batch (`TargetTable.check_has`)."""
-        check_expected(self.uri, stream, expected)
+        check_has(open_to_write(self.uri), self.uri, stream, expected)
 
     def has(self, stream: str, batch: int) -> bool:
         """Tell whether the table has a batch, or had it (`TargetTable.has`)."""
@@ -70,7 +67,7 @@ class DeltaTargetTable(TargetTable):
         seen = None if table is None else newest_known(table, self.uri, stream, since=since)
         if table is None or seen is None or seen < batch:
             return None
-        from airflow_cloudfiles.engine.delta.batch_history import (  # noqa: PLC0415 - of killed runs
+        from airflow_cloudfiles.engine.delta.lineage import (  # noqa: PLC0415 - of killed runs
             find_again,
         )
 
@@ -90,8 +87,8 @@ class DeltaTargetTable(TargetTable):
 class DeltaWriter(TableWriter):
     """Writes micro-batches of one stream to one Delta table."""
 
-    def __init__(self, target: str, options: SinkOptions, **stream: Any) -> None:
-        super().__init__(target, options, **stream)
+    def __init__(self, table: TargetTable, options: SinkOptions, **stream: Any) -> None:
+        super().__init__(table, options, **stream)
         self._rules = WriteRules.of(self._options)
         self._merge: MergeRule | None = None
         if self._options.merge_keys:
@@ -106,9 +103,6 @@ class DeltaWriter(TableWriter):
             target_bytes=self._options.target_file_size,
             is_staged=self._merge is not None,
         )
-
-    def _refuse_known_origin(self, state: ObjectStore) -> None:
-        DeltaTargetTable(self._target).refuse_known_origin(state)
 
     def _opened(self) -> TableState | None:
         """Open the table as it is before the micro-batch; the tasks write for it.

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches.run import Planned, Task
-from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
+from airflow_cloudfiles.engine.batches.task_process import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset
 from airflow_cloudfiles.engine.intake.opening import Opened, opened_at_once

@@ -20,7 +20,6 @@ from deltalake.transaction import AddAction
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
-from airflow_cloudfiles.engine.delta.batch_history import sync_data_files
 from airflow_cloudfiles.engine.delta.commit import (
     WrittenFiles,
     change_properties,
@@ -32,7 +31,7 @@ from airflow_cloudfiles.engine.delta.commit import (
     table_state,
 )
 from airflow_cloudfiles.engine.delta.durability import durable_commit
-from airflow_cloudfiles.engine.delta.lineage import transaction_version
+from airflow_cloudfiles.engine.delta.lineage import sync_data_files, transaction_version
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.commit import (
     merge_batch,

@@ -338,16 +338,6 @@ def has_batch(
     return seen is not None and seen >= batch.number
 
 
-def check_expected(target: str, app_id: str, expected: Expected) -> None:
-    """Find out before a stream starts whether the table has what was committed to it.
-
-    Raises:
-        LostBatchesError: It lacks the batch.
-        TargetNotDeltaError: There is something else.
-    """
-    check_has(open_to_write(target), target, app_id, expected)
-
-
 def check_target(target: str, schema: pa.Schema, rules: WriteRules) -> TableState | None:
     """Find out before the stream starts whether a table can take rows of this schema.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches import sink_state
 from airflow_cloudfiles.engine.batches.delta_table import DeltaTargetTable
-from airflow_cloudfiles.engine.batches.iceberg_table import IcebergTargetTable
+from airflow_cloudfiles.engine.batches.table_writer import iceberg_table
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.state.batch import Committed
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.batches.table_writer import TableWriter
-    from airflow_cloudfiles.engine.batches.target_table import TargetTable
+    from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TargetTable
     from airflow_cloudfiles.engine.job.spec import JobSpec
     from airflow_cloudfiles.engine.state.plan_log import PlanLog
 
@@ -55,7 +54,7 @@ def target_table(target: str) -> TargetTable:
     Args:
         target: Path or URI of a Delta table, or `iceberg://catalog/namespace/table`.
     """
-    return IcebergTargetTable(target) if is_iceberg(target) else DeltaTargetTable(target)
+    return iceberg_table(target) if is_iceberg(target) else DeltaTargetTable(target)
 
 
 def new_writer(spec: JobSpec, **stream: Any) -> TableWriter:

@@ -29,9 +29,8 @@ from pyspark.sql.types import StructType
 
 from airflow_cloudfiles import __version__
 from airflow_cloudfiles.engine import errors
-from airflow_cloudfiles.engine.batches.client_version import CLIENT_VERSION, explained
 from airflow_cloudfiles.engine.batches.connect_tasks import parallelism_of, start_query
-from airflow_cloudfiles.engine.batches.error_marks import marking
+from airflow_cloudfiles.engine.batches.task_process import CLIENT_VERSION, explained, marking
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.names import NameMatcher
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions

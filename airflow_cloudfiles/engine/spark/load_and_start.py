@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import StreamingQueryException
 
 from airflow_cloudfiles.engine import errors
-from airflow_cloudfiles.engine.batches.error_marks import marking
+from airflow_cloudfiles.engine.batches.task_process import marking
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.intake.opening import named_locations
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions

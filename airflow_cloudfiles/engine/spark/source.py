@@ -26,10 +26,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType  # noqa: TC002 - as in the sink, beside Spark's others
 
-from airflow_cloudfiles.engine.batches.client_version import check_client
-from airflow_cloudfiles.engine.batches.error_marks import marking_errors
 from airflow_cloudfiles.engine.batches.file_source import LOCK_PATIENCE_SECONDS, split_up
-from airflow_cloudfiles.engine.batches.task_log import PACKAGE, log_to_stderr
+from airflow_cloudfiles.engine.batches.task_process import (
+    PACKAGE,
+    check_client,
+    log_to_stderr,
+    marking_errors,
+)
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
+from airflow_cloudfiles.engine.batches.delta_table import DeltaTargetTable
 from airflow_cloudfiles.engine.batches.table_writer import TaskWritten
 from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
 from airflow_cloudfiles.engine.delta import commit as delta_commit
@@ -182,8 +182,7 @@ def test_a_commit_whose_answer_is_lost_keeps_its_files(
 def test_a_batch_given_up_at_its_commit_keeps_its_files_and_one_with_a_failed_task_does_not(
     on_s3: str,
 ) -> None:
-    writer = DeltaWriter(
-        on_s3,
+    writer = DeltaTargetTable(on_s3).writer(
         SinkOptions.read({"txnappid": "x"}),
         state=None,
         schema=StructType().add("a", "long"),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.optimize import vacuum
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
+from airflow_cloudfiles.engine.delta.vacuum import vacuum
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from tests.support.delta_tables import HandMadeTable, column, features, read, removed

@@ -21,9 +21,10 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.delta import vacuum as module
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.optimize import VacuumReport, optimize, vacuum
+from airflow_cloudfiles.engine.delta.optimize import optimize
 from airflow_cloudfiles.engine.delta.read.log import STAGED
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
+from airflow_cloudfiles.engine.delta.vacuum import VacuumReport, vacuum
 from airflow_cloudfiles.engine.errors import (
     OptionError,
     TargetCorruptedError,

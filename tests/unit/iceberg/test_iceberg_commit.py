@@ -26,6 +26,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.iceberg.catalog import IcebergTarget
 from airflow_cloudfiles.engine.iceberg.commit import (
+    PROPERTY,
     TableRules,
     check_expected,
     check_table,
@@ -33,7 +34,6 @@ from airflow_cloudfiles.engine.iceberg.commit import (
     ready_table,
 )
 from airflow_cloudfiles.engine.iceberg.data_files import IcebergDataFile, IcebergFileWriter
-from airflow_cloudfiles.engine.iceberg.lineage import PROPERTY
 from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
 from airflow_cloudfiles.engine.state.sink_log import SinkRecord
 from tests.support.iceberg_tables import LocalCatalog

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import LongType, StructField, StructType
 
-from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
+from airflow_cloudfiles.engine.batches.delta_table import DeltaTargetTable, DeltaWriter
 from airflow_cloudfiles.engine.errors import DataFileLostError, LostBatchesError, SinkError
 from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.options.sink import SinkOptions
@@ -38,7 +38,7 @@ class Stream:
 
     def writer(self) -> DeltaWriter:
         options = SinkOptions.read(self.options)
-        return DeltaWriter(str(self.target), options, state=self.state, schema=A)
+        return DeltaTargetTable(str(self.target)).writer(options, state=self.state, schema=A)
 
     def write(self, number: int) -> Any:
         return self.writer().write_rows(iter([pa.RecordBatch.from_pydict({"a": [number]})]))

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.types import LongType, StructField, StructType
 
-from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
+from airflow_cloudfiles.engine.batches.delta_table import DeltaTargetTable
 from airflow_cloudfiles.engine.errors import LostBatchesError
 from airflow_cloudfiles.engine.job.replay import replay
 from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -44,7 +44,7 @@ class Silver:
             lines = ("v1", "{}", json.dumps(self.query.offsets[batch]))
             (self.state / "offsets" / str(batch)).write_text("\n".join(lines))
             options, state = SinkOptions.read({}), str(self.state)
-            writer = DeltaWriter(str(self.target), options, state=state, schema=A)
+            writer = DeltaTargetTable(str(self.target)).writer(options, state=state, schema=A)
             rows = pa.RecordBatch.from_pylist(
                 self.query.batches[batch], pa.schema({"a": pa.int64()})
             )

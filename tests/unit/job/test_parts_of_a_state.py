@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.batches.target_table import TargetTable
+from airflow_cloudfiles.engine.batches.table_writer import TargetTable
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.ledger.opening import cache_folder
 from airflow_cloudfiles.engine.state.metadata import open_metadata

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_cloudfiles.engine.batches.client_version import check_client, explained
+from airflow_cloudfiles.engine.batches.task_process import check_client, explained
 from airflow_cloudfiles.engine.errors import OptionError, SparkUnreachableError
 from airflow_cloudfiles.engine.job.connect.server import REMOTE, SparkConnect, server_of_driver
 from airflow_cloudfiles.engine.job.connect.session import ConnectStart

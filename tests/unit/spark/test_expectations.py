@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
+from airflow_cloudfiles.engine.batches.delta_table import DeltaTargetTable
 from airflow_cloudfiles.engine.batches.expectations import check_source, unmet
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import (
@@ -308,7 +308,7 @@ def test_expectations_are_for_runs_that_ingest_files(tmp_path: Path) -> None:
     schema = StructType().add("a", "string")
     options = SinkOptions.read({"expect.minrows": "1"})
     with pytest.raises(UnsupportedOptionError, match=r"expect\.\* is for runs that ingest files"):
-        DeltaWriter(str(tmp_path / "t"), options, state=None, schema=schema)
+        DeltaTargetTable(str(tmp_path / "t")).writer(options, state=None, schema=schema)
     with pytest.raises(UnsupportedOptionError, match=r"expect.minRows: expectations are for str"):
         check_names({"expect.minRows": "1"})
     with pytest.raises(UnknownOptionError, match=r"expect.minrows is none of the expectations"):

@@ -42,12 +42,6 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, DecimalType, MapT
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
-from airflow_cloudfiles.engine.delta.batch_history import (
-    COUNTS,
-    counts_of,
-    find_again,
-    sync_data_files,
-)
 from airflow_cloudfiles.engine.delta.commit import (
     change_properties,
     check_same_plan,
@@ -59,7 +53,13 @@ from airflow_cloudfiles.engine.delta.commit import (
     table_state,
 )
 from airflow_cloudfiles.engine.delta.durability import durable_commit
-from airflow_cloudfiles.engine.delta.lineage import check_has
+from airflow_cloudfiles.engine.delta.lineage import (
+    COUNTS,
+    check_has,
+    counts_of,
+    find_again,
+    sync_data_files,
+)
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.source_rows import (
     BoundRule,

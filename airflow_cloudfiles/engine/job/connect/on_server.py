@@ -20,9 +20,8 @@ from pyspark.errors import PySparkException
 
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.batches.connect_tasks import ConnectTasks, start_query
-from airflow_cloudfiles.engine.batches.error_marks import marking
 from airflow_cloudfiles.engine.batches.run import WrittenByTasks
-from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
+from airflow_cloudfiles.engine.batches.task_process import log_to_stderr, marking
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.opening import opened_once
 from airflow_cloudfiles.engine.errors import SparkServerError

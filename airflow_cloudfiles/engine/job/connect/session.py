@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from airflow_cloudfiles.engine.batches.client_version import explained
 from airflow_cloudfiles.engine.batches.connect_tasks import ConnectTasks, parallelism_of
+from airflow_cloudfiles.engine.batches.task_process import explained
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     OptionError,

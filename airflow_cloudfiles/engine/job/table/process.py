@@ -15,13 +15,14 @@ from datetime import timedelta
 from typing import Any, Final
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.optimize import optimize, vacuum
+from airflow_cloudfiles.engine.delta.optimize import optimize
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
+from airflow_cloudfiles.engine.delta.vacuum import vacuum
 from airflow_cloudfiles.engine.errors import CloudFilesError, to_record
 from airflow_cloudfiles.engine.job.files import operate_on_files
 from airflow_cloudfiles.engine.job.start_over import start_over
 from airflow_cloudfiles.engine.job.table.run import RESULT
-from airflow_cloudfiles.engine.overview.why_rescued import why_rescued
+from airflow_cloudfiles.engine.overview.rescued import why_rescued
 
 
 def optimize_table(**given: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pyspark.sql.connect.types import proto_schema_to_pyspark_data_type
 from pyspark.sql.connect.utils import get_python_ver
 from pyspark.sql.types import StructField, StructType
 
-from airflow_cloudfiles.engine.batches.error_marks import marking
+from airflow_cloudfiles.engine.batches.task_process import marking
 from airflow_cloudfiles.engine.names import NameMatcher, parts_of
 from airflow_cloudfiles.engine.spark.query.direct_write import (
     OPTION,

@@ -21,11 +21,9 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from airflow_cloudfiles.engine.batches.delta_table import DeltaTargetTable
-from airflow_cloudfiles.engine.batches.error_marks import marking_errors
-from airflow_cloudfiles.engine.batches.iceberg_table import IcebergTargetTable
 from airflow_cloudfiles.engine.batches.run import TaskFailed, collected, result_of
-from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
-from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
+from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten, iceberg_table
+from airflow_cloudfiles.engine.batches.task_process import log_to_stderr, marking_errors
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import StaleSchemaError
 from airflow_cloudfiles.engine.options.sink import SinkOptions
@@ -94,11 +92,11 @@ class DirectWrite:
             OptionError: An option of the sink is not valid.
             SchemaMismatchError: The columns do not fit the table.
         """
-        kind = IcebergTargetTable if self.sink == ICEBERG else DeltaTargetTable
         refuse_misspelt(dict(self.options), SinkOptions, self.sink)
         schema = StructType.fromJson(json.loads(self.schema))
         read = SinkOptions.read(self.options)
-        return kind(self.target).writer(read, state=state, schema=schema)
+        table = (iceberg_table if self.sink == ICEBERG else DeltaTargetTable)(self.target)
+        return table.writer(read, state=state, schema=schema)
 
 
 @marking_errors

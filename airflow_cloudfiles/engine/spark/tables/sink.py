@@ -27,11 +27,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
 
-from airflow_cloudfiles.engine.batches.delta_table import DeltaWriter
-from airflow_cloudfiles.engine.batches.error_marks import marking_errors
-from airflow_cloudfiles.engine.batches.iceberg_table import IcebergWriter
-from airflow_cloudfiles.engine.batches.table_writer import TableWriter, TaskWritten
-from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
+from airflow_cloudfiles.engine.batches.delta_table import DeltaTargetTable
+from airflow_cloudfiles.engine.batches.table_writer import (
+    TableWriter,
+    TargetTable,
+    TaskWritten,
+    iceberg_table,
+)
+from airflow_cloudfiles.engine.batches.task_process import log_to_stderr, marking_errors
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta.batch_write import BatchWrite
 from airflow_cloudfiles.engine.delta.commit import remove_files
@@ -114,14 +117,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._writer.abort(written, batchId)
 
 
-def new_writer(
-    kind: type[TableWriter], target: str, options: Mapping[str, str], schema: StructType
-) -> TableWriter:
+def new_writer(table: TargetTable, options: Mapping[str, str], schema: StructType) -> TableWriter:
     """Make the writer of a query.
 
     Args:
-        kind: Of the table.
-        target: Path or URI of the table.
+        table: The table.
         options: Of the sink, by their names in lower case.
         schema: Of the rows.
 
@@ -130,7 +130,7 @@ def new_writer(
     """
     read = SinkOptions.read(options)
     state = options.get(STATE.lower()) or read.checkpoint_location
-    return kind(target, read, state=state, schema=schema)
+    return table.writer(read, state=state, schema=schema)
 
 
 _log = logging.getLogger(__name__)
@@ -296,7 +296,7 @@ class DeltaLakeDataSource(DataSource):
         if overwrite:
             raise OptionError("The deltalake sink appends: use outputMode append.")
         refuse_misspelt(options, SinkOptions, self.name())
-        return StreamWriter(new_writer(DeltaWriter, target, options, schema))
+        return StreamWriter(new_writer(DeltaTargetTable(target), options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
         """Build the writer of one DataFrame.
@@ -378,4 +378,4 @@ class IcebergDataSource(DataSource):
         if overwrite:
             raise OptionError("The pyiceberg sink appends: use outputMode append.")
         refuse_misspelt(options, SinkOptions, self.name())
-        return StreamWriter(new_writer(IcebergWriter, target, options, schema))
+        return StreamWriter(new_writer(iceberg_table(target), options, schema))

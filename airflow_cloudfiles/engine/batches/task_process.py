@@ -1,4 +1,12 @@
-"""Refuse a Spark whose Python has another version of this package than who defines a stream.
+"""Have our errors leave a Python process of Spark as themselves.
+
+Spark passes on the text of an error, inside those of its own. So what PySpark calls, such as the
+methods of a data source, puts a machine-readable record behind the message (`errors.marked`), from
+which `errors.from_text` makes the same error again on the other side.
+
+Show the progress of this package in processes that Spark starts.
+
+Refuse a Spark whose Python has another version of this package than who defines a stream.
 
 Over Spark Connect the two are different machines. The client says its version in an option of a
 source, or with a task, and the server's Python looks at it before it does anything else: the check
@@ -7,13 +15,82 @@ travels with a request that is made anyway, and costs none of its own.
 
 from __future__ import annotations
 
+import functools
+import inspect
+import logging
+import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
 
 from airflow_cloudfiles import __version__
-from airflow_cloudfiles.engine.errors import CloudFilesError, SparkServerError
+from airflow_cloudfiles.engine.errors import CloudFilesError, SparkServerError, marked
 from airflow_cloudfiles.engine.messages import install
+from airflow_cloudfiles.engine.storage.outage import unexpected
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def marking_errors(kind: _Class) -> _Class:
+    """Mark the errors that the public methods of a class raise, and the iterators they return."""
+    for name, method in list(vars(kind).items()):
+        if inspect.isfunction(method) and not name.startswith("_"):
+            setattr(kind, name, marking(method))
+    return kind
+
+
+def marking(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function so that an error of ours that it raises is marked."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return marked_call(function, *args, **kwargs)
+
+    return call
+
+
+def marked_call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function as `marking` has it called; a partial of it is pickled by names alone."""
+    with _marked():
+        result = function(*args, **kwargs)
+    return _each(result) if isinstance(result, Iterator) else result
+
+
+def _each(values: Iterator[Any]) -> Iterator[Any]:
+    with _marked():
+        yield from values
+
+
+@contextmanager
+def _marked() -> Iterator[None]:
+    try:
+        yield
+    except CloudFilesError as error:
+        error.args = (marked(error),)  # what a traceback shows; `message` stays as it is
+        raise
+    except BaseException as failure:
+        ours = unexpected(failure)
+        if ours is None:
+            raise
+        ours.args = (marked(ours),)
+        raise ours from failure
+
+
+PACKAGE: Final = "airflow_cloudfiles"
+"""Name of the logger of this package."""
+
+
+def log_to_stderr() -> None:
+    """Show this package's progress: Spark passes on what its Python processes print to stderr."""
+    logger = logging.getLogger(PACKAGE)
+    if not logger.handlers and not logging.getLogger().handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(os.environ.get("CLOUDFILES_LOG_LEVEL", "INFO"))
+
 
 CLIENT_VERSION = "cloudFiles.internal.clientVersion"
 """Option of the source: the version of this package where the stream was defined."""
