@@ -57,7 +57,7 @@ from airflow_cloudfiles.engine.delta.write.evolve import (
 )
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.delta.write.log_commit import refreshed, write_unescaped
-from airflow_cloudfiles.engine.delta.write.rows import TableWrite, require_texts
+from airflow_cloudfiles.engine.delta.write.rows import TableWrite, require_values
 from airflow_cloudfiles.engine.errors import CloudFilesError, SinkError, TargetConflictError
 from airflow_cloudfiles.engine.state.batch import BatchId, Committed
 from airflow_cloudfiles.engine.types import to_arrow
@@ -251,7 +251,7 @@ class BatchWrite:
             location, schema = DeltaLocation.of(self.target), written.schema
             own = {name: name for name in schema.names}
             for batch in read_rows(location, written.files, schema, own, schema):
-                require_texts(batch, layout, self.target)
+                require_values(batch, layout, self.target, checks_nulls=False)
 
     def _with_files(
         self, table: DeltaTable, files: Sequence[DataFile], *, schema: Any = None

@@ -65,13 +65,12 @@ _ITEM = re.compile(
     rf"\s*(?:(?P<transform>\w+)\s*\(\s*(?:(?P<width>\d+)\s*,\s*)?{_COLUMN.format('inside')}\s*\)"
     rf"|{_COLUMN.format('plain')})\s*(?:,|$)"
 )
-_TIMES: dict[str, tuple[Transform[Any, Any], str]] = {
-    "year": (YearTransform(), "year"),
-    "month": (MonthTransform(), "month"),
-    "day": (DayTransform(), "day"),
-    "hour": (HourTransform(), "hour"),
+_TIMES: dict[str, Transform[Any, Any]] = {
+    "year": YearTransform(),
+    "month": MonthTransform(),
+    "day": DayTransform(),
+    "hour": HourTransform(),
 }
-_OF_TIMES = (YearTransform, MonthTransform, DayTransform, HourTransform)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +114,7 @@ def _wanted(item: re.Match[str], text: str) -> RequestedPartition:
     if not name and width is None:
         return RequestedPartition(column, IdentityTransform(), column)
     if name in _TIMES and width is None:
-        transform, suffix = _TIMES[name]
-        return RequestedPartition(column, transform, f"{column}_{suffix}")
+        return RequestedPartition(column, _TIMES[name], f"{column}_{name}")
     if name == "bucket" and width and int(width):
         return RequestedPartition(column, BucketTransform(int(width)), f"{column}_bucket")
     if name == "truncate" and width and int(width):
@@ -281,7 +279,7 @@ _BITS: dict[type[IcebergType], int] = {IntegerType: 32, LongType: 64}
 
 def _fewer(values: pa.Array, transform: Transform[Any, Any]) -> pa.Array:
     """Replace times by their hour where that is all that counts."""
-    if not isinstance(transform, _OF_TIMES) or not pa.types.is_int64(values.type):
+    if transform not in _TIMES.values() or not pa.types.is_int64(values.type):
         return values
     plain = values.fill_null(0).to_numpy(zero_copy_only=False)
     hours = pa.array(plain // _HOUR * _HOUR)
@@ -411,7 +409,7 @@ def iceberg_type(
         SchemaMismatchError: There is none.
     """
     numbers = itertools.count(1) if numbers is None else numbers
-    if holds_variant(kind) and not _has_variant_inside(kind):
+    if _is_variant(kind):
         raise SchemaMismatchError(
             f"Column {dotted(at)} is a VARIANT, so {target} cannot take it: Iceberg has the type "
             "from format version 3 on, and pyiceberg does not write it. Read the column as a "
@@ -443,10 +441,10 @@ def iceberg_type(
     )
 
 
-def _has_variant_inside(kind: pa.DataType) -> bool:
-    """Tell whether it is a field inside a type that is the VARIANT, which is found there."""
+def _is_variant(kind: pa.DataType) -> bool:
+    """Tell whether a type is the VARIANT, rather than a field inside of it."""
     inner = [kind.field(index).type for index in range(kind.num_fields)]
-    return any(holds_variant(each) for each in inner)
+    return holds_variant(kind) and not any(map(holds_variant, inner))
 
 
 def _refuse_twins(names: Sequence[str], known: Iterable[str], at: Path, target: str) -> None:
@@ -518,10 +516,6 @@ class _SchemaComparison:
             "the column the table's type with a schema hint (cloudFiles.schemaHints) and "
             "`cloudfiles infer --again`, or choose another target."
         )
-
-
-def _is_variant(kind: pa.DataType) -> bool:
-    return holds_variant(kind) and not _has_variant_inside(kind)
 
 
 def _is_wider(kind: IcebergType, *, than: IcebergType) -> bool:

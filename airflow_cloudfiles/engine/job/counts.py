@@ -15,8 +15,8 @@ from airflow_cloudfiles.engine.batches.file_source import FileBatches
 from airflow_cloudfiles.engine.batches.run import (
     BatchSource,
     Planned,
-    WrittenByTasks,
     run_batches,
+    write_by_tasks,
 )
 from airflow_cloudfiles.engine.delta.merge.commit import MERGED
 from airflow_cloudfiles.engine.delta.optimize import COMPACTED
@@ -241,7 +241,7 @@ def carry_out(
         if spec.transform is None:
             with spark.executor() as executor:
                 writer = partial(new_writer, spec, **rows.stream)
-                carry(source, WrittenByTasks(executor, source, writer))
+                carry(source, partial(write_by_tasks, executor, source, writer))
         else:
             from airflow_cloudfiles.engine.job.transform.batches import (  # noqa: PLC0415 - needs Spark
                 TransformedBatches,

@@ -11,6 +11,7 @@ import os
 import time
 from concurrent.futures import BrokenExecutor
 from contextlib import closing
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -244,4 +245,4 @@ def _promote(spec: JobSpec) -> dict[str, Any]:
         schema_location=spec.schema_location,
         options=spec.options,
     )
-    return promote(asked).to_json()
+    return asdict(promote(asked))

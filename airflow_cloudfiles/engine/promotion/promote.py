@@ -35,8 +35,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql.types import DataType, StructType
@@ -64,6 +64,7 @@ from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import OF_SINK, TableOptions
 from airflow_cloudfiles.engine.promotion.batches import (
+    OUTCOMES,
     PromotedField,
     Promoter,
     PromotionCounts,
@@ -112,11 +113,11 @@ def tried(snapshot: TableFiles, promoter: Promoter, schema: StructType) -> Promo
 def unfilled(fields: Sequence[PromotedField], found: PromotionCounts) -> list[str]:
     """Write warnings for fields whose rescued values fit their columns in no row."""
     return [
-        f"None of the {found.unfit[each.name]:,} rescued values of {each.name} fits the column "
-        f"{path_text(each.column)}, a {each.kind.simpleString()}: they stay rescued. Check the "
-        "type, and that options are those of the stream; or leave the type out."
+        f"None of the {found.values[each.name, 'unfit']:,} rescued values of {each.name} fits the "
+        f"column {path_text(each.column)}, a {each.kind.simpleString()}: they stay rescued. Check "
+        "the type, and that options are those of the stream; or leave the type out."
         for each in fields
-        if found.unfit[each.name] and not found.promoted[each.name]
+        if found.values[each.name, "unfit"] and not found.values[each.name, "promoted"]
     ]
 
 
@@ -366,10 +367,6 @@ class Promoted:
     bytes_rewritten: int = 0
     warnings: list[str] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the counts as a report has them."""
-        return asdict(self)
-
 
 @dataclass(slots=True)
 class _Replacement:
@@ -416,15 +413,9 @@ class Backfill:
                 "a run that began before the columns were there is still writing. Promote again "
                 "when it has ended."
             )
-        total = self._total
-        self._promoted.rows = total.rows
+        self._promoted.rows = self._total.rows
         self._promoted.values = {
-            each.name: {
-                "promoted": total.promoted[each.name],
-                "partly": total.partly[each.name],
-                "unfit": total.unfit[each.name],
-                "occupied": total.occupied[each.name],
-            }
+            each.name: {outcome: self._total.values[each.name, outcome] for outcome in OUTCOMES}
             for each in self._promoter.fields
         }
 

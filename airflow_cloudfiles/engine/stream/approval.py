@@ -288,7 +288,13 @@ def ask(
     uri = str(context.schema_uri)
     store = open_store(uri)
     asking = _asking(context, findings, files, file_uri)
-    changes = _changes(findings, file_uri)
+    brought = findings.provenance.files
+    changes = [
+        ProposedChange(
+            each.kind, each.path, each.before, each.after, brought.get(each.path, file_uri)
+        )
+        for each in diff(findings.before, findings.after)
+    ]
     found = waiting_proposal(store)
     if found is None or not _is_refused(found, changes):
         if file_uri is not None:
@@ -316,17 +322,6 @@ def _asking(
     # The one that was met may be behind many others.
     found.sort(key=lambda file: source.child_uri(file.path) != file_uri)
     return found[:_MOST_FILES]
-
-
-def _changes(findings: NewFields, file_uri: str | None) -> list[ProposedChange]:
-    """List what would change, without values."""
-    brought = findings.provenance.files
-    return [
-        ProposedChange(
-            each.kind, each.path, each.before, each.after, brought.get(each.path, file_uri)
-        )
-        for each in diff(findings.before, findings.after)
-    ]
 
 
 def _proposal(
@@ -358,8 +353,7 @@ def _with_samples(
     if wanted and files:
         _collect(context, files, found, most)
     for each in changes:
-        samples = tuple(found.get(parts_of(each.path), ()))
-        yield ProposedChange(each.kind, each.path, each.before, each.after, each.file, samples)
+        yield dataclasses.replace(each, samples=tuple(found.get(parts_of(each.path), ())))
 
 
 def _collect(

@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -79,17 +79,12 @@ def react(context: BatchContext, fields: dict[str, object], file_uri: str) -> Cl
     """
     if context.options.schema_evolution_mode not in ADDING_MODES or context.schema_uri is None:
         return _refused(context, fields, file_uri, _remedy(context))
-    latest = _newer(context)
-    if latest is None:
-        if waits := _proposed(context):
-            return waits
-        findings = _detect(context, file_uri)
+    if _newer(context) is None:
+        findings = _evolved(context, file_uri, lambda _: f"the new fields {sorted(fields)}")
+        if isinstance(findings, CloudFilesError):
+            return findings
         if not findings:
             return _refused(context, fields, file_uri, _NO_COLUMN)
-        if context.options.require_approval:
-            return approval.ask(context, findings, _asked(context, file_uri), file_uri)
-        latest = _append(context, findings, file=file_uri)
-        _log.warning("Schema version %s has the new fields %s", latest.version, sorted(fields))
     return UnknownFieldException.of(fields, file=file_uri, retry=True)
 
 
@@ -124,21 +119,31 @@ def widened(context: BatchContext, rescued: Iterable[str | None]) -> CloudFilesE
     latest = _newer(context)
     if latest is not None:
         return _widened_error(NewFields(schema, latest.data_schema), asking)
-    return _widen(context, asking)
+    wider = _evolved(context, asking, lambda found: f"wider types: {described(found)}")
+    if isinstance(wider, CloudFilesError):
+        return wider
+    return _widened_error(wider, asking) if wider else None
 
 
-def _widen(context: BatchContext, asking: str) -> CloudFilesError | None:
-    """Widen the schema as the files of the micro-batch ask, or propose that."""
-    if waits := _proposed(context):
+def _evolved(
+    context: BatchContext, file_uri: str, what: Callable[[NewFields], str]
+) -> NewFields | CloudFilesError:
+    """Evolve the schema as the files of the micro-batch ask, or propose that.
+
+    Returns:
+        What the newest version has besides, or nothing where they ask for nothing; or the error of
+        a change that waits for somebody to decide.
+    """
+    approves = context.options.require_approval
+    if waits := approval.known_proposal(context) if approves else None:
         return waits
-    wider = _detect(context, asking)
-    if not wider:
-        return None
-    if context.options.require_approval:
-        return approval.ask(context, wider, _asked(context, asking), asking)
-    latest = _append(context, wider, file=asking)
-    _log.warning("Schema version %s has wider types: %s", latest.version, described(wider))
-    return _widened_error(wider, asking)
+    findings = _detect(context, file_uri)
+    if findings and approves:
+        return approval.ask(context, findings, _asked(context, file_uri), file_uri)
+    if findings:
+        latest = _append(context, findings, file=file_uri)
+        _log.warning("Schema version %s has %s", latest.version, what(findings))
+    return findings
 
 
 def _asking_files(
@@ -173,11 +178,6 @@ def _newer(context: BatchContext) -> SchemaVersion | None:
     """Read the newest version of the log, when this micro-batch is not read with it."""
     latest = _log_of(context).latest()
     return None if latest is None or latest.version == context.schema_version else latest
-
-
-def _proposed(context: BatchContext) -> CloudFilesError | None:
-    """Build the error of a change that waits for somebody to decide."""
-    return approval.known_proposal(context) if context.options.require_approval else None
 
 
 def _asked(context: BatchContext, file_uri: str) -> list[FileEntry]:

@@ -33,7 +33,7 @@ from airflow_cloudfiles.engine.delta.merge_schema import partners
 from airflow_cloudfiles.engine.delta.predicates import Predicate, holds, parse_predicate
 from airflow_cloudfiles.engine.delta.read.columns import delta_schema, rows_columns
 from airflow_cloudfiles.engine.delta.write.layout import FileLayout
-from airflow_cloudfiles.engine.delta.write.rows import require_texts, require_values
+from airflow_cloudfiles.engine.delta.write.rows import require_values
 from airflow_cloudfiles.engine.errors import OptionError, SinkError
 from airflow_cloudfiles.engine.formats.columnar.types import holds_variant, with_inner
 from airflow_cloudfiles.engine.messages import counted, cut, few, plural
@@ -248,10 +248,10 @@ class SourceRows:
         Raises:
             SchemaMismatchError: There are some.
         """
-        check = require_values if self.rule.rule.writes_all else require_texts
         for batch in self.reader() if layout.checks_values else ():
             rows = batch.filter(pc.invert(batch.column(self.deletes)))
-            check(rows.drop_columns([self.deletes]), layout, self._location.target)
+            own, target = rows.drop_columns([self.deletes]), self._location.target
+            require_values(own, layout, target, checks_nulls=self.rule.rule.writes_all)
 
     def _marked(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         predicate = self.rule.delete_when

@@ -261,21 +261,15 @@ def value_text(value: pa.Scalar, column: str, target: str) -> str | None:
     return _plain(value.as_py()) or None
 
 
-def folder_name(names: Iterable[str], values: Iterable[str | None]) -> str:
-    """Name the folder of one partition's files, below the table's; a slash ends the name."""
-    parts = (
-        f"{_escaped(name)}={NULL_NAME if value is None else _escaped(value)}/"
-        for name, value in zip(names, values, strict=True)
-    )
-    return "".join(parts)
-
-
 def in_partition(
     settings: FileSettings, values: tuple[tuple[str, str | None], ...]
 ) -> FileSettings:
-    """Return the settings for the files of one partition."""
-    folder = folder_name([name for name, _ in values], [value for _, value in values])
-    return replace(settings, folder=folder, partition_values=values)
+    """Return the settings for the files of one partition, in a folder below the table's."""
+    parts = (
+        f"{_escaped(name)}={NULL_NAME if value is None else _escaped(value)}/"
+        for name, value in values
+    )
+    return replace(settings, folder="".join(parts), partition_values=values)
 
 
 def write_again(
@@ -381,90 +375,69 @@ def _conformed(array: pa.Array, column: ColumnLayout) -> pa.Array:
     return with_inner(array, wanted, inner)
 
 
-def require_values(batch: pa.RecordBatch, layout: FileLayout, target: str) -> None:
-    """Refuse nulls where a table has NOT NULL, and texts as `require_texts`.
+def require_values(
+    batch: pa.RecordBatch, layout: FileLayout, target: str, *, checks_nulls: bool = True
+) -> None:
+    """Refuse nulls where a table has NOT NULL, and texts that do not fit.
+
+    These are too long, or empty where a partition column is NOT NULL. `deltalake` (1.6) looks for
+    nulls itself where it changes rows, but not for these.
 
     Args:
         batch: Rows.
         layout: Of the table's files.
         target: The table, for errors.
+        checks_nulls: Whether nulls are refused.
 
     Raises:
         SchemaMismatchError: There are some.
     """
-    _Check(target, checks_nulls=True).all(batch, layout)
+    for array, column in zip(batch.columns, layout.columns, strict=True):
+        _check(array, column, target, checks_nulls=checks_nulls)
 
 
-def require_texts(batch: pa.RecordBatch, layout: FileLayout, target: str) -> None:
-    """Refuse texts that are too long, or empty where a partition column is NOT NULL.
+def _check(array: pa.Array, column: ColumnLayout, target: str, *, checks_nulls: bool) -> None:
+    """Check a column; null values have nothing inside."""
+    if not column.checks_values:
+        return
+    if checks_nulls and column.required and array.null_count:
+        count = array.null_count
+        raise SchemaMismatchError(
+            f"NOT NULL constraint violated for column: {column.path} of {target}: {count} of "
+            f"{counted(len(array), 'row')} {plural(count, 'has', 'have')} no value there. Nothing "
+            "of the batch is visible. Correct the files, or drop the constraint: cloudfiles table "
+            f"drop-not-null --target {target} {column.path}"
+        )
+    if pa.types.is_null(array.type):
+        return
+    if column.checks_texts and not column.inside:
+        _check_lengths(array, column, target)
+    if any(each.checks_values for each in column.inside):
+        for inside, part in zip(column.inside, _parts(array), strict=True):
+            _check(part, inside, target, checks_nulls=checks_nulls)
 
-    `deltalake` (1.6) looks for nulls itself where it changes rows, but not for these.
 
-    Args:
-        batch: Rows.
-        layout: Of the table's files.
-        target: The table, for errors.
-
-    Raises:
-        SchemaMismatchError: There are some.
-    """
-    _Check(target, checks_nulls=False).all(batch, layout)
-
-
-class _Check:
-    """Looks for values that a table does not take."""
-
-    def __init__(self, target: str, *, checks_nulls: bool) -> None:
-        self._target = target
-        self._checks_nulls = checks_nulls
-
-    def all(self, batch: pa.RecordBatch, layout: FileLayout) -> None:
-        """Look at all columns."""
-        for array, column in zip(batch.columns, layout.columns, strict=True):
-            self._one(array, column)
-
-    def _one(self, array: pa.Array, column: ColumnLayout) -> None:
-        """Check a column; null values have nothing inside."""
-        if not column.checks_values:
-            return
-        if self._checks_nulls and column.required and array.null_count:
-            raise SchemaMismatchError(
-                f"NOT NULL constraint violated for column: {column.path} of {self._target}: "
-                f"{array.null_count} of {counted(len(array), 'row')} "
-                f"{plural(array.null_count, 'has', 'have')} no value there. Nothing of the batch "
-                "is visible. Correct the files, or drop the constraint: cloudfiles table "
-                f"drop-not-null --target {self._target} {column.path}"
-            )
-        if pa.types.is_null(array.type):
-            return
-        if column.checks_texts and not column.inside:
-            self._lengths(array, column)
-        if any(each.checks_values for each in column.inside):
-            for inside, part in zip(column.inside, _parts(array), strict=True):
-                self._one(part, inside)
-
-    def _lengths(self, array: pa.Array, column: ColumnLayout) -> None:
-        least, most = column.lengths
-        lengths = _characters(array)
-        if empty := pc.sum(pc.less(lengths, least)).as_py():
-            raise SchemaMismatchError(
-                f"NOT NULL constraint violated for column: {column.path} of {self._target}: "
-                f"{empty} of {counted(len(array), 'row')} {plural(empty, 'has', 'have')} an empty "
-                "text there, and the table is partitioned by the column: Delta's log has an empty "
-                "text as null. Nothing of the batch is visible. Correct the rows, or let the "
-                "column be null: cloudfiles table drop-not-null --target "
-                f"{self._target} {column.path}"
-            )
-        too_long = pc.greater(lengths, most) if most is not None else None
-        if too_long is not None and pc.any(too_long).as_py():
-            count, example = pc.sum(too_long).as_py(), array.filter(too_long)[0].as_py()
-            raise SchemaMismatchError(
-                f"Value {cut(repr(example))} exceeds char/varchar type length limitation: column "
-                f"{column.path} of {self._target} has texts of at most {most} characters, and "
-                f"{count} of {counted(len(array), 'value')} {plural(count, 'is', 'are')} longer. "
-                "Nothing of the batch is visible. Correct the files, or widen the column where the "
-                "table is maintained (ALTER TABLE ... ALTER COLUMN ... TYPE)."
-            )
+def _check_lengths(array: pa.Array, column: ColumnLayout, target: str) -> None:
+    least, most = column.lengths
+    lengths = _characters(array)
+    if empty := pc.sum(pc.less(lengths, least)).as_py():
+        raise SchemaMismatchError(
+            f"NOT NULL constraint violated for column: {column.path} of {target}: "
+            f"{empty} of {counted(len(array), 'row')} {plural(empty, 'has', 'have')} an empty "
+            "text there, and the table is partitioned by the column: Delta's log has an empty "
+            "text as null. Nothing of the batch is visible. Correct the rows, or let the "
+            f"column be null: cloudfiles table drop-not-null --target {target} {column.path}"
+        )
+    too_long = pc.greater(lengths, most) if most is not None else None
+    if too_long is not None and pc.any(too_long).as_py():
+        count, example = pc.sum(too_long).as_py(), array.filter(too_long)[0].as_py()
+        raise SchemaMismatchError(
+            f"Value {cut(repr(example))} exceeds char/varchar type length limitation: column "
+            f"{column.path} of {target} has texts of at most {most} characters, and "
+            f"{count} of {counted(len(array), 'value')} {plural(count, 'is', 'are')} longer. "
+            "Nothing of the batch is visible. Correct the files, or widen the column where the "
+            "table is maintained (ALTER TABLE ... ALTER COLUMN ... TYPE)."
+        )
 
 
 def _characters(array: pa.Array) -> pa.Array:
