@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 from urllib.parse import quote
 
 from airflow.providers.common.compat.sdk import AirflowException
+from airflow.utils.session import create_session
 
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     FileMissingError,
     FileUnreadableError,
     OptionError,
+    StateConflictError,
 )
 from airflow_cloudfiles.engine.intake.file_states import STATUSES, FileQuery
 from airflow_cloudfiles.engine.messages import counted, install, plural, short_time
@@ -39,7 +41,7 @@ from airflow_cloudfiles.engine.schema.diff import in_words
 from airflow_cloudfiles.engine.schema.history import ColumnOrigin, SchemaEntry, SchemaHistory
 from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.hooks.approval import choices_of
+from airflow_cloudfiles.hooks.approval import OPTIONS, choices_of, decision_of
 from airflow_cloudfiles.plugins.tasks import (
     TaskStream,
     UnfinishedTask,
@@ -48,6 +50,8 @@ from airflow_cloudfiles.plugins.tasks import (
 )
 
 if TYPE_CHECKING:
+    from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+
     from airflow_cloudfiles.engine.overview.rescued import RescuedFields
     from airflow_cloudfiles.engine.overview.status import StreamStatus
     from airflow_cloudfiles.engine.schema.proposals import ProposedChange
@@ -443,3 +447,56 @@ def _went_well(newest: RunSummary, overview: StreamOverview | None) -> Lead:
 def _ingested(newest: RunSummary) -> str:
     what = f"{counted(newest.files, 'file')} and {counted(newest.rows, 'row')}"
     return f"The newest run ingested {what} at {short_time(newest.started)} UTC."
+
+
+def answer(task: TaskStream, fields: Mapping[str, str], user: BaseUser) -> None:
+    """Answer the task of a stream that asks, as from Airflow's own form; no page writes to a state.
+
+    The answer is checked first, so that a mistake is said where it was made.
+
+    Args:
+        task: The stream.
+        fields: `answer`, one of the options; `proposal`, the number that was shown; for each change
+            by its position `column<n>`, what was chosen, and `other<n>`, another type.
+        user: Who answers.
+
+    Raises:
+        OptionError: It is no answer.
+        SchemaHintError: A type cannot be read or does not fit.
+        StateConflictError: Somebody else has decided, or no task asks any more.
+        HTTPException: Airflow refuses the answer.
+    """
+    from airflow.api_fastapi.core_api.datamodels.hitl import (  # noqa: PLC0415 - from Airflow 3.3
+        UpdateHITLDetailPayload,
+    )
+    from airflow.api_fastapi.core_api.routes.public.hitl import (  # noqa: PLC0415 - as above
+        update_hitl_detail,
+    )
+
+    decision = decision_of(fields.get("answer"))
+    asking = asking_of(task)
+    proposals = proposals_of(task)
+    found = proposals.waiting()
+    if asking is None or not asking.is_own or found is None:
+        raise StateConflictError("No task asks any more. Look at the versions below.")
+    columns = {}
+    for number, change in enumerate(found.changes):
+        chosen = fields.get(f"other{number}", "").strip() or fields.get(f"column{number}", "")
+        if chosen:
+            columns[change.path] = chosen
+    shown = int(fields["proposal"]) if fields.get("proposal", "").isdecimal() else -1
+    proposals.check(columns if decision == "accept" else {}, proposal=shown)
+    option = next(each for each in OPTIONS if each.lower() == decision)
+    key = asking.key
+    with create_session() as session:
+        update_hitl_detail(
+            dag_id=key.dag_id,
+            dag_run_id=key.run_id,
+            task_id=key.task_id,
+            map_index=key.map_index,
+            update_hitl_detail_payload=UpdateHITLDetailPayload(
+                chosen_options=[option], params_input=columns
+            ),
+            user=user,
+            session=session,
+        )

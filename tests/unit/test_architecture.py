@@ -337,7 +337,7 @@ def test_a_library_is_imported_only_where_it_belongs(
 @pytest.mark.parametrize(
     ("call", "module"),
     [
-        ("table.cleanup_metadata", "durability.py"),
+        ("table.cleanup_metadata", "opening.py"),
         ("table.create_checkpoint", "write/log_commit.py"),
         ("table.create_write_transaction", "batch_write.py"),
         ("table.merge", "merge/commit.py"),

@@ -30,7 +30,6 @@ from airflow_cloudfiles.engine.delta.commit import (
     remove_files,
     table_state,
 )
-from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.lineage import sync_data_files, transaction_version
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.merge.commit import (
@@ -41,7 +40,7 @@ from airflow_cloudfiles.engine.delta.merge.commit import (
     writer_properties,
 )
 from airflow_cloudfiles.engine.delta.merge.source_rows import MergeRule, read_rows
-from airflow_cloudfiles.engine.delta.opening import open_to_write
+from airflow_cloudfiles.engine.delta.opening import durable_commit, open_to_write
 from airflow_cloudfiles.engine.delta.predicates import parse_predicate
 from airflow_cloudfiles.engine.delta.read.columns import (
     check_columns,

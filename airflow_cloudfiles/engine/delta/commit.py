@@ -29,7 +29,6 @@ from deltalake.transaction import CommitProperties, Transaction
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.data_files import DataFile
-from airflow_cloudfiles.engine.delta.durability import make_durable
 from airflow_cloudfiles.engine.delta.lineage import (
     BLIND_APPEND,
     COMMIT_NOTE,
@@ -40,7 +39,7 @@ from airflow_cloudfiles.engine.delta.lineage import (
     transaction_version,
 )
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.opening import load_table, open_to_write
+from airflow_cloudfiles.engine.delta.opening import load_table, make_durable, open_to_write
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
 from airflow_cloudfiles.engine.delta.write.evolve import (
     WriteRules,

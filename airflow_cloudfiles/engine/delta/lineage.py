@@ -33,9 +33,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from airflow_cloudfiles.engine.delta.durability import LOG, make_durable
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.opening import open_to_write
+from airflow_cloudfiles.engine.delta.opening import make_durable, open_to_write
+from airflow_cloudfiles.engine.delta.read.log import LOG
 from airflow_cloudfiles.engine.errors import DataFileLostError, LostBatchesError
 from airflow_cloudfiles.engine.state.batch import BatchId, Expected, FoundBatch
 from airflow_cloudfiles.engine.storage.local_disk import sync_file

@@ -45,9 +45,8 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.delta import data_files
 from airflow_cloudfiles.engine.delta.commit import add_columns
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
-from airflow_cloudfiles.engine.delta.durability import make_durable
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.delta.opening import open_existing, open_to_write
+from airflow_cloudfiles.engine.delta.opening import make_durable, open_existing, open_to_write
 from airflow_cloudfiles.engine.delta.read.columns import schema_of
 from airflow_cloudfiles.engine.delta.write.rewrite import TableFile, TableFiles, names_of
 from airflow_cloudfiles.engine.errors import (

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
 from airflow_cloudfiles.engine.delta import commit as delta_commit
-from airflow_cloudfiles.engine.delta import durability
+from airflow_cloudfiles.engine.delta import opening
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.opening import open_existing
 from airflow_cloudfiles.engine.delta.write.evolve import WriteRules
@@ -143,7 +143,7 @@ def test_old_entries_are_removed_only_where_a_checkpoint_covers_them(tmp_path: P
     }
     DeltaTable.create(str(target), Schema.from_arrow(A), configuration=settings)
     for number in range(12):
-        durability._synced.clear()
+        opening._synced.clear()
         _commit(target, number)
         assert _values(target) == list(range(number + 1))
     assert len(list((target / "_delta_log").glob("*.json"))) < 12

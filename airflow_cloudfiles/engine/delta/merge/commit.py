@@ -52,7 +52,6 @@ from airflow_cloudfiles.engine.delta.commit import (
     remove_files,
     table_state,
 )
-from airflow_cloudfiles.engine.delta.durability import durable_commit
 from airflow_cloudfiles.engine.delta.lineage import (
     COUNTS,
     check_has,
@@ -68,7 +67,7 @@ from airflow_cloudfiles.engine.delta.merge.source_rows import (
     shapes_of,
 )
 from airflow_cloudfiles.engine.delta.merge_schema import partners
-from airflow_cloudfiles.engine.delta.opening import open_to_write
+from airflow_cloudfiles.engine.delta.opening import durable_commit, open_to_write
 from airflow_cloudfiles.engine.delta.predicates import sql_literal, sql_name
 from airflow_cloudfiles.engine.delta.read.columns import physical_name, rows_columns
 from airflow_cloudfiles.engine.delta.read.log import locate

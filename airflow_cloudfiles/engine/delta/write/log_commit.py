@@ -31,10 +31,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from airflow_cloudfiles import __version__
 from airflow_cloudfiles.engine.delta.data_files import DataFile
-from airflow_cloudfiles.engine.delta.durability import LOG, durable_commit, remove_expired
 from airflow_cloudfiles.engine.delta.lineage import BLIND_APPEND
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.delta.opening import durable_commit, remove_expired
 from airflow_cloudfiles.engine.delta.read.actions import AddFile, FileKey, without_nulls
+from airflow_cloudfiles.engine.delta.read.log import LOG
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.messages import counted, cut
@@ -102,7 +103,7 @@ def write_version(  # noqa: PLR0913 - what a version is, and what its history sa
     }
     content = _encoded([{"commitInfo": said}, *listed], location.target)
     name = f"{version:020}.json"
-    key, store = f"{LOG}/{name}", location.store()
+    key, store = f"{LOG}{name}", location.store()
     what = "may not have taken a commit"
     with durable_commit(location, what, table, synced=name):
         with location.translate_store_errors(what):
