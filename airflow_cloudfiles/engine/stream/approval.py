@@ -20,11 +20,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import DataType, StructType
 
 from airflow_cloudfiles.engine.errors import ReadError
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_inference
 from airflow_cloudfiles.engine.inference.sample import Sample, learn_sample
+from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.names import column_of, parts_of
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch
@@ -44,7 +45,7 @@ from airflow_cloudfiles.engine.schema.source_columns import beside
 from airflow_cloudfiles.engine.schema.widening import WiderTypes, can_widen, widen
 from airflow_cloudfiles.engine.state import refused
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.types import missing_fields
+from airflow_cloudfiles.engine.types import missing_fields, with_inside, with_type
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.errors import CloudFilesError
@@ -140,20 +141,11 @@ def _without(
     """Remove from what was learned the fields that stay in the rescued data."""
 
     def inside(kind: DataType, at: tuple[str, ...]) -> DataType:
-        if isinstance(kind, ArrayType):
-            return ArrayType(inside(kind.elementType, at), kind.containsNull)
-        if isinstance(kind, MapType):
-            return MapType(kind.keyType, inside(kind.valueType, at), kind.valueContainsNull)
         if not isinstance(kind, StructType):
-            return kind
+            return with_inside(kind, lambda _, each: inside(each, at))
         paths = [(each, (*at, matcher.key(each.name))) for each in kind.fields]
-        return StructType(
-            [
-                StructField(each.name, inside(each.dataType, path), each.nullable, each.metadata)
-                for each, path in paths
-                if path not in left_out
-            ]
-        )
+        kept = [(each, path) for each, path in paths if path not in left_out]
+        return StructType([with_type(each, inside(each.dataType, path)) for each, path in kept])
 
     kept = inside(learned, ())
     return kept if isinstance(kept, StructType) else learned
@@ -404,7 +396,4 @@ def _values(value: object, path: Sequence[str], key: Callable[[str], str]) -> It
 def _shown(value: object) -> str:
     """Format a value as JSON that can be printed."""
     text = json.dumps(value, ensure_ascii=False)
-    text = text if len(text) <= SAMPLE_CHARACTERS else text[:SAMPLE_CHARACTERS] + "…"
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-    )
+    return printable(text if len(text) <= SAMPLE_CHARACTERS else f"{text[:SAMPLE_CHARACTERS]}…")

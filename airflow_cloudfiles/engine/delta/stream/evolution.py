@@ -55,7 +55,7 @@ from airflow_cloudfiles.engine.errors import (
     TableEvolvedError,
 )
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
-from airflow_cloudfiles.engine.types import short_type
+from airflow_cloudfiles.engine.types import inside_of, short_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,11 +399,9 @@ def _of_struct(before: StructType, after: StructType, within: str) -> Iterator[C
 def _of_type(before: DataType, after: DataType, path: str) -> Iterator[ColumnChange]:
     if isinstance(before, StructType) and isinstance(after, StructType):
         yield from _of_struct(before, after, f"{path}.")
-    elif isinstance(before, ArrayType) and isinstance(after, ArrayType):
-        yield from _of_type(before.elementType, after.elementType, f"{path}.element")
-    elif isinstance(before, MapType) and isinstance(after, MapType):
-        yield from _of_type(before.keyType, after.keyType, f"{path}.key")
-        yield from _of_type(before.valueType, after.valueType, f"{path}.value")
+    elif isinstance(before, ArrayType | MapType) and type(before) is type(after):
+        for (name, old), (_, new) in zip(inside_of(before), inside_of(after), strict=True):
+            yield from _of_type(old, new, f"{path}.{name}")
     elif before != after:
         was, now = short_type(before), short_type(after)
         yield ColumnChange(ChangeKind.TYPE, path, f" from {was} to {now}")
