@@ -54,7 +54,7 @@ from pyiceberg.types import (
 )
 
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError, UnsupportedTableError
-from airflow_cloudfiles.engine.formats.columnar.types import holds_variant
+from airflow_cloudfiles.engine.formats.columnar.types import is_variant
 from airflow_cloudfiles.engine.messages import cut, few
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, dotted, quoted
 
@@ -409,7 +409,7 @@ def iceberg_type(
         SchemaMismatchError: There is none.
     """
     numbers = itertools.count(1) if numbers is None else numbers
-    if _is_variant(kind):
+    if is_variant(kind):
         raise SchemaMismatchError(
             f"Column {dotted(at)} is a VARIANT, so {target} cannot take it: Iceberg has the type "
             "from format version 3 on, and pyiceberg does not write it. Read the column as a "
@@ -439,12 +439,6 @@ def iceberg_type(
         f"Column {dotted(at)} has {what}, so {target} cannot take it. Give it another one with a "
         "schema hint (cloudFiles.schemaHints) or a cast."
     )
-
-
-def _is_variant(kind: pa.DataType) -> bool:
-    """Tell whether a type is the VARIANT, rather than a field inside of it."""
-    inner = [kind.field(index).type for index in range(kind.num_fields)]
-    return holds_variant(kind) and not any(map(holds_variant, inner))
 
 
 def _refuse_twins(names: Sequence[str], known: Iterable[str], at: Path, target: str) -> None:
@@ -491,7 +485,7 @@ class _SchemaComparison:
         )
 
     def _type(self, have: IcebergType, want: pa.DataType, at: Path) -> None:
-        if isinstance(have, StructType) and pa.types.is_struct(want) and not _is_variant(want):
+        if isinstance(have, StructType) and pa.types.is_struct(want) and not is_variant(want):
             self.struct(have.fields, list(want), at)
         elif isinstance(have, ListType) and isinstance(want, pa.ListType | pa.LargeListType):
             inside = have.element_field

@@ -38,6 +38,7 @@ from airflow_cloudfiles.engine.delta.read.actions import AddFile, FileKey, witho
 from airflow_cloudfiles.engine.delta.read.log import LOG
 from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.errors import SinkError
+from airflow_cloudfiles.engine.formats.columnar.types import is_text
 from airflow_cloudfiles.engine.messages import counted, cut
 from airflow_cloudfiles.engine.reading.opened import StoreFile
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
@@ -295,13 +296,7 @@ def _may_be_misread(table: DeltaTable) -> bool:
     return any(
         pc.any(pc.match_substring_regex(column.cast(pa.string()), _MISREAD)).as_py()
         for name, column in zip(actions.column_names, actions.columns, strict=True)
-        if name.startswith(_OF_TEXT) and _is_text(column.type)
-    )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+        if name.startswith(_OF_TEXT) and is_text(column.type)
     )
 
 

@@ -53,7 +53,7 @@ from airflow_cloudfiles.engine.delta.write.layout import (
 )
 from airflow_cloudfiles.engine.delta.write.rewrite import TableFiles
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
-from airflow_cloudfiles.engine.formats.columnar.types import with_inner
+from airflow_cloudfiles.engine.formats.columnar.types import is_bytes, with_inner
 from airflow_cloudfiles.engine.messages import counted, cut, plural
 
 BUFFER_BYTES = 128 * 2**20
@@ -442,8 +442,7 @@ def _check_lengths(array: pa.Array, column: ColumnLayout, target: str) -> None:
 
 def _characters(array: pa.Array) -> pa.Array:
     """Count the characters of each text, or the bytes of each binary value."""
-    is_bytes = pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
-    return pc.binary_length(array) if is_bytes else pc.utf8_length(array)
+    return pc.binary_length(array) if is_bytes(array.type) else pc.utf8_length(array)
 
 
 def _parts(array: pa.Array) -> list[pa.Array]:
