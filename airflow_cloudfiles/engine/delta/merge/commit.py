@@ -30,8 +30,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -85,6 +85,7 @@ from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.reading.opened import StoreFile
 from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -291,7 +292,6 @@ _OLDEST: Final = 16
 """So many files are looked at, whenever they were written."""
 _MOST: Final = 512
 """So many are looked at of the files that are older than the table."""
-_AT_ONCE: Final = 16
 _UNREADABLE: Final = (
     pa.ArrowException,
     FileNotFoundError,
@@ -373,11 +373,9 @@ def _refuse_spellings(
         pair = next(_misspelt(state.columns, list(found), state.mode), None)
         return None if pair is None else (file.path, *pair)
 
-    with (
-        location.translate_errors("has a file that cannot be read"),
-        ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="cloudfiles-delta") as pool,
-    ):
-        found = next(filter(None, pool.map(look, files)), None)
+    with location.translate_errors("has a file that cannot be read"):
+        looks = at_once(log.store, [partial(look, file) for file in files])
+        found = next(filter(None, looks), None)
     if found is not None:
         path, name, spelled = found
         raise SinkError(

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.read.actions import require_readable
 from airflow_cloudfiles.engine.delta.read.log import LogListing, list_log_after
-from airflow_cloudfiles.engine.delta.read.snapshot import PARALLEL_REQUESTS, TableLog
+from airflow_cloudfiles.engine.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
     IncompatibleStateError,
@@ -282,6 +282,7 @@ def _offset(state: ObjectStore, batch: int) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and "reservoirVersion" in found else None
 
 
+PARALLEL_REQUESTS: Final = 16
 _KEPT: Final = 64
 """Commits that are kept: a micro-batch is planned from them, and its files are looked up again."""
 _log = logging.getLogger(__name__)
