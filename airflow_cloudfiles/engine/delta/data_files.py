@@ -34,7 +34,7 @@ from airflow_cloudfiles.engine.errors import DataFileLostError, TargetNotDeltaEr
 from airflow_cloudfiles.engine.options.values import parse_size
 from airflow_cloudfiles.engine.storage.base import key_bytes, key_text
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
-from airflow_cloudfiles.engine.storage.local_disk import make_folders, sync_folder
+from airflow_cloudfiles.engine.storage.local_disk import make_folders, sync_file, sync_folder
 
 TARGET_FILE_BYTES = 256 * 2**20
 """A data file on a disk is closed when it has grown to about this size."""
@@ -238,8 +238,7 @@ class _LocalFile:
 
     def finish(self) -> int:
         """Make it durable; its size."""
-        with self.where.open("rb") as file:
-            os.fsync(file.fileno())
+        sync_file(os.fsencode(self.where))
         if "/" in self.name:  # the commit puts only the names in the table's folder on the disk
             sync_folder(os.fsencode(self.where.parent))
         return self.where.stat().st_size

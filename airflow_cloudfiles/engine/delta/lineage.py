@@ -26,16 +26,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import make_durable, open_to_write
-from airflow_cloudfiles.engine.delta.read.log import LOG
+from airflow_cloudfiles.engine.delta.read.actions import decode
+from airflow_cloudfiles.engine.delta.read.log import LOG, decoded
 from airflow_cloudfiles.engine.errors import DataFileLostError, LostBatchesError
 from airflow_cloudfiles.engine.state.batch import BatchId, Expected, FoundBatch
 from airflow_cloudfiles.engine.storage.local_disk import sync_file
@@ -437,21 +437,15 @@ def sync_data_files(location: DeltaLocation, version: int) -> None:
     if location.folder is None:
         return
     folder = Path(location.folder)
-    for path, size in _added(folder / LOG / f"{version:020}.json"):
+    entry = folder / LOG / f"{version:020}.json"
+    # It may be cleaned up behind a checkpoint: older than any run.
+    actions = decode(entry.read_bytes()) if entry.exists() else ()
+    for add in (each.add for each in actions if each.add is not None):
+        path = decoded(add.path)
         file = folder / path
-        if not file.exists() or file.stat().st_size != size:
+        if not file.exists() or file.stat().st_size != add.size:
             raise DataFileLostError(
                 f"The data file {path} of version {version} of {location.target} is not as it was "
                 "written. Restore the table to the version before, and run again."
             )
         sync_file(os.fsencode(file))
-
-
-def _added(entry: Path) -> Iterator[tuple[str, int]]:
-    """Yield the data files that an entry of a log adds, with their sizes."""
-    if not entry.exists():  # cleaned up behind a checkpoint: older than any run
-        return
-    for line in entry.read_bytes().splitlines():
-        add = json.loads(line).get("add") if line.strip() else None
-        if add is not None:
-            yield unquote(add["path"]), int(add["size"])
