@@ -104,15 +104,12 @@ _MEASURES: Final[Sequence[tuple[str, str, Callable[[RunSummary], float]]]] = (
 def plots_of(newest: Sequence[RunSummary]) -> list[Plot]:
     """Make the plots of some runs of which the newest comes first; only those that ingested."""
     runs = [run for run in reversed(newest) if run.kind == "ingest"]
-    return [_plot(title, unit, measure, runs) for title, unit, measure in _MEASURES] if runs else []
-
-
-def _plot(
-    title: str, unit: str, measure: Callable[[RunSummary], float], runs: Sequence[RunSummary]
-) -> Plot:
-    highest = max(map(measure, runs))
-    bars = [Bar(_height(measure(run), highest), measure(run), run) for run in runs]
-    return Plot(title, unit, highest, bars)
+    plots = []
+    for title, unit, measure in _MEASURES if runs else ():
+        highest = max(map(measure, runs))
+        bars = [Bar(_height(measure(run), highest), measure(run), run) for run in runs]
+        plots.append(Plot(title, unit, highest, bars))
+    return plots
 
 
 def _height(value: float, highest: float) -> float:

@@ -290,21 +290,6 @@ class TrackedEvolution:
             raise _evolved(state)
 
 
-Evolution = UntrackedEvolution | TrackedEvolution
-
-
-def evolution_of(
-    definition: StreamDefinition,
-    options: TableStreamOptions,
-    locate: Callable[[], QueryPlace],
-    state_at: StateAt,
-) -> Evolution:
-    """Choose how a stream with these options handles changes of the schema."""
-    if options.schema_tracking_location is None:
-        return UntrackedEvolution(definition, state_at)
-    return TrackedEvolution(definition, options, locate, state_at)
-
-
 def _evolved(state: TableState) -> TableEvolvedError:
     return TableEvolvedError(
         "[DELTA_STREAMING_METADATA_EVOLUTION] The schema, table configuration or protocol of your "

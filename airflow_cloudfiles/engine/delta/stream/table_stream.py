@@ -40,7 +40,11 @@ from airflow_cloudfiles.engine.delta.stream.commits import (
     TableOffset,
     check_order,
 )
-from airflow_cloudfiles.engine.delta.stream.evolution import QueryPlace, evolution_of
+from airflow_cloudfiles.engine.delta.stream.evolution import (
+    QueryPlace,
+    TrackedEvolution,
+    UntrackedEvolution,
+)
 from airflow_cloudfiles.engine.delta.stream.tracking import (
     LATEST,
     StreamDefinition,
@@ -97,7 +101,11 @@ class TableStream:
         self._commits = TableCommits(
             self._log, definition.table_id, fail_on_data_loss=options.fail_on_data_loss
         )
-        self._evolution = evolution_of(definition, options, locate, self._state_at)
+        self._evolution = (
+            UntrackedEvolution(definition, self._state_at)
+            if options.schema_tracking_location is None
+            else TrackedEvolution(definition, options, locate, self._state_at)
+        )
         self._is_open = False
         self._has_begun = False
         self._first: TableOffset | None = None
