@@ -23,10 +23,10 @@ import json
 import logging
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import TableProperties
@@ -270,6 +270,7 @@ def _of_record(metadata: TableMetadata, recorded: SinkRecord | None) -> Noted | 
 COMMIT_TRIES = 20
 """How often a commit is tried against other writers before giving up."""
 _PAUSE_SECONDS = 0.05
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -304,19 +305,17 @@ def ready_table(target: IcebergTarget, columns: pa.Schema, rules: TableRules) ->
         SinkError: Other writers committed first at every try, or there is no such namespace.
         TargetUnreachableError: Its catalog or its storage failed.
     """
-    for attempt in range(COMMIT_TRIES):
+
+    def attempt() -> Table:
         table = target.load()
-        try:
-            if table is None:
-                return _create(target, columns, rules)
-            plan = _checked(target, table, columns, rules)
-            if not plan:
-                return table
+        if table is None:
+            return _create(target, columns, rules)
+        plan = _checked(target, table, columns, rules)
+        if plan:
             _change(target, table, plan)
-        except (CommitFailedException, TableAlreadyExistsError) as failure:
-            _log.info("Another writer committed first to %s (%s)", target.uri, failure)
-            _pause(attempt)
-    raise _too_many(target)
+        return attempt() if plan else table
+
+    return _retried(target, attempt)
 
 
 def check_table(target: str, columns: pa.Schema, rules: TableRules) -> str | None:
@@ -418,7 +417,8 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
         SinkError: Other writers committed first at every try.
     """
     place = IcebergTarget.of(target)
-    for attempt in range(COMMIT_TRIES):
+
+    def attempt() -> Committed:
         table = place.load()
         try:
             if expected is not None:
@@ -438,15 +438,11 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
             raise _rolled_back(target, batch, found)
         data_files.require(place, ready, files)
         crash_point("before-sink-commit")
-        try:
-            sequence = _append(place, ready, batch, files)
-        except CommitFailedException as failure:
-            _log.info("Another writer committed first (%s); trying again", failure)
-            _pause(attempt)
-            continue
+        sequence = _append(place, ready, batch, files)
         crash_point("after-sink-commit")
         return Committed(sequence, is_new=True, table_id=str(ready.metadata.table_uuid))
-    raise _too_many(place)
+
+    return _retried(place, attempt)
 
 
 def write_id(files: Sequence[IcebergDataFile]) -> str:
@@ -587,13 +583,16 @@ def _rolled_back(target: str, batch: BatchId, found: SnapshotLineage) -> LostBat
     )
 
 
-def _too_many(target: IcebergTarget) -> SinkError:
-    return SinkError(
+def _retried(target: IcebergTarget, attempt: Callable[[], _T]) -> _T:
+    """Try to commit until no other writer is first."""
+    for number in range(COMMIT_TRIES):
+        try:
+            return attempt()
+        except (CommitFailedException, TableAlreadyExistsError) as failure:
+            _log.info("Another writer committed first to %s (%s)", target.uri, failure)
+        # Let the other writer finish: two that try in step would meet at every try.
+        time.sleep(random.uniform(0, _PAUSE_SECONDS * (number + 1)))  # noqa: S311 - no secret
+    raise SinkError(
         f"{target.uri} could not be committed to: other writers committed first, {COMMIT_TRIES} "
         "times. Run again when there are fewer writers."
     )
-
-
-def _pause(attempt: int) -> None:
-    """Let the other writer finish: two that try in step would meet at every try."""
-    time.sleep(random.uniform(0, _PAUSE_SECONDS * (attempt + 1)))  # noqa: S311 - no secret
