@@ -270,8 +270,8 @@ def test_one_failed_look_at_the_newest_entry_is_no_lost_batch(
         looks.append(None)
         return DeltaTable(target, version=BATCHES - 1 if len(looks) == 1 else None)
 
-    for module in ("commit", "lineage"):
-        monkeypatch.setattr(f"airflow_cloudfiles.engine.delta.{module}.open_to_write", look)
+    for module in ("batches.delta_table", "delta.commit", "delta.lineage"):
+        monkeypatch.setattr(f"airflow_cloudfiles.engine.{module}.open_to_write", look)
     stream.check()
     assert len(looks) == 2
     looks.clear()
