@@ -21,7 +21,12 @@ from airflow_cloudfiles.engine.delta.commit import (
     table_state,
 )
 from airflow_cloudfiles.engine.delta.data_files import is_compacted
-from airflow_cloudfiles.engine.delta.lineage import check_has, newest_known, newest_of_origin
+from airflow_cloudfiles.engine.delta.lineage import (
+    check_has,
+    find_again,
+    newest_known,
+    newest_of_origin,
+)
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_table, open_to_write
 from airflow_cloudfiles.engine.delta.read.table_state import TableState
@@ -67,10 +72,6 @@ class DeltaTargetTable(TargetTable):
         seen = None if table is None else newest_known(table, self.uri, stream, since=since)
         if table is None or seen is None or seen < batch:
             return None
-        from airflow_cloudfiles.engine.delta.lineage import (  # noqa: PLC0415 - of killed runs
-            find_again,
-        )
-
         return find_again(table, DeltaLocation.of(self.uri), BatchId(stream, batch), since=since)
 
     def newest_of_origin(self, origin: str, *, besides: str | None) -> int | None:
