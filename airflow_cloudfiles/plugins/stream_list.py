@@ -4,11 +4,10 @@ Names, tables and tasks come from Airflow's database; how each stream is, from t
 newest run has left. Searching, filtering, sorting and paging are the server's: a list is an address
 that can be kept, and needs no script.
 
-Know how streams are: what was read last is given at once, and read again behind.
-
-Each stream is one small request. Threads make some at once, and few of a place that has not
-answered yet. A thread whose state does not answer in time is counted no more, so that it takes no
-turn from others; a place that has several of these is asked nothing until one of them ends.
+How streams are is kept: what was read last is given at once, and read again behind. Each stream is
+one small request. Threads make some at once, and few of a place that has not answered yet. A thread
+whose state does not answer in time is counted no more, so that it takes no turn from others; a
+place that has several of these is asked nothing until one of them ends.
 """
 
 from __future__ import annotations

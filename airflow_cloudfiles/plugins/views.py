@@ -5,7 +5,7 @@ the words of the error; the rest is shown.
 
 Bars, as numbers between 0 and 100; the page draws them. No script runs in a page.
 
-Say in one sentence what matters of a stream now, with links to what can be done about it.
+The lead of a page says in one sentence what matters now, with links to what can be done about it.
 """
 
 from __future__ import annotations

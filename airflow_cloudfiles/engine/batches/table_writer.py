@@ -2,8 +2,7 @@
 
 Tasks write data files that nobody sees; one process commits each micro-batch, and records it in the
 state. A task of a run is given what to read, so no row passes another process.
-
-Say what a run has to know of the table that it writes to, of whatever kind.
+What a run has to know of a table besides, the table says itself (`TargetTable`).
 """
 
 from __future__ import annotations

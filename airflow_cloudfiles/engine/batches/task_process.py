@@ -1,14 +1,11 @@
-"""Have our errors leave a Python process of Spark as themselves.
+"""Prepare the process of a task: mark its errors, show its progress, check its version.
 
 Spark passes on the text of an error, inside those of its own. So what PySpark calls, such as the
 methods of a data source, puts a machine-readable record behind the message (`errors.marked`), from
 which `errors.from_text` makes the same error again on the other side.
 
-Show the progress of this package in processes that Spark starts.
-
-Refuse a Spark whose Python has another version of this package than who defines a stream.
-
-Over Spark Connect the two are different machines. The client says its version in an option of a
+A Spark whose Python has another version of this package than who defines a stream is refused: over
+Spark Connect the two are different machines. The client says its version in an option of a
 source, or with a task, and the server's Python looks at it before it does anything else: the check
 travels with a request that is made anyway, and costs none of its own.
 """

@@ -9,17 +9,13 @@ although its transactions still count.
 
 `OPTIMIZE`, `VACUUM`, changed columns and the commits of other writers do not matter here.
 
-Find the commit of a micro-batch in the history of a table, and put it on the disk.
-
 The commit of a batch notes its plan and what its tasks have counted; of a merge, the history has
 the counts besides. Before anybody relies on the commit, it is put on the disk: the process that
 made it may have been killed before it could do so.
 
-Data files that the library has written are synced before their commit is acknowledged.
-
-`deltalake` (1.6) syncs none of them. So before a commit of it is acknowledged, its files are looked
-at, as the log has them, and synced. A power failure before that may leave a commit whose files are
-cut: it is named when it is found.
+`deltalake` (1.6) syncs none of the data files that it writes. So before a commit of it is
+acknowledged, its files are looked at, as the log has them, and synced. A power failure before that
+may leave a commit whose files are cut: it is named when it is found.
 """
 
 from __future__ import annotations

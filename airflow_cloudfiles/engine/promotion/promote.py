@@ -4,7 +4,7 @@
    the whole table show, by the rules of the stream's inference.
 2. All rescued values of the fields are converted, as step 4 will do it, and thrown away: what
    fails, fails before anything has changed.
-3. The table gets the column, then the schema log (`columns`): the stream's next run fills
+3. The table gets the column, then the schema log (`batches`): the stream's next run fills
    it by itself.
 4. File by file, rows that have the field in their rescued data get it into the column, as far as it
    fits, and out of the rescued data. Files without such a row are not touched. A commit replaces a
@@ -21,7 +21,7 @@ promotion will convert it. What fails then, for instance a file that cannot be r
 no reader makes, fails while nothing has changed; and a column that no value fits is known in time
 to be reported.
 
-Give the files of a table what was promoted, each row once.
+The files of a table get what was promoted, each row once (`Backfill`):
 
 1. A file whose rescued data has none of the fields is done: files never change.
 2. One that has is read again, changed batch by batch, and written to new files.

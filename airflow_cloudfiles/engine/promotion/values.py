@@ -1,4 +1,4 @@
-"""Make the values of a column from rescued ones, as the reader of their format would.
+"""Take a field out of rescued data, and read its values as the reader of their format would.
 
 They are read by the very code that reads records: each value becomes a record of one field, in a
 line of JSON, and the JSON reader gives an Arrow array, and back what does not fit. So a promoted
@@ -9,8 +9,6 @@ In these formats every value is a string, and rescued as a JSON string. Their ow
 strings are numbers, dates or booleans, and by which options. What they make of one is written as
 JSON, in the one form that the JSON reader takes for that type; what they refuse is wrapped, so
 that the JSON reader refuses it too.
-
-Take one field out of rescued data, and leave the rest as it was.
 
 Rescued data is one JSON object that is the record without everything that found its column; nested
 fields keep their path, `_file_path` comes last. Values are cut out, not parsed and written again:

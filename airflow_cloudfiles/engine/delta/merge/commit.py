@@ -12,7 +12,7 @@
 
 Killed before 4 is done, nothing has happened. Killed after it, the batch is found at step 2.
 
-Keep `deltalake` (1.6) from misreading rows that it changes, and from writing others.
+`deltalake` (1.6) is kept from misreading rows that it changes, and from writing others:
 
 * Files that were there before the table (CONVERT TO DELTA) may spell columns in another case: it
   reads these as null, and would write the nulls.

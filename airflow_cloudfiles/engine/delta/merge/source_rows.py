@@ -1,4 +1,7 @@
-"""Choose the rows of a batch that are merged.
+"""Choose the rows of a batch that are merged, by the rule of the merge.
+
+By keys: a row of the batch updates, or deletes, the row of the table that has the same keys; a row
+with new keys is inserted.
 
 The tasks have written the rows to files that no version of the table has (`staged.STAGED`).
 Their keys are read first, and of several rows with the same keys one is chosen. Then the rows are
@@ -8,11 +11,6 @@ Nested values of a batch get the type of the table's column, as `deltalake` want
 
 It casts values, but neither adds a field that rows lack to a struct, nor changes the order of its
 fields, nor takes a field that may be null for one that is NOT NULL (tried with 1.6).
-
-Describe how a batch is merged into a table.
-
-By keys: a row of the batch updates, or deletes, the row of the table that has the same keys; a row
-with new keys is inserted.
 """
 
 from __future__ import annotations

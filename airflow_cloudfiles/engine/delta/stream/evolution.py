@@ -13,18 +13,13 @@ With tracking, in these steps:
 
 Killed between 1 and 3, the stream is at 2 again.
 
-Find what has changed between two schemas of a table.
-
 Columns are the same when they have the same physical name, which column mapping keeps for ever;
 without it, when they have the same name. A new column is an additive change: whoever reads on with
 the new schema misses nothing. A renamed, dropped or retyped column is not: what is downstream has
-to know.
-
-A stream goes on over a renamed, dropped or retyped column only where that was allowed.
-
-Only when somebody has said so: for this series of changes (the version up to which they were looked
-at), for this stream (`always`, under the key of its checkpoint), or for all streams. The settings
-are Delta's: SQL configurations, and options of the reader.
+to know. A stream goes on over such a column only when somebody has said so: for this series of
+changes (the version up to which they were looked at), for this stream (`always`, under the key of
+its checkpoint), or for all streams. The settings are Delta's: SQL configurations, and options of
+the reader.
 """
 
 from __future__ import annotations

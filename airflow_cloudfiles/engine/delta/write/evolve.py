@@ -2,21 +2,19 @@
 
 By the outcome of `merge_schema`, in commits of their own before that of the batch; doing it twice
 is harmless. Types become wider in the metadata where the table has `delta.enableTypeWidening`, and
-otherwise by rewriting the table (`widening`). What is left, columns and types
-of the same storage, changes the metadata only.
+otherwise by rewriting the table. What is left, columns and types of the same storage, changes the
+metadata only.
 
 The version is written here (`log_commit`): `deltalake` adds columns to plain tables only.
 
-A table remembers that a type has become wider.
-
-In the metadata of the column, or of the field of a struct, nearest to it: Delta's feature
-`typeWidening`. Readers then cast what older files have.
+A table remembers that a type has become wider in the metadata of the column, or of the field of a
+struct, nearest to it: Delta's feature `typeWidening`. Readers then cast what older files have.
 
 References:
     https://github.com/delta-io/delta/blob/master/PROTOCOL.md#type-widening
 
-By rewriting the table, in one commit: the new schema, all rows in new files, none of the old ones.
-A table with Delta's feature `typeWidening` needs no rewriting (`write.evolve`); but `deltalake`
+A table is rewritten in one commit: the new schema, all rows in new files, none of the old ones. One
+with Delta's feature `typeWidening` needs no rewriting; but `deltalake`
 (1.6) then reads its rows no more, so the user chooses (decisions 40 and 86).
 
 A reader sees the table before or after. Killed before the commit, nothing has happened; repeated
