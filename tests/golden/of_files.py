@@ -10,8 +10,12 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset
-from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED
-from airflow_cloudfiles.engine.ledger.packed_changes import PackedNote, encode_notes, read_packed
+from airflow_cloudfiles.engine.ledger.changed import (
+    PACKED,
+    PackedNote,
+    encode_notes,
+    read_packed,
+)
 from airflow_cloudfiles.engine.schema.names import KEY as SOURCES
 from airflow_cloudfiles.engine.schema.names import add_name, names_of
 from airflow_cloudfiles.engine.state.batch_states import (

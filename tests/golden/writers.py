@@ -18,7 +18,6 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "ledger/changed.py:claim_change": ("change_reported",),
     "ledger/changed.py:note_change": ("change",),
     "ledger/changed.py:note_read": ("changed_read",),
-    "ledger/packed_changes.py:sweep_notices": ("changes_packed",),
     "ledger/changed.py:note_overwritten": ("overwritten",),
     "ledger/rocksdb.py:RocksDBLedger.forget": ("index_mark",),
     "ledger/rocksdb.py:RocksDBLedger.record": ("index_mark",),
@@ -30,7 +29,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "locks/lease.py:Lease.try_acquire": ("lease",),
     "locks/run_lock.py:RunLock._write_note": ("lock",),
     "schema/names.py:add_name": ("sources",),
-    "state/compaction.py:Compaction._write": ("pack",),
+    "state/compaction.py:Compaction._write": ("pack", "changes_packed"),
     "state/batch_states.py:write_archived": ("archived",),
     "state/metadata.py:_take": ("metadata_unbound",),
     "state/numbered_log.py:NumberedLog.append": (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,7 +40,7 @@ from airflow_cloudfiles.engine.state.plan_log import PREFIX as PLANS
 from airflow_cloudfiles.engine.state.sink_log import DECISIONS, RowsFrom, SinkLog
 from airflow_cloudfiles.engine.state.sink_log import PREFIX as RECORDS
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
-from airflow_cloudfiles.engine.storage.fetched_ahead import at_once, fetched_ahead
+from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, at_once
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -202,17 +202,20 @@ class TableWriter:
         """
         if not written and self._written == "files":
             return
-        with self._read_ahead(batch):
-            done = self._commit(written, batch)
+        with self._read_ahead(batch) as opened:
+            state = None if self._state is None else opened.open(self._state)
+            done = self._commit(written, batch, state)
         more = self._care_for()
         if more and self._is_of_run and self._state:
             run_history.note(self._state, replace(done, counts={**done.counts, **more}))
 
-    def _commit(self, written: Sequence[TaskWritten], batch: int) -> run_history.BatchDone:
+    def _commit(
+        self, written: Sequence[TaskWritten], batch: int, state: ObjectStore | None
+    ) -> run_history.BatchDone:
         """Commit what the tasks have written, record it in the state, and note what it was."""
-        app_id, origin = self._identity()
-        log = None if self._state is None else SinkLog(open_store(self._state))
-        plan, end, planned = self._plan(batch)
+        app_id, origin = self._identity(state)
+        log = None if state is None else SinkLog(state)
+        plan, end, planned = self._plan(batch, state)
         schema_version = written[0].schema_version if written else None
         observed = [message.observed for message in written]
         total = planned | run_history.total(message.counts for message in written)
@@ -322,13 +325,14 @@ class TableWriter:
             return
         _log.info("Batch %s was given up; %s removed", batch, counted(len(files), "data file"))
 
-    def _read_ahead(self, batch: int) -> AbstractContextManager[object]:
+    def _read_ahead(self, batch: int) -> AbstractContextManager[OpenedState]:
         """Fetch at once what of the state a commit reads."""
-        if self._state is None:
-            return nullcontext()
+        opened = OpenedState() if self._state is None else OpenedState.at(self._state)
         numbered = {PLANS: [batch], DECISIONS: [0], f"{RECORDS}/0": [batch, max(0, batch - 1)]}
         keys = {f"{log}/{number:020}" for log, numbers in numbered.items() for number in numbers}
-        return fetched_ahead(self._state, keys=(METADATA, *sorted(keys)))
+        if opened.ahead is not None:
+            opened.ahead.fetch((METADATA, *sorted(keys)))
+        return opened.until_written()
 
     def _read_by(self) -> RowsFrom:
         """Whose rows these are (`sink_log.SinkRecord`)."""
@@ -336,7 +340,9 @@ class TableWriter:
             return "function"
         return "sink" if self._written == "files" else "query"
 
-    def _plan(self, batch: int) -> tuple[str | None, Offset | None, dict[str, int]]:
+    def _plan(
+        self, batch: int, state: ObjectStore | None
+    ) -> tuple[str | None, Offset | None, dict[str, int]]:
         """Find which plan the batch is; its id differs from that of another life of the state.
 
         Returns:
@@ -346,9 +352,8 @@ class TableWriter:
         Raises:
             CorruptedStateError: The batch of a job has no plan.
         """
-        if self._state is None:
+        if state is None:
             return None, None, {}
-        state = open_store(self._state)
         plans = NumberedLog(state, PLANS, is_packed=True)
         if not self._is_of_files:
             plan = plans.find_recent(batch) or (plans.find(batch) if has_packs(state) else None)
@@ -358,11 +363,11 @@ class TableWriter:
         planned = {name: int(found.header[name]) for name in names}
         return found.id, Offset.from_json(found.header["end"]), planned
 
-    def _identity(self) -> tuple[str, str]:
+    def _identity(self, state: ObjectStore | None) -> tuple[str, str]:
         """Identify the stream that writes, and the origin that its commits note."""
         found, origin = self._options.txn_app_id, ""
-        if self._state:
-            own, origin = sink_state.identity(open_store(self._state))
+        if state is not None:
+            own, origin = sink_state.identity(state)
             found = found or own
         if found is None:
             raise OptionError(

@@ -56,7 +56,7 @@ from airflow_cloudfiles.engine.schema.log_entry import Provenance
 from airflow_cloudfiles.engine.schema.source_columns import path_partitions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
-from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from airflow_cloudfiles.engine.storage import ObjectStore, StoreOpener, open_store
 from airflow_cloudfiles.engine.types import inside_of, simple_ddl
 
 if TYPE_CHECKING:
@@ -420,6 +420,7 @@ def infer_source(
     place: SourcePath,
     own: Sequence[str],
     on_found: Callable[[], None] | None = None,
+    open_state: StoreOpener = open_store,
 ) -> Inferred:
     """Infer the schema of a source from the newest of its files.
 
@@ -428,6 +429,7 @@ def infer_source(
         place: Where the files land.
         own: Locations below the source that are not input.
         on_found: Called when the first file is known, before any is read.
+        open_state: Opens the state (`OpenedState.open`).
 
     Raises:
         SchemaInferenceError: There is no whole file, or none holds a record (B4).
@@ -435,7 +437,7 @@ def infer_source(
         SchemaHintError: As of `infer_files`.
     """
     store = open_store(place.root)
-    recorded = _recorded(options, place)
+    recorded = _recorded(options, place, open_state)
     first = next(recorded, None)
     if first is not None:
         _log.info("Inferring the schema from the recorded files of %s", store.uri)
@@ -469,11 +471,13 @@ def _noticed(
         yield file
 
 
-def _recorded(options: CloudFilesOptions, place: SourcePath) -> Iterator[FileEntry]:
+def _recorded(
+    options: CloudFilesOptions, place: SourcePath, open_state: StoreOpener
+) -> Iterator[FileEntry]:
     """Yield the files to ingest that the file log of this source holds, ingested or not."""
     if options.checkpoint_location is None:
         return
-    state: ObjectStore = open_store(options.checkpoint_location)
+    state = open_state(options.checkpoint_location)
     metadata = read_metadata(state)
     if metadata is None or metadata.source != place.name:
         return

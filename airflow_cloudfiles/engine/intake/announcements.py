@@ -16,7 +16,12 @@ from airflow_cloudfiles.engine.discovery.event_log.collector import (
     EventCollector,
     collect_unless_fresh,
 )
-from airflow_cloudfiles.engine.discovery.event_log.log import EventLog, EventsGoneError
+from airflow_cloudfiles.engine.discovery.event_log.log import (
+    EventLog,
+    EventsGoneError,
+    Reach,
+    reach_of,
+)
 from airflow_cloudfiles.engine.discovery.event_log.reading import (
     EventLogReport,
     EventPosition,
@@ -24,7 +29,6 @@ from airflow_cloudfiles.engine.discovery.event_log.reading import (
     load_position,
     save_position,
 )
-from airflow_cloudfiles.engine.discovery.event_log.retention import Reach, reach_of
 from airflow_cloudfiles.engine.discovery.listing.state import load_state
 from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue, open_queue, waiting
 from airflow_cloudfiles.engine.discovery.queues.notifications import (

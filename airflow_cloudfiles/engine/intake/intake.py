@@ -41,7 +41,7 @@ from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.values import check_ends
 from airflow_cloudfiles.engine.state.file_log import log_of
 from airflow_cloudfiles.engine.state.metadata import open_metadata
-from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from airflow_cloudfiles.engine.storage import ObjectStore, StoreOpener, open_store
 from airflow_cloudfiles.engine.storage.access import Access
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ class Intake(StreamLogs):
         exclude: Sequence[str] = (),
         discovery: DiscoveryOptions | None = None,
         access: Access | None = None,
+        open_state: StoreOpener | None = None,
     ) -> Intake:
         """Open the state of a source, or begin one.
 
@@ -149,6 +150,7 @@ class Intake(StreamLogs):
                 schema location, the target.
             discovery: Which files are wanted and how they are found.
             access: How the clouds are reached; `None` for the environment's own chain.
+            open_state: Opens the state, where a run has it open (`OpenedState.open`).
 
         Raises:
             StateConflictError: The state belongs to another source or format, or knows files in
@@ -156,7 +158,8 @@ class Intake(StreamLogs):
             OptionError: A location is not one, or is the source itself.
         """
         check_ends("The source", source)
-        state = open_store(check_ends("The checkpoint location", checkpoint_location), access)
+        location = check_ends("The checkpoint location", checkpoint_location)
+        state = open_state(location) if open_state else open_store(location, access)
         place = locate(source, state)
         return cls(
             source=open_store(place.root, access),

@@ -32,13 +32,12 @@ from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.sink_log import newest_batch, position
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
+from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, side_by_side
 from airflow_cloudfiles.engine.types import simple_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.intake.opening import Opened
     from airflow_cloudfiles.engine.job.session import SparkStart
     from airflow_cloudfiles.engine.storage import ObjectStore
 
@@ -198,7 +197,7 @@ def _batch_warnings(spec: JobSpec, total: dict[str, int]) -> list[str]:
 
 
 def files_of(
-    spec: JobSpec, last_entry: int, parallelism: int, known: Opened | None = None
+    spec: JobSpec, last_entry: int, parallelism: int, known: OpenedState | None = None
 ) -> FileBatches:
     """Open the micro-batches of a run whose source is files.
 

@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.cleaning.destination import check_cleaning
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.intake.opening import Opened, locate, opened_under
+from airflow_cloudfiles.engine.intake.opening import locate, opened_under
 from airflow_cloudfiles.engine.job.cleaning import clean_after_run
 from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.coming_back import Leaving, come_back, has_to_wait
@@ -41,11 +41,13 @@ from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import position_of_a_job
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.stream import approval, definition, schema_change
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.errors import CloudFilesError
     from airflow_cloudfiles.engine.job.connect.session import ConnectStart
     from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
@@ -106,7 +108,7 @@ def ingest(
     return False
 
 
-def _is_due(spec: JobSpec, state: ObjectStore, opened: Opened) -> bool:
+def _is_due(spec: JobSpec, state: ObjectStore, opened: OpenedState) -> bool:
     """Tell whether the logs are to be compacted, by what was listed to open the state."""
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
     with reaching_state(state):
@@ -117,7 +119,7 @@ def _is_due(spec: JobSpec, state: ObjectStore, opened: Opened) -> bool:
 def _ingest(  # noqa: PLR0913 - as `ingest`
     spec: JobSpec,
     spark: SparkStart,
-    opened: Opened,
+    opened: OpenedState,
     *,
     report: dict[str, Any],
     durations: dict[str, float],
@@ -125,31 +127,34 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
 ) -> None:
     """Ingest, under the lock of jobs; what remains of an earlier part of the same run."""
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
-    state = open_store(spec.checkpoint_location)
+    state = opened.open(spec.checkpoint_location)
     if options.cleaning.is_on:
         check_cleaning(options, spec.target)
     check_source(spec.table_options, options)
     begun = position_of_a_job(state, PlanLog(state))
     target_table(str(spec.target)).check_before_run(state, locate(spec.source, state).name)
+    resolve = partial(definition.resolve_schema, options, open_state=opened.open)
     resolved: ResolvedSchema | None = None
     if read_metadata(state) is None:
         # A source that does not exist, or has nothing to infer from, binds no state.
         # Spark starts while the schema is inferred, for the files that it is inferred from.
         begin = spark.begin if options.discovery.include_existing_files else None
-        resolved = definition.resolve_schema(options, on_found=begin)
-    with closing(definition.intake_of(options, spec.checkpoint_location, spec.target)) as intake:
+        resolved = resolve(on_found=begin)
+    with closing(
+        definition.intake_of(options, spec.checkpoint_location, spec.target, opened.open)
+    ) as intake:
         intake.begin_at(begun)
         intake.check()
-        before = record_committed(spec, intake.plans, begun)
+        before = record_committed(spec, state, intake.plans, begun)
         intake.begin_at(before)
         if options.require_approval:
-            resolved = resolved or definition.resolve_schema(options)
-            _refuse_undecided(intake, options, resolved)
+            resolved = resolved or resolve()
+            _refuse_undecided(intake, options, approval.undecided(options, resolved, opened.open))
         found = _look(intake, options, spark, before.batch)
-        resolved = resolved or definition.resolve_schema(options)
+        resolved = resolved or resolve()
         evolved = None
         if found.has_work:
-            evolved = schema_change.evolve_ahead(options, intake, resolved)
+            evolved = schema_change.evolve_ahead(options, intake, resolved, opened.open)
     # A run that comes back may have evolved the schema before it left its query.
     has_evolved = evolved or (earlier is not None and earlier.report.get("evolved_ahead"))
     resolved = evolved or resolved
@@ -277,9 +282,10 @@ def _written(intake: Intake, entry: int) -> str | None:
     return intake.files.summary(entry).created if is_known else None
 
 
-def _refuse_undecided(intake: Intake, options: CloudFilesOptions, resolved: ResolvedSchema) -> None:
+def _refuse_undecided(
+    intake: Intake, options: CloudFilesOptions, waits: CloudFilesError | None
+) -> None:
     """End the run while a change of the schema waits for a decision, after it has discovered."""
-    waits = approval.undecided(options, resolved)
     if waits is None:
         return
     if options.up_to_entry is None:  # messages of a queue do not wait for ever
@@ -292,7 +298,7 @@ def _query(  # noqa: PLR0913, PLR0917 - the parts of a run
     spark: SparkStart,
     found: _Found,
     rows: Rows,
-    opened: Opened,
+    opened: OpenedState,
     durations: dict[str, float],
 ) -> None:
     """Carry the micro-batches of the run to their end."""

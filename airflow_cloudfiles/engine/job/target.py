@@ -19,7 +19,7 @@ from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.state.batch import Committed
 from airflow_cloudfiles.engine.state.run_history import BatchDone, note
 from airflow_cloudfiles.engine.state.sink_log import Position, SinkLog
-from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.storage.uri import is_iceberg
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.batches.target_table import TargetTable
     from airflow_cloudfiles.engine.job.spec import JobSpec
     from airflow_cloudfiles.engine.state.plan_log import PlanLog
+    from airflow_cloudfiles.engine.storage import ObjectStore
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +76,9 @@ def new_writer(spec: JobSpec, **stream: Any) -> TableWriter:
     return target_table(target).writer(read, state=state, run_id=spec.run_id, **stream)
 
 
-def record_committed(spec: JobSpec, plans: PlanLog, before: Position) -> Position:
+def record_committed(
+    spec: JobSpec, state: ObjectStore, plans: PlanLog, before: Position
+) -> Position:
     """Record the micro-batches that the table has and the state does not know of.
 
     A killed run leaves one of them, and more where records were lost. Their files are not read
@@ -83,6 +86,7 @@ def record_committed(spec: JobSpec, plans: PlanLog, before: Position) -> Positio
 
     Args:
         spec: The run.
+        state: Its state.
         plans: The plan log of its stream.
         before: Where the stream is, by its records.
 
@@ -92,7 +96,7 @@ def record_committed(spec: JobSpec, plans: PlanLog, before: Position) -> Positio
     Raises:
         SinkError: The table cannot be opened, or is something else.
     """
-    state, target = open_store(spec.checkpoint_location), str(spec.target)
+    target = str(spec.target)
     latest = plans.known()
     while latest is not None and before.batch < latest.number:
         plan = plans.at(before.batch + 1)

@@ -283,12 +283,12 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             locations = self._locations()
             if locations.mirror is not None:
                 self._mirror = CheckpointMirror(Path(locations.mirror))
-            with opened_at_once(locations.checkpoint):
+            with opened_at_once(locations.checkpoint) as opened:
                 self._resolved = definition.bind(
-                    self._resolved, self._options, locations.checkpoint
+                    self._resolved, self._options, locations.checkpoint, opened.open
                 )
                 self._intake, self._lock = definition.open_intake(
-                    self._options, locations, LOCK_PATIENCE_SECONDS
+                    self._options, locations, LOCK_PATIENCE_SECONDS, opened.open
                 )
                 if self._options.cleaning.is_on:
                     _log.warning("%s", _NOT_CLEANED)

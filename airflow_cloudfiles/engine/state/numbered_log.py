@@ -311,7 +311,7 @@ class NumberedLog:
     def unpacked(self) -> int:
         """How many entries are in no pack that was met."""
         packs = () if self._packs is None else self._packs.known
-        return self.known_latest + 1 - sum(pack.count for pack in packs)
+        return self.known_latest + 1 - sum(map(len, packs))
 
     def known(self) -> int:
         """Return the newest number that this object has met; ask only if it has met none."""

@@ -148,8 +148,7 @@ class Pack:
     first: int
     last: int
 
-    @property
-    def count(self) -> int:
+    def __len__(self) -> int:
         """How many objects it holds."""
         return self.last - self.first + 1
 
@@ -202,7 +201,7 @@ def decode_pack(content: bytes, pack: Pack, *, name: str) -> list[bytes]:
     is_whole = (
         header["id"] == _id(pack)
         and isinstance(lengths, list)
-        and len(lengths) == pack.count
+        and len(lengths) == len(pack)
         and all(type(each) is int and each >= 0 for each in lengths)
         and sum(lengths) == len(body)
     )

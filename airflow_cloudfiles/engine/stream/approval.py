@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.names import NameMatcher
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+    from airflow_cloudfiles.engine.storage import StoreOpener
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
 
 WIDENING_MODE = "addNewColumnsWithTypeWidening"
@@ -246,7 +247,9 @@ _MOST_SECONDS: Final = 10.0
 _log = logging.getLogger(__name__)
 
 
-def undecided(options: CloudFilesOptions, resolved: ResolvedSchema) -> CloudFilesError | None:
+def undecided(
+    options: CloudFilesOptions, resolved: ResolvedSchema, open_state: StoreOpener = open_store
+) -> CloudFilesError | None:
     """Give the error of a run whose schema waits for a decision; `None` where it may go on.
 
     A change that was refused is none of these: it may be asked for no more.
@@ -255,7 +258,7 @@ def undecided(options: CloudFilesOptions, resolved: ResolvedSchema) -> CloudFile
         return None
     if options.schema_evolution_mode not in ADDING_MODES:
         return None
-    found = find_proposal(open_store(resolved.schema_uri), resolved.version)
+    found = find_proposal(open_state(resolved.schema_uri), resolved.version)
     return None if found is None else error_of(found, resolved.schema_uri)
 
 

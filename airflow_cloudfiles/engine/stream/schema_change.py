@@ -61,6 +61,8 @@ from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, batch_co
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_cloudfiles.engine.storage import StoreOpener
+
 
 WIDER_TYPES_CLASS = "UNKNOWN_FIELD_EXCEPTION.WIDER_TYPES_IN_RECORD_WITH_FILE_PATH"
 """Ours: Databricks names no class for a type that is widened."""
@@ -186,8 +188,8 @@ def _asked(context: BatchContext, file_uri: str) -> list[FileEntry]:
     return [*files, *(file for file in _named(context, file_uri) if file not in files)]
 
 
-def _log_of(context: BatchContext) -> SchemaLog:
-    store = open_store(str(context.schema_uri))
+def _log_of(context: BatchContext, open_state: StoreOpener = open_store) -> SchemaLog:
+    store = open_state(str(context.schema_uri))
     return SchemaLog(store, context.source_name, context.options.matcher)
 
 
@@ -222,9 +224,14 @@ def _named(context: BatchContext, file_uri: str) -> list[FileEntry]:
     return [] if there is None else [there]
 
 
-def _append(context: BatchContext, findings: NewFields, **reason: object) -> SchemaVersion:
+def _append(
+    context: BatchContext,
+    findings: NewFields,
+    open_state: StoreOpener = open_store,
+    **reason: object,
+) -> SchemaVersion:
     crash_point("before-schema-append")
-    latest = _log_of(context).append(
+    latest = _log_of(context, open_state).append(
         context.schema_version + 1,
         data_schema=findings.after,
         partition_schema=StructType.fromJson(json.loads(context.partition_schema)),
@@ -310,7 +317,10 @@ class TaskReader(SplitReader):
 
 
 def evolve_ahead(
-    options: CloudFilesOptions, intake: Intake, resolved: ResolvedSchema
+    options: CloudFilesOptions,
+    intake: Intake,
+    resolved: ResolvedSchema,
+    open_state: StoreOpener = open_store,
 ) -> ResolvedSchema | None:
     """Evolve the schema for the files that are recorded and not committed.
 
@@ -321,6 +331,7 @@ def evolve_ahead(
         options: The options of the source.
         intake: The state, after discovery.
         resolved: The schema so far.
+        open_state: As for `resolve_schema`.
 
     Returns:
         The schema to read with; `None` when that is `resolved`.
@@ -347,7 +358,7 @@ def evolve_ahead(
         return None
     if options.require_approval:
         raise approval.ask(context, findings, intake.files.slice(start, end), ahead=True)
-    written = _append(context, findings, ahead=True)
+    written = _append(context, findings, open_state, ahead=True)
     _log.warning("Schema version %s: evolved ahead of the run", written.version)
     return replace(
         resolved,

@@ -33,16 +33,17 @@ from airflow_cloudfiles.engine.intake.silence import LastArrival, note_notified,
 from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.ledger.changed import PACKED as PACKED_CHANGES
 from airflow_cloudfiles.engine.ledger.changed import (
     Change,
+    PackedNote,
     claim_change,
+    encode_notes,
     note_change,
     note_overwritten,
     note_read,
 )
 from airflow_cloudfiles.engine.ledger.opening import mark_head
-from airflow_cloudfiles.engine.ledger.packed_changes import KEY as PACKED_CHANGES
-from airflow_cloudfiles.engine.ledger.packed_changes import PackedNote, encode_notes
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.overview.runs import ingestion_summary

@@ -31,8 +31,9 @@ from airflow_cloudfiles.engine.discovery.event_log.log import (
     EventsGoneError,
     LoggedEvent,
     distinct,
+    is_due,
+    tidy,
 )
-from airflow_cloudfiles.engine.discovery.event_log.retention import is_due, tidy
 from airflow_cloudfiles.engine.discovery.queues.base import open_queue
 from airflow_cloudfiles.engine.discovery.queues.notifications import (
     NotificationDiscovery,
