@@ -382,7 +382,7 @@ class ExpectationError(SinkError, code="CF611"):
     """A micro-batch does not meet an expectation (`expect.*`), and was not committed."""
 
     blamed: str = ""
-    """Which files of which batch are to be put aside for that (`intake.batch_files`)."""
+    """Which files of which batch are to be put aside for that (`intake.stream_logs.name_files`)."""
 
 
 class FilesQuarantinedError(ExpectationError, code="CF612"):

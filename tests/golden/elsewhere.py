@@ -19,7 +19,7 @@ from airflow_cloudfiles.engine.iceberg.lineage import Noted, SnapshotLineage, li
 from airflow_cloudfiles.engine.job.jvm import ClassArchive
 from airflow_cloudfiles.engine.ledger.rocksdb import IndexMark, decode_mark, encode_mark
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.hooks.arguments import check_batch
 from tests.golden.kinds import ID, Format, new_store
 from tests.golden.of_events import OF_LOG

@@ -37,7 +37,7 @@ from airflow_cloudfiles.engine.state.metadata_format import (
 from airflow_cloudfiles.engine.state.operations import Action, Operation, announce, announced
 from airflow_cloudfiles.engine.storage import ObjectStore
 from airflow_cloudfiles.engine.transfer.archived import MANIFEST, write_archive
-from airflow_cloudfiles.engine.transfer.contents import fence
+from airflow_cloudfiles.engine.transfer.move import fence
 from tests.golden.kinds import CREATED, ID, Format, in_store, new_store, stamped, written
 
 FIRST, SECOND = f"_source/files/{0:020}", f"_source/files/{1:020}"

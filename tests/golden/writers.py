@@ -45,10 +45,10 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "state/run_history.py:note": ("batch",),
     "state/run_history.py:_write_summary": ("summary",),
     "state/run_history.py:write_report": ("report",),
-    "state/refused.py:note_refused": ("refused",),
+    "ledger/changed.py:note_refused": ("refused",),
     "state/spark_checkpoint.py:create": ("spark_offset",),
     "state/spark_checkpoint.py:replace": ("spark_offset",),
-    "transfer/contents.py:claim": ("metadata_incoming",),
+    "transfer/move.py:claim": ("metadata_incoming",),
 }
 """Functions (below `engine`, class and function behind the colon), and the formats they write."""
 
@@ -92,8 +92,8 @@ NO_FORMAT: dict[str, str] = {
     "storage/small_objects.py:replace_if_same": _BYTES,
     "transfer/archived.py:_created": _BYTES,
     "transfer/archived.py:_upload": "the archive, whose manifest is export_manifest",
-    "transfer/contents.py:fence": "a mark that is there; its text is for people",
-    "transfer/contents.py:write_part": _BYTES,
+    "transfer/move.py:fence": "a mark that is there; its text is for people",
+    "transfer/move.py:write_part": _BYTES,
     "cluster/submitted_run.py:submit.anew": "an empty object; its name says all",
 }
 """Functions that write what no other version reads, each with the reason."""

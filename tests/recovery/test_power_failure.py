@@ -33,7 +33,7 @@ from deltalake.transaction import AddAction
 from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.batch_write import add_action
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.delta.write.evolve import WideningRule
 
 TARGET = str(ROOT / "new" / "folders" / "table")

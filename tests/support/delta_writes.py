@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.delta.write.creation import NewTable
 from airflow_cloudfiles.engine.delta.write.evolve import Evolution, WideningRule, layout_for
 from airflow_cloudfiles.engine.delta.write.rows import write_rows
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed
 from tests.support.delta_tables import read, read_by_duckdb, sorted_rows
 
 

@@ -30,7 +30,7 @@ from airflow_cloudfiles.engine.delta.write.creation import NewTable
 from airflow_cloudfiles.engine.delta.write.evolve import Evolution, widening_rule
 from airflow_cloudfiles.engine.delta.write.rows import TableWrite, write_rows
 from airflow_cloudfiles.engine.options.sink import SinkOptions
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected, FoundBatch
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, Expected, FoundBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa

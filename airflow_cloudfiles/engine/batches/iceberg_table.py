@@ -15,8 +15,7 @@ from airflow_cloudfiles.engine.batches.target_table import TargetTable
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import LostBatchesError
 from airflow_cloudfiles.engine.options.sink import SinkOptions
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
-from airflow_cloudfiles.engine.state.sink_log import SinkRecord
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, Expected, SinkRecord
 from airflow_cloudfiles.engine.storage.vendors import import_with_extra
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.iceberg.commit import TableRules
     from airflow_cloudfiles.engine.iceberg.data_files import IcebergFileWriter
     from airflow_cloudfiles.engine.options.sink import TableOptions
-    from airflow_cloudfiles.engine.state.batch import FoundBatch
+    from airflow_cloudfiles.engine.state.sink_log import FoundBatch
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _ENGINE = "airflow_cloudfiles.engine.iceberg"

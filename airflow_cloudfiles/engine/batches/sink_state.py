@@ -18,16 +18,14 @@ from airflow_cloudfiles.engine.delta.stream.commits import read_again
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.state import metadata, spark_checkpoint
-from airflow_cloudfiles.engine.state.batch import Expected
 from airflow_cloudfiles.engine.state.metadata import read_metadata
-from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
+from airflow_cloudfiles.engine.state.sink_log import Expected, SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import Offset
-    from airflow_cloudfiles.engine.state.batch import Committed
     from airflow_cloudfiles.engine.state.run_history import BatchDone
-    from airflow_cloudfiles.engine.state.sink_log import RowsFrom
+    from airflow_cloudfiles.engine.state.sink_log import Committed, RowsFrom
 
 
 def application(state: ObjectStore) -> str | None:

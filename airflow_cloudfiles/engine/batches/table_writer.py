@@ -26,18 +26,24 @@ from airflow_cloudfiles.engine.errors import (
     UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.intake import batch_files
+from airflow_cloudfiles.engine.intake.stream_logs import name_files
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.split_reader import SplitCounts
 from airflow_cloudfiles.engine.reading.splits import Split
 from airflow_cloudfiles.engine.state import run_history
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
 from airflow_cloudfiles.engine.state.metadata import KEY as METADATA
 from airflow_cloudfiles.engine.state.metadata import has_packs, read_metadata
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.state.plan_log import PREFIX as PLANS
-from airflow_cloudfiles.engine.state.sink_log import DECISIONS, RowsFrom, SinkLog
+from airflow_cloudfiles.engine.state.sink_log import (
+    DECISIONS,
+    BatchId,
+    Committed,
+    Expected,
+    RowsFrom,
+    SinkLog,
+)
 from airflow_cloudfiles.engine.state.sink_log import PREFIX as RECORDS
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, at_once
@@ -291,7 +297,7 @@ class TableWriter:
         if self._options.on_violation != "quarantine" or self._state is None:
             return expectations.refusal(batch, self._target, what)
         paths = expectations.to_blame(self._options, found, observed)
-        blamed = batch_files.name_files(open_store(self._state), batch, paths)
+        blamed = name_files(open_store(self._state), batch, paths)
         names = ", ".join(each.name for each in found if not each.blamed)
         why = f"No file is to blame for {names or 'that'}, so none is quarantined."
         error = expectations.refusal(batch, self._target, what, blames_nobody="" if blamed else why)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches import sink_state
 from airflow_cloudfiles.engine.state import metadata
-from airflow_cloudfiles.engine.state.batch import Expected, FoundBatch
 from airflow_cloudfiles.engine.state.metadata import read_metadata
-from airflow_cloudfiles.engine.state.sink_log import SinkLog
+from airflow_cloudfiles.engine.state.sink_log import Expected, FoundBatch, SinkLog
 
 if TYPE_CHECKING:
     import pyarrow as pa

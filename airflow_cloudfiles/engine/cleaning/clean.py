@@ -30,10 +30,10 @@ from airflow_cloudfiles.engine.cleaning.one_file import (
     Cleaned,
     Due,
     FileCleaner,
+    OtherStreams,
     read_cleaned,
     write_cleaned,
 )
-from airflow_cloudfiles.engine.cleaning.others import OtherStreams
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake.file_states import (
@@ -52,7 +52,7 @@ from airflow_cloudfiles.engine.state.batch_states import (
 from airflow_cloudfiles.engine.storage import open_store
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.cleaning.others import VerifyState
+    from airflow_cloudfiles.engine.cleaning.one_file import VerifyState
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.intake.opening import SourcePath
     from airflow_cloudfiles.engine.options.discovery import CleaningOptions

@@ -24,8 +24,8 @@ from airflow_cloudfiles.engine.delta.durability import LOG, make_durable
 from airflow_cloudfiles.engine.delta.lineage import batch_note
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.errors import DataFileLostError
-from airflow_cloudfiles.engine.state.batch import BatchId, FoundBatch
-from airflow_cloudfiles.engine.storage.local_disk import sync_file
+from airflow_cloudfiles.engine.state.sink_log import BatchId, FoundBatch
+from airflow_cloudfiles.engine.storage.local import sync_file
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -63,7 +63,7 @@ from airflow_cloudfiles.engine.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.delta.write.log_commit import refreshed, retried, write_unescaped
 from airflow_cloudfiles.engine.delta.write.rows import TableWrite, require_texts
 from airflow_cloudfiles.engine.errors import CloudFilesError, SinkError, TargetConflictError
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ from airflow_cloudfiles.engine.errors import (
     TargetChangedError,
     TargetNotDeltaError,
 )
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, Expected
 from airflow_cloudfiles.engine.versions import FIELD
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from airflow_cloudfiles.engine.delta.statistics import (
 from airflow_cloudfiles.engine.errors import DataFileLostError, TargetNotDeltaError
 from airflow_cloudfiles.engine.options.values import parse_size
 from airflow_cloudfiles.engine.storage.base import key_bytes, key_text
-from airflow_cloudfiles.engine.storage.local_disk import make_folders, sync_folder
+from airflow_cloudfiles.engine.storage.local import make_folders, sync_folder
 
 TARGET_FILE_BYTES = 256 * 2**20
 """A data file on a disk is closed when it has grown to about this size."""

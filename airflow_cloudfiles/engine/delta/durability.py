@@ -30,7 +30,7 @@ from deltalake.transaction import PostCommitHookProperties
 
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.errors import TargetCorruptedError
-from airflow_cloudfiles.engine.storage.local_disk import make_folders, sync_file, sync_folder
+from airflow_cloudfiles.engine.storage.local import make_folders, sync_file, sync_folder
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import open_to_write
 from airflow_cloudfiles.engine.errors import LostBatchesError
-from airflow_cloudfiles.engine.state.batch import Expected
+from airflow_cloudfiles.engine.state.sink_log import Expected
 from airflow_cloudfiles.engine.versions import FIELD, require_version
 
 if TYPE_CHECKING:

@@ -53,13 +53,13 @@ from airflow_cloudfiles.engine.iceberg.schema import (
     new_spec,
     plan_of,
 )
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed, FoundBatch
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, FoundBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table
 
-    from airflow_cloudfiles.engine.state.batch import Expected
+    from airflow_cloudfiles.engine.state.sink_log import Expected
 
 COMMIT_TRIES = 20
 """How often a commit is tried against other writers before giving up."""

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
-    from airflow_cloudfiles.engine.state.batch import Expected
-    from airflow_cloudfiles.engine.state.sink_log import SinkRecord
+    from airflow_cloudfiles.engine.state.sink_log import Expected, SinkRecord
 
 STREAM, BATCH, PLAN, WRITE = (f"cloudfiles.{each}" for each in ("stream", "batch", "plan", "write"))
 SCHEMA_VERSION, COUNTS = "cloudfiles.schema-version", "cloudfiles.counts"

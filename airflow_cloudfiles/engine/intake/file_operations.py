@@ -22,10 +22,10 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
 from airflow_cloudfiles.engine.errors import FileMissingError, OptionError, StateError
 from airflow_cloudfiles.engine.files import FileEntry, Offset
-from airflow_cloudfiles.engine.intake.contents import Contents
-from airflow_cloudfiles.engine.intake.file_standing import HELD_AS, FileNames, Standing, Standings
+from airflow_cloudfiles.engine.intake.changes import HELD_AS, FileNames, Standing, Standings
 from airflow_cloudfiles.engine.intake.file_states import FileQuery, FileStates, StateSnapshot
 from airflow_cloudfiles.engine.intake.opening import root_of
+from airflow_cloudfiles.engine.intake.recorder import Contents
 from airflow_cloudfiles.engine.ledger.base import catch_up
 from airflow_cloudfiles.engine.ledger.opening import check_whole, mark_head, open_ledger
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock

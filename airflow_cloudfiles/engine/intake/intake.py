@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
-from airflow_cloudfiles.engine.discovery.inventory.newest import report_folder
+from airflow_cloudfiles.engine.discovery.inventory.base import report_folder
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing, ListingReport
 from airflow_cloudfiles.engine.discovery.listing.state import (
     expect_notifications,
@@ -28,9 +28,13 @@ from airflow_cloudfiles.engine.discovery.listing.state import (
 )
 from airflow_cloudfiles.engine.errors import LedgerError
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.intake.contents import Contents
 from airflow_cloudfiles.engine.intake.opening import locate, name_of
-from airflow_cloudfiles.engine.intake.recorder import Baseline, LedgerRecorder, record_overwritten
+from airflow_cloudfiles.engine.intake.recorder import (
+    Baseline,
+    Contents,
+    LedgerRecorder,
+    record_overwritten,
+)
 from airflow_cloudfiles.engine.intake.results import Arrivals, Discovered
 from airflow_cloudfiles.engine.intake.stream_logs import SourceMetrics, StreamLogs, source_metrics
 from airflow_cloudfiles.engine.ledger.base import Ledger, catch_up, catch_up_whole, forget_old

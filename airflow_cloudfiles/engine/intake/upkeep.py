@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,7 @@ from airflow_cloudfiles.engine.errors import CloudFilesError, StateError, StateL
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.ledger.changed import ChangedFolder
 from airflow_cloudfiles.engine.ledger.opening import check_whole
-from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
-from airflow_cloudfiles.engine.locks.run_lock import KEY as RUN_KEY
+from airflow_cloudfiles.engine.locks.run_lock import locked
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.state import file_log, plan_log, run_history, sink_log
 from airflow_cloudfiles.engine.state.compaction import (
@@ -110,16 +108,14 @@ def after_run(
     state = open_store(checkpoint_location)
     done = Compacted()
     try:
-        with ExitStack() as stack:
-            may_go_on = _lock(state, stack)
-            with reaching_state(state):
-                if compacts:
-                    folders = _numbered(state)
-                    _pass(state, folders, done, may_go_on, most=MOST_PACKS, least=least)
-                if sweeps:
-                    now_us = state.clock_us()
-                    done.expired = run_history.sweep(state, now_us, retention_seconds)
-                    _pass(state, [ChangedFolder(state, now_us)], done, may_go_on)
+        with locked(state) as may_go_on, reaching_state(state):
+            if compacts:
+                folders = _numbered(state)
+                _pass(state, folders, done, may_go_on, most=MOST_PACKS, least=least)
+            if sweeps:
+                now_us = state.clock_us()
+                done.expired = run_history.sweep(state, now_us, retention_seconds)
+                _pass(state, [ChangedFolder(state, now_us)], done, may_go_on)
     except StateLockedError:
         _log.info("The state is compacted another time: a run is working on it")
     except (CloudFilesError, LookupError) as failure:
@@ -161,8 +157,7 @@ def compact(
             "yet. Give the checkpoint location of a cloudFiles stream, or of runs from a table."
         )
     done = Compacted()
-    with ExitStack() as stack, reaching_state(state):
-        may_go_on = _lock(state, stack)
+    with locked(state) as may_go_on, reaching_state(state):
         has_more = True
         while has_more:
             folders: list[PackedFolder[Any]] = [*_numbered(state)]
@@ -180,20 +175,6 @@ def _is_of_table(state: ObjectStore) -> bool:
     """Tell whether a state has records of batches."""
     with reaching_state(state):
         return next(state.list(f"{sink_log.PREFIX}/"), None) is not None
-
-
-def _lock(state: ObjectStore, stack: ExitStack) -> Callable[[], None]:
-    """Take the locks of a state; gives what raises when one is lost."""
-    locks = [stack.enter_context(RunLock(state, key)) for key in (JOB_KEY, RUN_KEY)]
-
-    def may_go_on() -> None:
-        if not all(lock.is_held for lock in locks):
-            raise StateLockedError(
-                f"The lock of {printable_path(state.uri)} was lost while it was compacted. Nothing "
-                "is lost. Run again."
-            )
-
-    return may_go_on
 
 
 def _pass(  # noqa: PLR0913 - what a pass needs

@@ -32,9 +32,9 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
     SinkError,
 )
-from airflow_cloudfiles.engine.intake.batch_files import files_named
 from airflow_cloudfiles.engine.intake.file_operations import Operated, OperationRequest, operate
 from airflow_cloudfiles.engine.intake.opening import root_of
+from airflow_cloudfiles.engine.intake.stream_logs import files_named
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.locks.run_lock import end_releases

@@ -63,11 +63,17 @@ from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.log import SchemaLog
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord, position
+from airflow_cloudfiles.engine.state.sink_log import (
+    BatchId,
+    Committed,
+    Decision,
+    SinkLog,
+    SinkRecord,
+    position,
+)
 from airflow_cloudfiles.engine.state.spark_checkpoint import last_committed_batch
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.stream import definition

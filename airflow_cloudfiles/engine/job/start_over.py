@@ -23,6 +23,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.files import START, printable_path
 from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes
 from airflow_cloudfiles.engine.job.target import target_table
+from airflow_cloudfiles.engine.locks.run_lock import locked
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.schema import names
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
@@ -34,7 +35,7 @@ from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
 from airflow_cloudfiles.engine.storage.uri import is_iceberg
-from airflow_cloudfiles.engine.transfer.contents import LOCKS, is_part, locked, no_state
+from airflow_cloudfiles.engine.transfer.move import LOCKS, is_part, no_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -16,9 +16,8 @@ from airflow_cloudfiles.engine.batches.delta_table import DeltaTargetTable
 from airflow_cloudfiles.engine.batches.iceberg_table import IcebergTargetTable
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.sink import SinkOptions
-from airflow_cloudfiles.engine.state.batch import Committed
 from airflow_cloudfiles.engine.state.run_history import BatchDone, note
-from airflow_cloudfiles.engine.state.sink_log import Position, SinkLog
+from airflow_cloudfiles.engine.state.sink_log import Committed, Position, SinkLog
 from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.storage.uri import is_iceberg
 

@@ -22,32 +22,40 @@ a notification that may be lost, or a listing that may be long in coming, the ta
 the state before its batch can be committed, and the next discovery inspects the file.
 
 A note is a hint: it is deduped as every candidate is, and removed when the file is recorded.
+
+In `failOnNewColumns` the stream goes on when the file that it named is removed (B52). That file is
+part of a planned micro-batch, and a planned file that is gone is an error otherwise; so the task
+that refuses a file for its new fields notes that in the state, before it fails. The note is for the
+version of the file that was discovered, and is only read when a file is gone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import logging
 import re
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError
-from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.ledger.base import version_hash
 from airflow_cloudfiles.engine.state.compaction import KEPT, PACK_ENTRIES, PackedFolder
 from airflow_cloudfiles.engine.state.packs import decode_entry, encode_entry
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, as_record, fields_of, read_note
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
+
 
 PREFIX: Final = "_source/changed"
 PACKED: Final = f"{PREFIX}/packed"
@@ -341,3 +349,58 @@ class ChangedFolder(PackedFolder[Mapping[str, PackedNote]]):
     ) -> list[str]:
         """Name the notes of a pack, all of which are in the object."""
         return self.beside(pack)
+
+
+REFUSED: Final = "_source/refused"
+
+
+def note_refused(state: str, files: Iterable[FileEntry], fields: Mapping[str, object]) -> None:
+    """Note that files were refused; noting it again changes nothing.
+
+    That it cannot be noted is logged: the stream fails for the new fields in any case, and the file
+    then has to be there, or `ignoreMissingFiles` has to be set.
+
+    Args:
+        state: URI of the state.
+        files: The files, in the versions that were discovered.
+        fields: The new fields that they were refused for.
+    """
+    store = open_store(state)
+    for file in files:
+        try:
+            store.put(_refused_key(file), _encoded_refusal(file, fields))
+        except OSError as failure:
+            path = printable_path(file.path)
+            _log.warning("The note that %s was refused could not be written: %s", path, failure)
+
+
+def was_refused(state: str, file: FileEntry) -> bool:
+    """Tell whether this version of a file was refused, so that the stream goes on without it.
+
+    Raises:
+        IncompatibleStateError: A newer version of this package wrote the note.
+    """
+    store, key = open_store(state), _refused_key(file)
+    try:
+        content = store.get(key)
+    except ObjectNotFoundError:
+        return False
+    with contextlib.suppress(ValueError):  # a note that was cut off is one, too
+        read_note(content, name=store.child_uri(key), understood=NOTE_VERSION)
+    return True
+
+
+def _encoded_refusal(file: FileEntry, fields: Iterable[str]) -> bytes:
+    note = {
+        FIELD: NOTE_VERSION,
+        "path": printable_path(file.path),
+        "fields": sorted(fields),
+    }
+    return (json.dumps(note, indent=1) + "\n").encode("ascii")
+
+
+def _refused_key(file: FileEntry) -> str:
+    """Return where the note of a version of a file is."""
+    version = f"\n{file.size}\n{file.modification_time_us}\n{file.etag}"
+    name = (file.path + version).encode("utf-8", "surrogatepass")
+    return f"{REFUSED}/{hashlib.sha256(name).hexdigest()}"

@@ -54,7 +54,7 @@ from airflow_cloudfiles.engine.locks.run_lock import FileLock
 from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import aside
-from airflow_cloudfiles.engine.storage.local_disk import make_private
+from airflow_cloudfiles.engine.storage.local import make_private
 from airflow_cloudfiles.engine.storage.outage import is_transient, reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, fields_of

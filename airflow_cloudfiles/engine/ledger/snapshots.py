@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.ledger.base import format_of, suffices
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
-from airflow_cloudfiles.engine.storage.local_disk import make_private, path_below
+from airflow_cloudfiles.engine.storage.local import make_private, path_below
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import as_record
 

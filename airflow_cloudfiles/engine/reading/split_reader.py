@@ -35,7 +35,7 @@ from airflow_cloudfiles.engine.formats.base import (
     OpenedFile,
     line_blocks,
 )
-from airflow_cloudfiles.engine.ledger.changed import note_overwritten, note_read
+from airflow_cloudfiles.engine.ledger.changed import note_overwritten, note_read, was_refused
 from airflow_cloudfiles.engine.messages import few
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from airflow_cloudfiles.engine.processes import is_alive
@@ -52,10 +52,9 @@ from airflow_cloudfiles.engine.reading.file_columns import ColumnSources, FileCo
 from airflow_cloudfiles.engine.reading.missing_files import SameContent, check_deleted, check_root
 from airflow_cloudfiles.engine.reading.opened import BLOCK_BYTES, TEXT_BYTES
 from airflow_cloudfiles.engine.reading.splits import FileRange, Split
-from airflow_cloudfiles.engine.state import refused
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
-from airflow_cloudfiles.engine.storage.local_disk import make_private
+from airflow_cloudfiles.engine.storage.local import make_private
 
 MOST_NAMES = 20
 
@@ -358,7 +357,7 @@ class SplitReader:
 
     def _was_refused(self, file: FileEntry) -> bool:
         state = self._split.context.state_uri
-        return bool(state) and refused.was_refused(state, file)
+        return bool(state) and was_refused(state, file)
 
     def _rows(self, batch: pa.RecordBatch, part: FileRange) -> pa.RecordBatch:
         return self._columns.rows(batch, part, self._store.child_uri(part.file.path))

@@ -135,7 +135,7 @@ class FileLog:
         unbound: The metadata of a stream that has no file yet: its first entry binds it. `None`
             for one that is bound, and for whoever only reads.
         fence: The newest entry that ends the log for those who have opened the state before it
-            (`transfer.contents`), by the metadata that were read; `None` for whoever only reads.
+            (`transfer.move`), by the metadata that were read; `None` for whoever only reads.
         has_operations: Whether there may be operations on single files among its entries; a word
             that may be a moment old (`Operations.meet`).
 

@@ -18,6 +18,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
+from airflow_cloudfiles.engine.versions import as_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -196,9 +197,8 @@ class PlanLog:
 
     def _plan(self, number: int, header: Mapping[str, Any]) -> Plan:
         try:
-            start, end = Offset.from_json(header["start"]), Offset.from_json(header["end"])
-            return Plan(number, start, end, int(header["files"]), int(header["bytes"]))
-        except (KeyError, TypeError, ValueError) as failure:
+            return as_record({**header, "number": number}, Plan)
+        except ValueError as failure:
             msg = (
                 f"{self._log.name(number)} cannot be read: its header does not describe a range. "
                 f"Restore the checkpoint location as a whole from a backup."

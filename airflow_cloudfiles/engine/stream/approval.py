@@ -25,6 +25,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from airflow_cloudfiles.engine.errors import ReadError
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_inference
 from airflow_cloudfiles.engine.inference.sample import Sample, learn_sample
+from airflow_cloudfiles.engine.ledger.changed import note_refused
 from airflow_cloudfiles.engine.names import column_of, parts_of
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch
@@ -42,7 +43,6 @@ from airflow_cloudfiles.engine.schema.proposals import (
 )
 from airflow_cloudfiles.engine.schema.source_columns import beside
 from airflow_cloudfiles.engine.schema.widening import WiderTypes, can_widen, widen
-from airflow_cloudfiles.engine.state import refused
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.types import missing_fields
 
@@ -299,7 +299,7 @@ def ask(
         samples = tuple(_with_samples(context, changes, asking))
         found = propose(store, _proposal(context, findings, samples, reason))
         _log.warning("Proposal %s waits for somebody to decide: %s", found.number, found.paths)
-    refused.note_refused(context.state_uri, asking, dict.fromkeys(found.paths))
+    note_refused(context.state_uri, asking, dict.fromkeys(found.paths))
     return error_of(found, uri)
 
 

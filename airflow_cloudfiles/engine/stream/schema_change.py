@@ -36,6 +36,7 @@ from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldExcept
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset
 from airflow_cloudfiles.engine.formats.base import UnknownFields
 from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.ledger.changed import note_refused
 from airflow_cloudfiles.engine.messages import few_members, more
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.reading.split_reader import SplitReader
@@ -43,7 +44,6 @@ from airflow_cloudfiles.engine.reading.splits import BatchContext
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.schema.log_entry import author
 from airflow_cloudfiles.engine.schema.widening import FILE_KEY, WiderTypes, can_widen, widen
-from airflow_cloudfiles.engine.state import refused
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
@@ -249,7 +249,7 @@ def _refused(
     The file may be removed then, so it is noted in the state.
     """
     _log.error("New fields %s are refused in this mode: %s", sorted(fields), file_uri)
-    refused.note_refused(context.state_uri, _named(context, file_uri), fields)
+    note_refused(context.state_uri, _named(context, file_uri), fields)
     return UnknownFieldException.of(fields, file=file_uri, retry=False, remedy=remedy)
 
 

@@ -33,6 +33,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import OptionError, StateError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.locks.run_lock import locked
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
 from airflow_cloudfiles.engine.state.metadata_format import (
@@ -45,11 +46,10 @@ from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
 from airflow_cloudfiles.engine.storage.uri import local_path
-from airflow_cloudfiles.engine.transfer.contents import (
+from airflow_cloudfiles.engine.transfer.move import (
     LOCKS,
     claim,
     is_part,
-    locked,
     no_state,
     parts_of,
     write_part,

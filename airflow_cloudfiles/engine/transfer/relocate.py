@@ -31,6 +31,7 @@ from airflow_cloudfiles.engine.intake.opening import SourcePath, name_of
 from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes
 from airflow_cloudfiles.engine.ledger.base import catch_up
 from airflow_cloudfiles.engine.ledger.opening import open_ledger
+from airflow_cloudfiles.engine.locks.run_lock import locked
 from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.schema import names
@@ -47,7 +48,7 @@ from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
-from airflow_cloudfiles.engine.transfer.contents import fence, locked, no_state
+from airflow_cloudfiles.engine.transfer.move import fence, no_state
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry

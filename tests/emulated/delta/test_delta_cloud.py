@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, launch
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 

@@ -12,8 +12,7 @@ from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import open_metadata, read_metadata
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.transfer.archived import export_state, import_state
-from airflow_cloudfiles.engine.transfer.contents import LOCKS
-from airflow_cloudfiles.engine.transfer.move import move_state
+from airflow_cloudfiles.engine.transfer.move import LOCKS, move_state
 from tests.support.transferred import Stream
 
 pytestmark = [pytest.mark.emulator]

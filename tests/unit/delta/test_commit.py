@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.errors import CorruptedStateError, SchemaMismatchError
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 
 A = pa.schema([("a", pa.int64())])
 AB = pa.schema([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))])

@@ -14,7 +14,7 @@ from airflow_cloudfiles.engine.delta import durability
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.opening import open_existing
 from airflow_cloudfiles.engine.errors import TargetCorruptedError
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 
 A = pa.schema([("a", pa.int64())])
 BATCHES = 7

@@ -32,7 +32,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
 from airflow_cloudfiles.engine.spark_types import VariantType
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.types import VARIANT
 from tests.support.formats.columnar_files import parquet
 from tests.support.formats.variant_files import NOTHING, annotated, plain, variant

@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.delta.write.rewrite import TableFiles
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.sink import TableOptions
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from tests.support.crash_points import WIDENING_POINTS
 
 ANY_SIZE = WideningRule()

@@ -30,7 +30,7 @@ from airflow_cloudfiles.engine.delta.merge.commit import merge_batch
 from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
 from airflow_cloudfiles.engine.delta.read.log import STAGED
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed
 from tests.support.delta_tables import read_by_duckdb, sorted_rows
 from tests.support.laws import examples
 

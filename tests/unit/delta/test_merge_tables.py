@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.delta.merge.rule import MergeRule
 from airflow_cloudfiles.engine.delta.read.log import STAGED
 from airflow_cloudfiles.engine.delta.write.creation import NewTable, create_table
 from airflow_cloudfiles.engine.errors import CloudFilesError, SchemaMismatchError, SinkError
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from tests.support.delta_tables import read, sorted_rows
 from tests.support.delta_writes import read_by_another
 

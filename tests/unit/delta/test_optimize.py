@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.delta.optimize import auto_compact, optimize
 from airflow_cloudfiles.engine.errors import SinkError, TargetNotDeltaError
 from airflow_cloudfiles.engine.options.sink import TableOptions
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from tests.support.crash_points import OPTIMIZE_POINTS
 from tests.support.delta_tables import read_by_duckdb, sorted_rows
 from tests.support.ingested import Ingested

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from airflow_cloudfiles.engine.delta import commit as delta_commit
 from airflow_cloudfiles.engine.delta.data_files import DataFileWriter, FileSettings
 from airflow_cloudfiles.engine.delta.statistics import FileStatistics, IndexedColumns
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from tests.support.delta_tables import duckdb_session
 from tests.support.laws import examples
 

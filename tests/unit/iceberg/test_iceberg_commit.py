@@ -34,8 +34,7 @@ from airflow_cloudfiles.engine.iceberg.commit import (
 )
 from airflow_cloudfiles.engine.iceberg.data_files import IcebergDataFile, IcebergFileWriter
 from airflow_cloudfiles.engine.iceberg.lineage import PROPERTY
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
-from airflow_cloudfiles.engine.state.sink_log import SinkRecord
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, Expected, SinkRecord
 from tests.support.iceberg_tables import LocalCatalog
 
 A = pa.schema([("a", pa.int64())])

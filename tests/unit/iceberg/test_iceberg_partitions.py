@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.iceberg.commit import (
 )
 from airflow_cloudfiles.engine.iceberg.data_files import IcebergFileWriter
 from airflow_cloudfiles.engine.iceberg.schema import Partitioner, new_schema, new_spec, parse
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from tests.support.iceberg_tables import LocalCatalog, read_with_duckdb
 from tests.support.laws import examples
 

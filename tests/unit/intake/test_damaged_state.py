@@ -42,6 +42,8 @@ from airflow_cloudfiles.engine.ledger.changed import (
     note_change,
     note_overwritten,
     note_read,
+    note_refused,
+    was_refused,
 )
 from airflow_cloudfiles.engine.ledger.opening import mark_head
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
@@ -66,7 +68,6 @@ from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog, FoundBy
 from airflow_cloudfiles.engine.state.metadata import allow_packs
 from airflow_cloudfiles.engine.state.operations import announce, announced
 from airflow_cloudfiles.engine.state.packs import COPIES, Pack, encode_pack
-from airflow_cloudfiles.engine.state.refused import note_refused, was_refused
 from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage.memory import MemoryStore, _spaces
 from tests.support.damage import damages

@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.delta.opening import table_schema
 from airflow_cloudfiles.engine.delta.write.rewrite import TableFiles
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from tests.support.landed import Stream
 from tests.support.promoted import Landed
 

@@ -56,7 +56,7 @@ from airflow_cloudfiles.engine.delta.write.creation import PLAIN_TABLE, NewTable
 from airflow_cloudfiles.engine.delta.write.evolve import Evolution, layout_for
 from airflow_cloudfiles.engine.delta.write.log_commit import retried, write_unescaped
 from airflow_cloudfiles.engine.errors import CloudFilesError
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, Expected
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -36,7 +36,7 @@ from airflow_cloudfiles.engine.delta.write.rows import can_partition
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError, StateError
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, TableOptions
-from airflow_cloudfiles.engine.storage.local_disk import make_folders
+from airflow_cloudfiles.engine.storage.local import make_folders
 from airflow_cloudfiles.engine.storage.small_objects import require_conditional_put
 
 if TYPE_CHECKING:

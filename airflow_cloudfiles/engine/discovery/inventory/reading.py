@@ -33,13 +33,14 @@ from airflow_cloudfiles.engine.discovery.inventory.base import (
     Report,
     ReportProgress,
     ReportSource,
+    bucket_of,
     load_progress,
+    newest_report,
     refused,
     save_progress,
     settled_us,
 )
 from airflow_cloudfiles.engine.discovery.inventory.data_files import DataFiles
-from airflow_cloudfiles.engine.discovery.inventory.newest import bucket_of, newest_report
 from airflow_cloudfiles.engine.discovery.listing.ranges import being_listed
 from airflow_cloudfiles.engine.discovery.listing.state import load_state, save_state
 from airflow_cloudfiles.engine.files import printable_path
