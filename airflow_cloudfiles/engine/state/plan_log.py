@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.versions import as_record
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_cloudfiles.engine.state.file_log import FileLog
+    from airflow_cloudfiles.engine.state.file_log import EntrySummary, FileLog
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 PREFIX = "_source/plans"
@@ -243,42 +243,31 @@ class _Taken:
 def _take(files: FileLog, start: Offset, limit: ReadLimit, up_to: Offset) -> _Taken:
     """Take files from a position until the limit or the end is reached."""
     taken = _Taken(start)
-    number = start.entry
-    while Offset(number, 0) < up_to and not _is_full(taken, limit):
+    for number in range(start.entry, up_to.entry + (up_to.index > 0)):
+        if _is_full(taken, limit):
+            break
         first = start.index if number == start.entry else 0
         last = up_to.index if number == up_to.entry else None
-        if not files.summary(number).is_ingested:
-            pass
-        elif first == 0 and last is None and _fits(files, number, taken, limit):
-            summary = files.summary(number)
+        summary = files.summary(number)
+        if not summary.is_ingested:
+            continue
+        if first == 0 and last is None and _fits(summary, taken, limit):
             taken.files += summary.files
             taken.bytes += summary.bytes
             taken.end = Offset(number + 1, 0)
-        else:
-            _take_some(files, (number, first, last), taken, limit)
-        number += 1
+            continue
+        for index, file in enumerate(files.read(number).files[first:last], first + 1):
+            if _is_full(taken, limit):
+                break
+            taken.files += 1
+            taken.bytes += file.size
+            is_last = index == summary.files
+            taken.end = Offset(number + 1, 0) if is_last else Offset(number, index)
     return taken
 
 
-def _take_some(
-    files: FileLog, part: tuple[int, int, int | None], taken: _Taken, limit: ReadLimit
-) -> None:
-    """Take files of a part of an entry: its number, its first file, and the file to stop before."""
-    number, first, last = part
-    entry = files.read(number).files
-    stop = len(entry) if last is None else min(last, len(entry))
-    index = first
-    while index < stop and not _is_full(taken, limit):
-        taken.files += 1
-        taken.bytes += entry[index].size
-        index += 1
-    if index > first:
-        taken.end = Offset(number + 1, 0) if index == len(entry) else Offset(number, index)
-
-
-def _fits(files: FileLog, number: int, taken: _Taken, limit: ReadLimit) -> bool:
+def _fits(summary: EntrySummary, taken: _Taken, limit: ReadLimit) -> bool:
     """Tell whether a whole entry can be taken without reaching the limit in its middle."""
-    summary = files.summary(number)
     few = limit.max_files is None or taken.files + summary.files <= limit.max_files
     small = limit.max_bytes is None or taken.bytes + summary.bytes < limit.max_bytes
     return few and small

@@ -73,70 +73,73 @@ def readable(failure: BaseException, what: str, server: str, user: str) -> OSErr
     """
     if isinstance(failure, ServerNotKnownError | NotKeptToError):
         return type(failure)(f"{what}: {failure}")
-    error, text = next((error, text) for kinds, error, text in _SAID if isinstance(failure, kinds))
-    reason = getattr(failure, "strerror", None) or type(failure).__name__
-    return error(f"{what}: {text.format(server=server, user=user, reason=reason)}")
+    return (
+        _of_path(failure, what, user)
+        or _of_network(failure, what, server)
+        or _of_way(failure, what, server, user)
+        or _of_answer(failure, what, server)
+    )
 
 
-_SAID: tuple[tuple[tuple[type[BaseException], ...], type[OSError], str], ...] = (
-    (GONE, FileNotFoundError, "there is no such file or folder on the server."),
-    (
-        _DENIED,
-        PermissionError,
-        "the server denies the user {user} the permission. Grant it there.",
-    ),
-    ((TimeoutError,), TimeoutError, "{server} did not answer in time. Try again."),
-    ((OSError,), ConnectionError, "{server} cannot be reached ({reason}). Try again."),
-    (
-        (asyncssh.PermissionDenied,),
-        PermissionError,
-        (
-            "{server} does not let the user {user} in with this password or key. Correct user, "
-            "password or key in the connection or the environment, or have the key added on the "
-            "server."
-        ),
-    ),
-    (
-        (asyncssh.HostKeyNotVerifiable,),
-        ServerNotKnownError,
-        (
-            "the key of {server} was revoked, or its certificate is not valid. Nothing was sent to "
-            "it. Ask whoever runs the server."
-        ),
-    ),
-    (
-        (asyncssh.KeyExchangeFailed, asyncssh.ProtocolNotSupported),
-        OSError,
-        (
-            "{server} offers no algorithm or version that this client takes. The server has to be "
-            "renewed."
-        ),
-    ),
-    (
-        (asyncssh.ChannelOpenError,),
-        ConnectionError,
-        (
-            "{server} opens no SFTP session. Lower max_connections if it limits sessions, or have "
-            "SFTP allowed there."
-        ),
-    ),
-    (
-        (*BROKEN_OFF, asyncssh.DisconnectError),
-        ConnectionError,
-        (
-            "the connection to {server} broke off, in several tries. Try again; if it limits "
-            "connections, lower max_connections."
-        ),
-    ),
-    ((asyncssh.SFTPOpUnsupported,), OSError, "{server} does not offer the operation."),
-    (
-        (asyncssh.SFTPFailure, asyncssh.SFTPNoSpaceOnFilesystem),
-        ConnectionError,
-        "{server} failed and does not say why. Try again.",
-    ),
-    ((BaseException,), OSError, "{server} refused the request ({reason})."),
-)
-"""What each failure means: that of a path, of the network, of the way to the server, an answer."""
+def _of_path(failure: BaseException, what: str, user: str) -> OSError | None:
+    """Explain what a server says of a path; `None` for anything else."""
+    if isinstance(failure, GONE):
+        return FileNotFoundError(f"{what}: there is no such file or folder on the server.")
+    if isinstance(failure, _DENIED):
+        return PermissionError(
+            f"{what}: the server denies the user {user} the permission. Grant it there."
+        )
+    return None
+
+
+def _of_network(failure: BaseException, what: str, server: str) -> OSError | None:
+    """Explain a failure below the protocol; `None` for another."""
+    if isinstance(failure, TimeoutError):
+        return TimeoutError(f"{what}: {server} did not answer in time. Try again.")
+    if isinstance(failure, OSError):
+        reason = failure.strerror or type(failure).__name__
+        return ConnectionError(f"{what}: {server} cannot be reached ({reason}). Try again.")
+    return None
+
+
+def _of_way(failure: BaseException, what: str, server: str, user: str) -> OSError | None:
+    """Explain a failure of the way to the server; `None` for another."""
+    if isinstance(failure, asyncssh.PermissionDenied):
+        return PermissionError(
+            f"{what}: {server} does not let the user {user} in with this password or key. Correct "
+            "user, password or key in the connection or the environment, or have the key added on "
+            "the server."
+        )
+    if isinstance(failure, asyncssh.HostKeyNotVerifiable):
+        return ServerNotKnownError(
+            f"{what}: the key of {server} was revoked, or its certificate is not valid. Nothing "
+            "was sent to it. Ask whoever runs the server."
+        )
+    if isinstance(failure, asyncssh.KeyExchangeFailed | asyncssh.ProtocolNotSupported):
+        return OSError(
+            f"{what}: {server} offers no algorithm or version that this client takes. The server "
+            "has to be renewed."
+        )
+    if isinstance(failure, asyncssh.ChannelOpenError):
+        return ConnectionError(
+            f"{what}: {server} opens no SFTP session. Lower max_connections if it limits sessions, "
+            "or have SFTP allowed there."
+        )
+    if isinstance(failure, (*BROKEN_OFF, asyncssh.DisconnectError)):
+        return ConnectionError(
+            f"{what}: the connection to {server} broke off, in several tries. Try again; if it "
+            "limits connections, lower max_connections."
+        )
+    return None
+
+
+def _of_answer(failure: BaseException, what: str, server: str) -> OSError:
+    """Explain an answer that is an error, or no answer of SFTP at all."""
+    if isinstance(failure, asyncssh.SFTPOpUnsupported):
+        return OSError(f"{what}: {server} does not offer the operation.")
+    if isinstance(failure, asyncssh.SFTPFailure | asyncssh.SFTPNoSpaceOnFilesystem):
+        return ConnectionError(f"{what}: {server} failed and does not say why. Try again.")
+    return OSError(f"{what}: {server} refused the request ({type(failure).__name__}).")
 
 
 _PREFIX = "CLOUDFILES_SFTP_"
