@@ -23,8 +23,6 @@ from airflow_cloudfiles.engine.discovery.globs import (
     NamePatterns,
     SourcePattern,
     compile_name,
-    escape_pattern,
-    split_pattern,
 )
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
@@ -136,8 +134,6 @@ class PassedMarkers(threading.local):
         passed, self._passed = self._passed, Passed()
         return passed
 
-
-__all__ = ["FileFilter", "escape_pattern", "is_hidden", "split_pattern"]
 
 HIDDEN = "hidden name"
 MARK = "mark of a folder"

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.inventory.base import report_folder
-from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing, ListingReport
+from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
+from airflow_cloudfiles.engine.discovery.listing.run import ListingReport
 from airflow_cloudfiles.engine.discovery.listing.state import (
     expect_notifications,
     remember_notifications,

@@ -19,7 +19,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from airflow_cloudfiles.engine.discovery.filters import escape_pattern, split_pattern
+from airflow_cloudfiles.engine.discovery.globs import escape_pattern, split_pattern
 from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.ledger.opening import HEAD

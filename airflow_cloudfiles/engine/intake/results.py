@@ -13,7 +13,7 @@ from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.inventory.reading import InventoryReport
-    from airflow_cloudfiles.engine.discovery.listing.directory import ListingReport
+    from airflow_cloudfiles.engine.discovery.listing.run import ListingReport
     from airflow_cloudfiles.engine.discovery.settling import WaitingReport
     from airflow_cloudfiles.engine.files import Offset
     from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder

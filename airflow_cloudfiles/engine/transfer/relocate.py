@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.base import head_of
-from airflow_cloudfiles.engine.discovery.filters import FileFilter, split_pattern
+from airflow_cloudfiles.engine.discovery.filters import FileFilter
+from airflow_cloudfiles.engine.discovery.globs import split_pattern
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.errors import OptionError, StateError, StateMovedError
 from airflow_cloudfiles.engine.files import printable_path

@@ -50,10 +50,8 @@ from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import KnownKeys, Recorder
     from airflow_cloudfiles.engine.discovery.filters import FileFilter
-    from airflow_cloudfiles.engine.discovery.listing.directory import (
-        DirectoryListing,
-        ListingReport,
-    )
+    from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
+    from airflow_cloudfiles.engine.discovery.listing.run import ListingReport
     from airflow_cloudfiles.engine.discovery.listing.state import ListingState
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
