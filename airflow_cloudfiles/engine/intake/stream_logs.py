@@ -25,6 +25,7 @@ from airflow_cloudfiles.engine.intake.results import Backlog
 from airflow_cloudfiles.engine.ledger.opening import check_whole
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
+from airflow_cloudfiles.engine.state.packs import beyond_repair
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import Position, position
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
@@ -126,10 +127,9 @@ def backlog(log: FileLog, start: Offset, end: Offset, name: str) -> Backlog:
         CorruptedStateError: More is committed than is recorded.
     """
     if start > end:
-        raise CorruptedStateError(
+        raise beyond_repair(
             f"The stream in {printable_path(name)} has committed up to {start.to_json()}, but the "
-            f"file log ends at {end.to_json()}. They do not belong together. Restore the "
-            "checkpoint location as a whole from a backup."
+            f"file log ends at {end.to_json()}. They do not belong together."
         )
     files, size = files_and_bytes(log, start, end)
     if files == 0:

@@ -13,7 +13,7 @@ import msgspec
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateMovedError
 from airflow_cloudfiles.engine.files import FileIdentity, printable_path
-from airflow_cloudfiles.engine.state.packs import check_version
+from airflow_cloudfiles.engine.state.packs import beyond_repair, check_version
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import json_object, older
 
@@ -218,8 +218,7 @@ def from_json(value: Any, *, name: str) -> StreamMetadata:
 
 def damaged(name: str) -> CorruptedStateError:
     """Build the error of metadata that cannot be read."""
-    return CorruptedStateError(
-        f"{name} cannot be read: it does not name the source of this checkpoint location. "
-        f"Restore the checkpoint location as a whole from a backup, or start with a new one, which "
-        f"ingests everything anew."
+    return beyond_repair(
+        f"{name} cannot be read: it does not name the source of this checkpoint location.",
+        anew=True,
     )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.state.packs import (
     Packs,
+    beyond_repair,
     decode_entry,
     encode_entry,
     parse_header,
@@ -388,10 +389,10 @@ class NumberedLog:
                 raise self._missing(number)
 
     def _missing(self, number: int) -> CorruptedStateError:
-        return CorruptedStateError(
+        return beyond_repair(
             f"{self.name(number)} is missing, though other entries or the stream's own checkpoint "
-            f"refer to it. Restore the checkpoint location as a whole from a backup, or start "
-            f"with a new one, which ingests everything anew."
+            "refer to it.",
+            anew=True,
         )
 
 

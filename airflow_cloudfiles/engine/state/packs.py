@@ -117,11 +117,23 @@ def parse_header(line: bytes, *, name: str) -> dict[str, Any]:
     return header
 
 
-def _corrupted(name: str, what: str) -> CorruptedStateError:
+def beyond_repair(what: str, *, anew: bool = False) -> CorruptedStateError:
+    """Give the error of a state that only a backup can help.
+
+    Args:
+        what: What is damaged or missing, in sentences.
+        anew: Whether another state, without a backup, is a way, too.
+    """
+    end = ", or start with a new one, which ingests everything anew" if anew else ""
     return CorruptedStateError(
-        f"{name} cannot be read: {what}. It was damaged or changed after it was written. Restore "
-        f"the checkpoint location as a whole from a backup, or start with a new one, which "
-        f"ingests everything anew."
+        f"{what} Restore the checkpoint location as a whole from a backup{end}."
+    )
+
+
+def _corrupted(name: str, what: str) -> CorruptedStateError:
+    return beyond_repair(
+        f"{name} cannot be read: {what}. It was damaged or changed after it was written.",
+        anew=True,
     )
 
 

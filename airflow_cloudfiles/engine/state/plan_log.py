@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
+from airflow_cloudfiles.engine.state.packs import beyond_repair
 from airflow_cloudfiles.engine.versions import as_record
 
 if TYPE_CHECKING:
@@ -120,12 +120,11 @@ class PlanLog:
             return
         planned = "none begins there" if plan is None else f"it ends at {plan.end.to_json()}"
         name = self._log.name(0 if plan is None else plan.number)
-        msg = (
+        raise beyond_repair(
             f"Spark's checkpoint asks for a batch from {start.to_json()} to {end.to_json()}, but "
-            f"of the planned batches {planned} (see {name}). Spark's checkpoint is damaged, or the "
-            "two do not belong together. Restore the checkpoint location as a whole from a backup."
+            f"of the planned batches {planned} (see {name}). Spark's checkpoint is damaged, or "
+            "the two do not belong together."
         )
-        raise CorruptedStateError(msg)
 
     def find(self, start: Offset) -> Plan | None:
         """Find the plan that begins at a position, by halving the chain."""
@@ -199,11 +198,9 @@ class PlanLog:
         try:
             return as_record({**header, "number": number}, Plan)
         except ValueError as failure:
-            msg = (
-                f"{self._log.name(number)} cannot be read: its header does not describe a range. "
-                f"Restore the checkpoint location as a whole from a backup."
-            )
-            raise CorruptedStateError(msg) from failure
+            raise beyond_repair(
+                f"{self._log.name(number)} cannot be read: its header does not describe a range."
+            ) from failure
 
     def _check_chain(self, start: Offset, latest: Plan | None) -> None:
         """Refuse to plan from a position that would leave files out or take them twice."""
@@ -211,24 +208,21 @@ class PlanLog:
         if start == end:
             return
         name = self._log.name(0 if latest is None else latest.number)
-        msg = (
+        raise beyond_repair(
             f"The stream asks for the files from position {start.to_json()}, but the batches "
             f"planned so far end at {end.to_json()} (see {name}). Spark's checkpoint and the plan "
-            f"log do not belong together. Restore the checkpoint location as a whole from a backup."
+            "log do not belong together."
         )
-        raise CorruptedStateError(msg)
 
     def _check_head(self, start: Offset, files: FileLog) -> None:
         """Refuse to wait for files behind a file log that has lost its end."""
         head = files.known_head() if start <= files.known_head() else files.head()
         if start <= head:
             return
-        msg = (
+        raise beyond_repair(
             f"The stream has ingested the files up to {start.to_json()}, but the file log beside "
-            f"{self._log.name(0)} ends at {head.to_json()}. They do not belong together. "
-            f"Restore the checkpoint location as a whole from a backup."
+            f"{self._log.name(0)} ends at {head.to_json()}. They do not belong together."
         )
-        raise CorruptedStateError(msg)
 
 
 @dataclass(slots=True)

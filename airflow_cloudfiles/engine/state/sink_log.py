@@ -39,6 +39,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.files import START, Offset, printable_path
 from airflow_cloudfiles.engine.state import spark_checkpoint
 from airflow_cloudfiles.engine.state.numbered_log import LogEntry, NumberedLog
+from airflow_cloudfiles.engine.state.packs import beyond_repair
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.spark_checkpoint import last_committed_batch
 from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
@@ -431,9 +432,8 @@ def _record(log: NumberedLog, entry: LogEntry) -> SinkRecord:
 
 
 def _damaged(name: str) -> CorruptedStateError:
-    return CorruptedStateError(
-        f"{name} cannot be read: its header does not describe a batch of the target. Restore the "
-        f"checkpoint location as a whole from a backup."
+    return beyond_repair(
+        f"{name} cannot be read: its header does not describe a batch of the target."
     )
 
 
@@ -503,8 +503,8 @@ def _end_of(record: SinkRecord, state: ObjectStore, plans: PlanLog | None) -> Of
         return record.end
     plan = (plans or PlanLog(state)).get(record.batch)
     if plan is None:
-        raise CorruptedStateError(
+        raise beyond_repair(
             f"Batch {record.batch} is recorded as committed in {printable_path(state.uri)}, but "
-            "the plan log ends before it. Restore the checkpoint location as a whole from a backup."
+            "the plan log ends before it."
         )
     return plan.end
