@@ -129,7 +129,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
     state = opened.open(spec.checkpoint_location)
     if options.cleaning.is_on:
-        check_cleaning(options, spec.target)
+        check_cleaning(options, spec.target, open_state=opened.open)
     check_source(spec.table_options, options)
     begun = position_of_a_job(state, PlanLog(state))
     target_table(str(spec.target)).check_before_run(state, locate(spec.source, state).name)
