@@ -50,8 +50,9 @@ from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.packs import decode_entry, encode_entry
 from airflow_cloudfiles.engine.state.sink_log import position
-from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.base import (
+    Fingerprint,
     LinkedObjectError,
     ObjectChangedError,
     ObjectNotFoundError,
@@ -61,8 +62,6 @@ from airflow_cloudfiles.engine.storage.outage import reaching_state, read_if_the
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.ledger.base import Ledger
-    from airflow_cloudfiles.engine.storage import ObjectStore
-    from airflow_cloudfiles.engine.storage.base import Fingerprint
 
 
 KEY: Final = "_source/cleaned"

@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.discovery.globs import (
     compile_name,
 )
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.options.discovery import (
     IN_PROGRESS_NAMES,
     MARKED_NAME,
@@ -34,8 +34,6 @@ from airflow_cloudfiles.engine.options.discovery import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from airflow_cloudfiles.engine.files import FileEntry
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ from airflow_cloudfiles.engine.ledger.changed import (
     was_read,
 )
 from airflow_cloudfiles.engine.state.operations import HOLDING, Operation
-from airflow_cloudfiles.engine.storage import normalize_uri
+from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri
 from airflow_cloudfiles.engine.storage.base import is_version
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.state.file_log import FileLog
     from airflow_cloudfiles.engine.state.plan_log import PlanLog
     from airflow_cloudfiles.engine.state.sink_log import Position
-    from airflow_cloudfiles.engine.storage import ObjectStore
 
 
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.discovery.event_log.reading import EventLogReport
 from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.inventory.reading import InventoryReport
     from airflow_cloudfiles.engine.discovery.listing.run import ListingReport
     from airflow_cloudfiles.engine.discovery.settling import WaitingReport
-    from airflow_cloudfiles.engine.files import Offset
     from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder
 
 _log = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, StateError, StateLockedError
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.ledger.changed import ChangedFolder
 from airflow_cloudfiles.engine.ledger.opening import check_whole
 from airflow_cloudfiles.engine.locks.run_lock import locked
@@ -33,12 +33,8 @@ from airflow_cloudfiles.engine.state.compaction import (
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import allow_packs, read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.storage import ObjectStore
 
 TOLD_ENTRIES = 1000
 """So many plans that are objects of their own a plain query tells of when it starts."""

@@ -42,20 +42,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.ledger.base import version_hash
 from airflow_cloudfiles.engine.state.compaction import KEPT, PACK_ENTRIES, PackedFolder
 from airflow_cloudfiles.engine.state.packs import decode_entry, encode_entry
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, as_record, fields_of, read_note
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.storage import ObjectStore
-
 
 PREFIX: Final = "_source/changed"
 PACKED: Final = f"{PREFIX}/packed"

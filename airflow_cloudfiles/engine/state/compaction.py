@@ -40,12 +40,11 @@ from airflow_cloudfiles.engine.state.packs import (
     read_pack,
     widest,
 )
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.storage import ObjectStore
 
 KEPT = 100
 """The newest entries are never packed: among them is what a run reads when it begins."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.state.packs import (
+    Pack,
     Packs,
     beyond_repair,
     decode_entry,
@@ -39,7 +40,6 @@ from airflow_cloudfiles.engine.storage.uri import refuse_source_only
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from airflow_cloudfiles.engine.state.packs import Pack
 
 FENCE = "fence-"
 """How the name of a mark begins that an entry with that number ends the log, for those who have

@@ -39,13 +39,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.versions import json_object, older, require_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from airflow_cloudfiles.engine.storage import ObjectStore
 
 
 _VERSION = re.compile(rb"v([0-9]{1,9})")

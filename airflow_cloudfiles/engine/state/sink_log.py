@@ -27,7 +27,7 @@ What a batch and its commit are to a table, of whatever kind, is described here,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -47,8 +47,6 @@ from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.versions import as_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 

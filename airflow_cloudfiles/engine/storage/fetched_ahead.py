@@ -20,22 +20,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from airflow_cloudfiles.engine import storage
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.storage.base import Moment, ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.base import Moment, ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Future
 
-    from airflow_cloudfiles.engine.storage.base import ObjectStore
 
 _First = TypeVar("_First")
 _Second = TypeVar("_Second")

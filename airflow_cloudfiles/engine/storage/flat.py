@@ -36,22 +36,19 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.base import (
     ListedStore,
     ListRequest,
     RequestCounter,
+    SkipRule,
     UnorderedListingError,
     key_bytes,
     key_text,
 )
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.storage.base import SkipRule
-
 
 UNKNOWN = -1
 """Size of an object whose listing lacks something; nothing gives it to `list_flat`."""

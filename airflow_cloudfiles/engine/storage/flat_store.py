@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import threading
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.access import CONNECTIONS, version_of_file
@@ -50,10 +50,6 @@ from airflow_cloudfiles.engine.storage.outage import (
     broken_off,
 )
 from airflow_cloudfiles.engine.storage.uri import bucket_and_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 TRIES = 5
 """How often a request is made whose answer breaks off, which clients do not repeat themselves."""

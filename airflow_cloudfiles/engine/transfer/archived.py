@@ -42,7 +42,12 @@ from airflow_cloudfiles.engine.state.metadata_format import (
     encode_metadata,
     encode_standing,
 )
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
+from airflow_cloudfiles.engine.storage import (
+    ObjectNotFoundError,
+    ObjectStore,
+    normalize_uri,
+    open_store,
+)
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
 from airflow_cloudfiles.engine.storage.uri import local_path
@@ -57,7 +62,6 @@ from airflow_cloudfiles.engine.transfer.move import (
 from airflow_cloudfiles.engine.versions import as_record, require_version
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.storage.access import Access
 
 KIND: Final = "airflow-provider-cloudfiles state"

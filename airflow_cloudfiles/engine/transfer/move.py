@@ -37,7 +37,7 @@ from airflow_cloudfiles.engine.errors import (
     StateError,
     StateMovedError,
 )
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.ledger.opening import HEAD
 from airflow_cloudfiles.engine.ledger.snapshots import PREFIX as SNAPSHOTS
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, locked
@@ -53,14 +53,12 @@ from airflow_cloudfiles.engine.state.metadata_format import (
     encode_standing,
 )
 from airflow_cloudfiles.engine.state.numbered_log import FENCE, NumberedLog
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same, require_conditional_put
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.storage.access import Access
 
 

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
 from airflow_cloudfiles.engine.clouds.aws.session import aws_client
@@ -55,12 +55,8 @@ from airflow_cloudfiles.engine.discovery.services import (
     Via,
 )
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
-from airflow_cloudfiles.engine.storage.access import of_kind
+from airflow_cloudfiles.engine.storage.access import Access, of_kind
 from airflow_cloudfiles.engine.storage.uri import bucket_and_path
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.storage.access import Access
-
 
 CREATED = "s3:ObjectCreated:*"
 MAX_ENTRIES = 100

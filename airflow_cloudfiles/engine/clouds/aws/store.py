@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -52,7 +52,6 @@ from airflow_cloudfiles.engine.storage.outage import OUTCOMES, BrokenOffError, C
 from airflow_cloudfiles.engine.storage.uri import is_directory_bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from datetime import datetime
 
 

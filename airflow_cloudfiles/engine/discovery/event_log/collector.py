@@ -30,27 +30,24 @@ from airflow_cloudfiles.engine.discovery.event_log.log import (
     EventLog,
     EventsGoneError,
     LoggedEvent,
+    Look,
     distinct,
     is_due,
     tidy,
 )
-from airflow_cloudfiles.engine.discovery.queues.base import open_queue
+from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue, open_queue
 from airflow_cloudfiles.engine.discovery.queues.notifications import (
     NotificationDiscovery,
     NotificationReport,
 )
 from airflow_cloudfiles.engine.errors import StateError, StateLockedError
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.locks.run_lock import RunLock
-from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS, Moment, now_us
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.event_log.log import Look
     from airflow_cloudfiles.engine.discovery.events import AnnouncedFile
-    from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue
-    from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.storage.access import Access
 
 LOCK = "collector.lock"

@@ -48,7 +48,7 @@ from airflow_cloudfiles.engine.state.compaction import (
 )
 from airflow_cloudfiles.engine.state.numbered_log import MET_SECONDS, NumberedLog
 from airflow_cloudfiles.engine.state.packs import FOLDER, parse_name, widest
-from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS, Moment
 from airflow_cloudfiles.engine.storage.outage import reaching_state, read_if_there
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
@@ -56,7 +56,6 @@ from airflow_cloudfiles.engine.versions import FIELD
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.events import AnnouncedFile, EventKind
-    from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.storage.access import Access
 
 _KINDS = frozenset({"created", "renamed"})

@@ -29,25 +29,26 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from airflow_cloudfiles.engine.errors import IncompatibleStateError, InventoryError, ListingError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.options.values import parse_time
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
+from airflow_cloudfiles.engine.storage import (
+    ObjectNotFoundError,
+    ObjectStore,
+    normalize_uri,
+    open_store,
+)
 from airflow_cloudfiles.engine.storage.outage import is_transient, reaching_state, read_if_there
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
-from airflow_cloudfiles.engine.storage.vendors import BY_SCHEME, VENDORS
+from airflow_cloudfiles.engine.storage.vendors import BY_SCHEME, VENDORS, Vendor
 from airflow_cloudfiles.engine.versions import FIELD, as_record, fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.storage.access import Access
-    from airflow_cloudfiles.engine.storage.vendors import Vendor
 
 
 _log = logging.getLogger(__name__)

@@ -42,8 +42,8 @@ from airflow_cloudfiles.engine.discovery.inventory.base import (
 )
 from airflow_cloudfiles.engine.discovery.inventory.data_files import DataFiles
 from airflow_cloudfiles.engine.discovery.listing.ranges import being_listed
-from airflow_cloudfiles.engine.discovery.listing.state import load_state, save_state
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.discovery.listing.state import ListingState, load_state, save_state
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.filters import FileFilter
     from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
     from airflow_cloudfiles.engine.discovery.listing.run import ListingReport
-    from airflow_cloudfiles.engine.discovery.listing.state import ListingState
-    from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.storage.access import Access
