@@ -106,8 +106,8 @@ def after_run(
     try:
         with locked(state) as may_go_on, reaching_state(state):
             if compacts:
-                folders = _numbered(state)
-                _pass(state, folders, done, may_go_on, most=MOST_PACKS, least=least)
+                given: dict[str, Any] = {"least": least, "grace_seconds": GRACE_SECONDS}
+                _pass(state, _numbered(state), done, may_go_on, most=MOST_PACKS, **given)
             if sweeps:
                 now_us = state.clock_us()
                 done.expired = run_history.sweep(state, now_us, retention_seconds)
