@@ -19,13 +19,8 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.metadata_columns import NAME as METADATA_COLUMNS
 from airflow_cloudfiles.engine.options.metadata_columns import metadata_option
-from airflow_cloudfiles.engine.options.values import CREDENTIALS
-from airflow_cloudfiles.engine.source import (
-    ARGUMENTS,
-    FileSource,
-    option_text,
-    source_of,
-)
+from airflow_cloudfiles.engine.options.values import CREDENTIALS, option_text
+from airflow_cloudfiles.engine.source import ARGUMENTS, FileSource, source_of
 from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.versions import FIELD, require_version
 
@@ -169,7 +164,7 @@ def check_at_parse(
         OptionError: An option is unknown, not offered, or has a bad value.
         SchemaHintError: The hints cannot be read.
     """
-    _check_location("source", source)
+    _check_source(source)
     if options is None or (isinstance(options, str) and not has_template(options)):
         options = options_of(options)
     if not isinstance(options, Mapping) or not _is_plain(format):
@@ -187,11 +182,11 @@ def check_at_parse(
     kind.check_at_parse(plain, options.keys() - plain.keys(), str(source))
 
 
-def _check_location(name: str, given: object) -> None:
+def _check_source(given: object) -> None:
     """Refuse what is not a location, where a user may think that several can be given."""
     if isinstance(given, list | tuple | set | Mapping):
         raise OptionError(
-            f"{name} must be one path or URI, got {given!r}. A stream reads one folder, or what a "
+            f"source must be one path or URI, got {given!r}. A stream reads one folder, or what a "
             f"pattern such as s3://lake/{{orders,returns}} names; for folders that have nothing in "
             f"common, make a stream of each (CloudFilesIngestOperator.partial(...).expand_kwargs)."
         )

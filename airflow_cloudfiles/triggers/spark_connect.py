@@ -17,7 +17,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, SparkUnreachableError
 from airflow_cloudfiles.engine.job.connect.left_query import QueryState
-from airflow_cloudfiles.hooks.left_query import LeftQueryHook
+from airflow_cloudfiles.hooks.spark import LeftQueryHook
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -36,7 +36,7 @@ class SparkConnectQueryTrigger(BaseTrigger):
     (`airflow-provider-cloudfiles[connect]`).
 
     Args:
-        query: Which query: `LeftQuery.to_json()`.
+        query: Which query: the fields of a `LeftQuery`.
         spark_conn_id: Connection of type *Spark Connect*.
         spark_remote: Or the server's address, without a token.
         poke_interval: Seconds between two questions, and before the first one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from airflow_cloudfiles.engine.job.connect.left_query import (
 )
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, launch
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.hooks.left_query import LeftQueryHook
+from airflow_cloudfiles.hooks.spark import LeftQueryHook
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
 from airflow_cloudfiles.triggers.spark_connect import SparkConnectQueryTrigger
 
@@ -113,7 +114,7 @@ async def _event(trigger: SparkConnectQueryTrigger) -> Any:
 
 def test_a_connection_that_is_gone_resumes_the_task_which_meets_the_error() -> None:
     trigger = SparkConnectQueryTrigger(
-        query=QUERY.to_json(), spark_conn_id="gone", poke_interval=0.01
+        query=asdict(QUERY), spark_conn_id="gone", poke_interval=0.01
     )
     assert asyncio.run(asyncio.wait_for(_event(trigger), 60)) == {"query": "unknown"}
 
@@ -137,7 +138,7 @@ def test_a_trigger_that_was_moved_stops_nothing(
         task_runner.RuntimeTaskInstance, "get_task_states", staticmethod(lambda **_: states)
     )
     monkeypatch.setattr(LeftQueryHook, "stop", stop)
-    trigger = SparkConnectQueryTrigger(query=QUERY.to_json(), spark_conn_id="server")
+    trigger = SparkConnectQueryTrigger(query=asdict(QUERY), spark_conn_id="server")
     trigger.task_instance = _context()["ti"]  # as the triggerer sets it
     asyncio.run(trigger.on_kill())
     assert bool(stopped) is stops

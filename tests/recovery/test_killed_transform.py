@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.engine.delta.opening import open_table
+from airflow_cloudfiles.engine.job.batch_function import BatchFunction
 from airflow_cloudfiles.engine.job.launch import LocalSpark
 from airflow_cloudfiles.engine.job.spec import BESIDE, SPEC, TRANSFORMS
-from airflow_cloudfiles.engine.job.transform.function import BatchFunction
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support import laws
 from tests.support.driver import Driver

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 import airflow_cloudfiles
 from airflow_cloudfiles.engine.job.session import NoSpark
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.job.table.ingest import ingest_table
+from airflow_cloudfiles.engine.job.table_ingest import ingest_table
 from airflow_cloudfiles.engine.state import spark_checkpoint
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.iceberg_tables import LocalCatalog

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
     from airflow_cloudfiles.engine.options.formats.json import JsonOptions
-    from airflow_cloudfiles.engine.options.formats.text import TextOptions
+    from airflow_cloudfiles.engine.options.formats.registry import TextOptions
 
 MAX_COLUMN_DEPTH: Final = 100
 """A field that is nested deeper is never a column."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-    from airflow_cloudfiles.engine.options.formats.text import TextOptions
+    from airflow_cloudfiles.engine.options.formats.registry import TextOptions
 
 _CHUNK_BYTES: Final = 16 * 2**20
 

@@ -115,7 +115,7 @@ def clean_source(spec: JobSpec) -> dict[str, Any]:
         StateError: There is no state, or no table to look at.
         StateLockedError: A run is working on the state.
     """
-    options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
+    options = spec.parsed()
     if not options.cleaning.is_on:
         raise OptionError(
             "cloudFiles.cleanSource is OFF or not given, so nothing is to be cleaned. Give "

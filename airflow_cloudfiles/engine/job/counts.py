@@ -27,7 +27,6 @@ from airflow_cloudfiles.engine.intake.stream_logs import oldest, source_metrics
 from airflow_cloudfiles.engine.job.spec import MOST_DDL, JobSpec
 from airflow_cloudfiles.engine.job.target import Rows, new_writer, target_table
 from airflow_cloudfiles.engine.messages import sentence
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.sink_log import newest_batch, position
@@ -209,7 +208,7 @@ def files_of(
         known: As for `FileBatches`.
     """
     return FileBatches(
-        CloudFilesOptions.parse(spec.source_options(), path=spec.source),
+        spec.parsed(),
         spec.checkpoint_location,
         up_to=Offset(last_entry + 1, 0),
         parallelism=parallelism,
@@ -243,7 +242,7 @@ def carry_out(
                 writer = partial(new_writer, spec, **rows.stream)
                 carry(source, WrittenByTasks(executor, source, writer))
         else:
-            from airflow_cloudfiles.engine.job.transform.batches import (  # noqa: PLC0415 - needs Spark
+            from airflow_cloudfiles.engine.job.transformed_batches import (  # noqa: PLC0415 - needs Spark
                 TransformedBatches,
             )
 

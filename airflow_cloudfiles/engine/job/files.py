@@ -40,7 +40,6 @@ from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.locks.run_lock import end_releases
 from airflow_cloudfiles.engine.messages import few, sentence
 from airflow_cloudfiles.engine.names import dotted
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.metadata_columns import STRUCT
 from airflow_cloudfiles.engine.reading.file_columns import file_path
 from airflow_cloudfiles.engine.state.metadata import existing_metadata, read_metadata
@@ -233,7 +232,7 @@ def _asked_for(run: JobSpec | None) -> list[tuple[str, ...]]:
     """List the columns with the URI of a file that the options of a run ask for."""
     if run is None:
         return []
-    options = CloudFilesOptions.parse(run.source_options(), path=run.source)
+    options = run.parsed()
     return [
         (each.name, _FIELD) if each.field == STRUCT else (each.name,)
         for each in options.metadata_columns
@@ -262,9 +261,10 @@ def put_aside(spec: JobSpec, failure: CloudFilesError) -> CloudFilesError:
         batch, done = _quarantine(spec, failure)
     except (CloudFilesError, OSError) as error:
         _log.warning("The files could not be quarantined: %s", error)
-        again = ExpectationError(f"{failure.message} They could not be quarantined: {error}")
-        again.is_retryable = isinstance(error, OSError) or error.is_retryable
-        return again
+        return ExpectationError(
+            f"{failure.message} They could not be quarantined: {error}",
+            retry=isinstance(error, OSError) or error.is_retryable,
+        )
     if not done.files:
         return failure
     aside = sentence(len(done.files), "{file} {is} quarantined for that")

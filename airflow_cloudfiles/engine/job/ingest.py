@@ -108,7 +108,7 @@ def ingest(
 
 def _is_due(spec: JobSpec, state: ObjectStore, opened: Opened) -> bool:
     """Tell whether the logs are to be compacted, by what was listed to open the state."""
-    options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
+    options = spec.parsed()
     with reaching_state(state):
         listed = state.list if opened.ahead is None else opened.ahead.listed
         return upkeep.is_due(listed, options.upkeep.state_compact_interval)
@@ -124,7 +124,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     earlier: LeftRun | None,
 ) -> None:
     """Ingest, under the lock of jobs; what remains of an earlier part of the same run."""
-    options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
+    options = spec.parsed()
     state = open_store(spec.checkpoint_location)
     if options.cleaning.is_on:
         check_cleaning(options, spec.target)
@@ -147,9 +147,8 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
             _refuse_undecided(intake, options, resolved)
         found = _look(intake, options, spark, before.batch)
         resolved = resolved or definition.resolve_schema(options)
-        evolved = None
-        if found.has_work:
-            evolved = schema_change.evolve_ahead(options, intake, resolved)
+        ahead = schema_change.evolve_ahead
+        evolved = ahead(options, intake, resolved) if found.has_work else None
     # A run that comes back may have evolved the schema before it left its query.
     has_evolved = evolved or (earlier is not None and earlier.report.get("evolved_ahead"))
     resolved = evolved or resolved
@@ -162,15 +161,25 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     }
     report |= of_schema
     rows = _rows(spec, resolved, options, report)
-    named = spec.spark_conf.get(SESSION_ZONE)
-    zone = None if named is None else zone_warning(columns, options, named)
+    zone = zone_warning(columns, options, spec.spark_conf.get(SESSION_ZONE))
     if spec.transform is None:  # else the function says which columns there are, and the writer
         check_target(spec, to_arrow(columns))
     opened.end_reads()
     known = {**of_schema, "warnings": [*filter(None, (*resolved.warnings, zone))]}
-    run = replace(earlier or _as_run(spec, found, begun.batch), report=known)
-    leaving = Leaving(run, spec)
-    query = partial(_query, spec, spark, found, rows, opened, durations)
+    run = earlier or LeftRun(
+        run_id=spec.run_id,
+        before=begun.batch,  # the last one that had a record
+        last_entry=found.last_entry,
+        started=datetime.now(tz=UTC).isoformat(),
+        discovered=found.discovered,
+    )
+    leaving = Leaving(replace(run, report=known), spec)
+
+    def carry() -> None:
+        source = files_of(spec, found.last_entry, spark.parallelism(), opened)
+        carry_out(spec, spark, source, durations, rows)
+
+    query: Callable[[], None] = carry
     if spec.leave_after_seconds is not None and spark.keeps_queries_on is not None:
         from airflow_cloudfiles.engine.job.connect.on_server import (  # noqa: PLC0415 - needs Spark
             run_on_server,
@@ -199,20 +208,6 @@ def _rows(
     return Rows(columns, stream, lambda found: report.update(written_schema(found)))
 
 
-def _as_run(spec: JobSpec, found: _Found, before: int) -> LeftRun:
-    """Describe a run, should it leave its query.
-
-    `before` is the last batch that had a record when it began.
-    """
-    return LeftRun(
-        run_id=spec.run_id,
-        before=before,
-        last_entry=found.last_entry,
-        started=datetime.now(tz=UTC).isoformat(),
-        discovered=found.discovered,
-    )
-
-
 def _run_query(
     query: Callable[[], None], found: _Found, leaving: Leaving, report: dict[str, Any]
 ) -> None:
@@ -228,7 +223,18 @@ def _run_query(
         if leaving.query is not None:
             leaving.reported(report)
         else:
-            _end(report, leaving, found, is_complete=is_complete)
+            run = leaving.run
+            add_counts(
+                report,
+                leaving.spec,
+                run.before,
+                run.last_entry,
+                run.discovered,
+                newest_found=found.newest_found,
+                has_work=found.has_work or run.before < found.before,
+                is_complete=is_complete,
+            )
+            report["warnings"] = [*run.report["warnings"], *report.get("warnings", [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,32 +291,3 @@ def _refuse_undecided(intake: Intake, options: CloudFilesOptions, resolved: Reso
     if options.up_to_entry is None:  # messages of a queue do not wait for ever
         intake.discover()
     raise waits
-
-
-def _query(  # noqa: PLR0913, PLR0917 - the parts of a run
-    spec: JobSpec,
-    spark: SparkStart,
-    found: _Found,
-    rows: Rows,
-    opened: Opened,
-    durations: dict[str, float],
-) -> None:
-    """Carry the micro-batches of the run to their end."""
-    source = files_of(spec, found.last_entry, spark.parallelism(), opened)
-    carry_out(spec, spark, source, durations, rows)
-
-
-def _end(report: dict[str, Any], leaving: Leaving, found: _Found, *, is_complete: bool) -> None:
-    """Begin to free what a query has left behind, and read what it did."""
-    run, spec = leaving.run, leaving.spec
-    add_counts(
-        report,
-        spec,
-        run.before,
-        run.last_entry,
-        run.discovered,
-        newest_found=found.newest_found,
-        has_work=found.has_work or run.before < found.before,
-        is_complete=is_complete,
-    )
-    report["warnings"] = [*run.report["warnings"], *report.get("warnings", [])]

@@ -61,7 +61,6 @@ from airflow_cloudfiles.engine.job.target import check_target, new_writer, targe
 from airflow_cloudfiles.engine.ledger.opening import check_whole
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.messages import counted, plural
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.log import SchemaLog
 from airflow_cloudfiles.engine.state.batch import BatchId, Committed
 from airflow_cloudfiles.engine.state.file_log import FileLog
@@ -107,7 +106,7 @@ class BatchReader:
         self.state = state
         self._files = files
         self._plans = plans
-        self._options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
+        self._options = spec.parsed()
         merge = MergeRule.of(spec.table_options)
         if merge is not None and merge.order_by is None:
             raise OptionError(

@@ -37,11 +37,10 @@ from airflow_cloudfiles.engine.names import NameMatcher
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
-from airflow_cloudfiles.engine.spark.query.calls import not_clustered, require_places
+from airflow_cloudfiles.engine.spark.calls import not_clustered, require_places, wrap
 from airflow_cloudfiles.engine.spark.query.messages import as_query_exception
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import completed, zone_warning
-from airflow_cloudfiles.engine.spark.wrapping import wrap
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -14,7 +14,7 @@ from airflow_cloudfiles.engine.delta.stream.commits import TableOffset
 from airflow_cloudfiles.engine.errors import StateLockedError
 from airflow_cloudfiles.engine.job.session import NoSpark
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.job.table.ingest import ingest_table
+from airflow_cloudfiles.engine.job.table_ingest import ingest_table
 from airflow_cloudfiles.engine.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state import spark_checkpoint
 from airflow_cloudfiles.engine.state.spark_checkpoint import QueryCheckpoint, QueryProgress

@@ -14,8 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
-from airflow_cloudfiles.engine.cluster.kubernetes import Kubernetes, to_yaml
-from airflow_cloudfiles.engine.cluster.submission import SCRIPT, Standalone, Submission, Yarn
+from airflow_cloudfiles.engine.cluster.submission import (
+    SCRIPT,
+    Kubernetes,
+    Standalone,
+    Submission,
+    Yarn,
+    to_yaml,
+)
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.job.launch import JobSpec, SparkSubmit
 from airflow_cloudfiles.engine.job.spark_command import spark_home

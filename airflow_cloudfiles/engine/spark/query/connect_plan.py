@@ -2,8 +2,8 @@
 
 A client has the message that it sends to the server, not a plan that is resolved. So the columns of
 a query are followed by their names from its source on. Where it does more than choose, drop and
-rename them, the rows pass Spark, as in `plan`. The server is asked once: for the schema of the
-source, and whether its Python can carry the function that commits.
+rename them, the rows pass Spark, as in `direct_write`. The server is asked once: for the schema of
+the source, and whether its Python can carry the function that commits.
 """
 
 from __future__ import annotations

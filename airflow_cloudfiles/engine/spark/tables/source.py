@@ -30,9 +30,9 @@ from airflow_cloudfiles.engine.delta.read.table_state import TableColumns
 from airflow_cloudfiles.engine.delta.stream.changes import PREFIX, changes_between
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.spark import checkpoint_mirror, handoff
+from airflow_cloudfiles.engine.spark.calls import raising_ours
 from airflow_cloudfiles.engine.spark.data_source_api import DataSourceReader, InputPartition
 from airflow_cloudfiles.engine.spark.tables.stream_reader import IS_STREAM, TOKEN
-from airflow_cloudfiles.engine.spark.wrapping import raising_ours
 from airflow_cloudfiles.engine.types import short_type
 
 if TYPE_CHECKING:

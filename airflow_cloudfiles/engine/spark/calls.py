@@ -1,20 +1,51 @@
-"""Remember the calls that were made on a reader or writer of PySpark.
+"""Put functions around methods of PySpark's builders, and remember the calls that were made on one.
 
-PySpark hands them to the JVM, and cannot say afterwards what was set.
+PySpark hands the calls to the JVM, and cannot say afterwards what was set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sized
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors.exceptions.base import PySparkException
+
+from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.sink import partition_option
-from airflow_cloudfiles.engine.spark.tables.save import flattened
 
 _START_NAMES = {"path", "tableName", "format", "outputMode", "partitionBy", "queryName"}
 """The arguments of `start` and `toTable` that are no options."""
+
+
+def wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
+    """Put a function around a method; it gets the original, which knows its name, and the call."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return around(original, self, *args, **kwargs)
+
+    setattr(owner, name, wrapped)
+
+
+@contextlib.contextmanager
+def raising_ours() -> Iterator[None]:
+    """Raise an error of ours that comes in the text of one of PySpark's as itself."""
+    try:
+        yield
+    except PySparkException as error:
+        raise (errors.from_text(str(error)) or error) from None
+
+
+def remember(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Make a call, and keep it (`calls_of`)."""
+    result = original(self, *args, **kwargs)
+    calls_of(self).append((original.__name__, args, kwargs))
+    return result
 
 
 def calls_of(builder: Any) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:
@@ -73,10 +104,8 @@ def partition_of(writer: Any, name: str, kwargs: dict[str, Any]) -> str | None:
         )
     if any(call == "clusterBy" for call, _, _ in calls_of(writer)):
         raise not_clustered(sink)
-    columns = kwargs.get("partitionBy") or _partition_columns(writer)
-    if not columns:
-        return None
-    return partition_option([columns] if isinstance(columns, str) else columns)
+    columns = partition_columns(writer, kwargs.get("partitionBy"))
+    return partition_option(columns) if columns else None
 
 
 def not_clustered(sink: str) -> OptionError:
@@ -142,7 +171,15 @@ def query_options(writer: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     return options_of(writer, {k: value for k, value in kwargs.items() if k not in _START_NAMES})
 
 
-def _partition_columns(writer: Any) -> list[str]:
-    """List what the last `partitionBy` names."""
-    calls = [args for name, args, _ in calls_of(writer) if name == "partitionBy"]
-    return flattened(calls[-1] if calls else ())
+def partition_columns(writer: Any, given: Any) -> list[str]:
+    """List what an argument `partitionBy` names, or else the last call of that name.
+
+    Spark takes names and lists of names.
+    """
+    calls = [
+        [*args, *kwargs.values()]
+        for name, args, kwargs in calls_of(writer)
+        if name == "partitionBy"
+    ]
+    named = [given] if given else calls[-1] if calls else ()
+    return [name for each in named for name in (each if isinstance(each, list | tuple) else [each])]

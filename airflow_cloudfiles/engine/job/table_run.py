@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 RESULT: Final = "cloudfiles-result: "
 """What the last line of the process begins with."""
-_MODULE: Final = "airflow_cloudfiles.engine.job.table.process"
+_MODULE: Final = "airflow_cloudfiles.engine.job.table_process"
 _TAIL_LINES: Final = 20
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class TableRun:
 
     Args:
         action: What is done.
-        arguments: Of the function that does it (`process`), as JSON has them.
+        arguments: Of the function that does it (`table_process`), as JSON has them.
         access: How the table is reached; `None`: the environment's own chain.
     """
 

@@ -20,8 +20,8 @@ from airflow_cloudfiles.engine.batches.connect_tasks import FrameTasks
 from airflow_cloudfiles.engine.batches.run import TaskFailed, commit_or_abort
 from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
 from airflow_cloudfiles.engine.errors import CloudFilesError, TransformError
+from airflow_cloudfiles.engine.job.batch_function import BatchFunction
 from airflow_cloudfiles.engine.job.target import Rows, new_writer
-from airflow_cloudfiles.engine.job.transform.function import BatchFunction
 
 if TYPE_CHECKING:
     import pyarrow as pa

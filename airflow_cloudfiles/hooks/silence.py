@@ -16,43 +16,44 @@ from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.intake.silence import last_arrival, note_notified, was_notified
 from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.hooks.observability.callbacks import call_each, callbacks_of
 from airflow_cloudfiles.hooks.observability.metrics import emit_gauges
+from airflow_cloudfiles.hooks.observability.run_events import call_each, callbacks_of
+from airflow_cloudfiles.hooks.stream_task import StreamTask
 from airflow_cloudfiles.hooks.task import own_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from airflow_cloudfiles.engine.intake.silence import LastArrival
-    from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.hooks.arguments import StreamArguments
     from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
     from airflow_cloudfiles.hooks.keywords import Callback
 
 
-class SilenceWatch:
-    """Tells when nothing has arrived for too long.
+class WatchedTask(StreamTask):
+    """Base of the tasks that tell when nothing has arrived for too long.
 
     Args:
-        expected_every: How long it may be that nothing arrives; `None` for any time.
-        on_silence: Who is called.
-        format: Of the stream.
-
-    Raises:
-        OptionError: That cannot be meant.
+        expected_every: How long it may be that nothing arrives, since the newest file was found,
+            whatever run or sensor has found it. After that `on_silence` is called; without it, the
+            task fails, unless it has ingested something.
+        on_silence: What is called, once for each silence: a callable, a notifier, or a list of
+            these. It gets the context with `silence`.
+        kwargs: The arguments of `StreamTask`.
     """
 
     def __init__(
         self,
-        expected_every: timedelta | None,
-        on_silence: Callback | Collection[Callback] | None,
         *,
-        format: str,  # noqa: A002 - as of the task
+        expected_every: timedelta | None = None,
+        on_silence: Callback | Collection[Callback] | None = None,
+        **kwargs: Any,
     ) -> None:
-        self.callbacks = callbacks_of("on_silence", on_silence)
+        super().__init__(**kwargs)
         self.expected_every = expected_every
+        self.on_silence = callbacks_of("on_silence", on_silence)
         if expected_every is None:
-            if self.callbacks:
+            if self.on_silence:
                 raise OptionError("on_silence needs expected_every: how long a silence may be.")
             return
         given: object = expected_every
@@ -61,24 +62,18 @@ class SilenceWatch:
                 "expected_every must be a timedelta of more than no time, "
                 f"got {expected_every!r:.80}."
             )
-        source_of(format).require_files(
+        source_of(self.format).require_files(
             "expected_every is for streams of files, and the source is a Delta table, of which "
             "no arrivals are recorded. Remove it."
         )
 
-    def look(
-        self,
-        hook: CloudFilesHook,
-        stream: StreamArguments,
-        context: Mapping[str, Any],
-        *,
-        has_rows: bool = False,
+    def look_for_silence(
+        self, hook: CloudFilesHook, context: Mapping[str, Any], *, has_rows: bool = False
     ) -> float | None:
         """Look how long nothing has arrived, and tell if that is too long.
 
         Args:
             hook: Of the task.
-            stream: The stream.
             context: Airflow's.
             has_rows: Whether the task has ingested something, which others wait for; then it does
                 not fail.
@@ -92,9 +87,9 @@ class SilenceWatch:
         """
         if self.expected_every is None:
             return None
+        stream = self.stream_arguments()
         try:
-            located = hook.locate(stream)
-            state = open_store(located.checkpoint_location, hook.access)
+            state = open_store(hook.locate(stream).checkpoint_location, hook.access)
             arrival = last_arrival(state)
             if arrival is None:
                 return None
@@ -103,44 +98,30 @@ class SilenceWatch:
             emit_gauges(context.get("ti"), state.uri, gauges)
             if seconds <= self.expected_every.total_seconds():
                 return (arrival.at + self.expected_every).timestamp()
-            if self.callbacks:
-                self._tell(state, arrival, stream, context, hook.log)
-                return None
+            message = _message(arrival, stream, self.expected_every)
+            who = _name(context)
+            if self.on_silence and not was_notified(state, who, arrival):
+                self.log.warning("%s", message)
+                silence = {
+                    "source": stream.source,
+                    "checkpoint_location": stream.checkpoint_location,
+                    "last_arrival": arrival.at.isoformat() if arrival.entry >= 0 else None,
+                    "since": arrival.at.isoformat(),
+                    "seconds": seconds,
+                    "expected_seconds": self.expected_every.total_seconds(),
+                    "message": message,
+                }
+                call_each(self.on_silence, context, self.log, silence=silence)
+                # Behind the calls: who dies between notifies twice rather than never.
+                note_notified(state, who, arrival)
         except (CloudFilesError, OSError):
-            hook.log.exception("How long nothing has arrived could not be found out.")
+            self.log.exception("How long nothing has arrived could not be found out.")
             return None
-        message = _message(arrival, stream, self.expected_every)
-        if has_rows:
-            hook.log.error("%s", message)
-            return None
-        raise AirflowFailException(message)
-
-    def _tell(
-        self,
-        state: ObjectStore,
-        arrival: LastArrival,
-        stream: StreamArguments,
-        context: Mapping[str, Any],
-        log: Any,
-    ) -> None:
-        """Call the callbacks, unless they were called for the same silence."""
-        assert self.expected_every is not None  # noqa: S101 - or nobody looks
-        who = _name(context)
-        if was_notified(state, who, arrival):
-            return
-        met = {
-            "source": stream.source,
-            "checkpoint_location": stream.checkpoint_location,
-            "last_arrival": arrival.at.isoformat() if arrival.entry >= 0 else None,
-            "since": arrival.at.isoformat(),
-            "seconds": arrival.seconds(),
-            "expected_seconds": self.expected_every.total_seconds(),
-            "message": _message(arrival, stream, self.expected_every),
-        }
-        log.warning("%s", met["message"])
-        call_each(self.callbacks, context, log, silence=met)
-        # Behind the calls: who dies between notifies twice rather than never.
-        note_notified(state, who, arrival)
+        if not self.on_silence and not has_rows:
+            raise AirflowFailException(message)
+        if not self.on_silence:
+            self.log.error("%s", message)
+        return None
 
 
 def _message(arrival: LastArrival, stream: StreamArguments, expected: timedelta) -> str:
