@@ -11,10 +11,10 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_cloudfiles.engine.errors import OptionError, StateConflictError
-from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.spec import JobKind, JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.metadata_columns import NAME as METADATA_COLUMNS
@@ -56,9 +56,7 @@ class StreamArguments:
         """Return the keyword arguments that make an equal value."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
-    def job(
-        self, kind: Literal["ingest", "infer", "promote", "clean"], *, run_id: str, **details: Any
-    ) -> JobSpec:
+    def job(self, kind: JobKind, *, run_id: str, **details: Any) -> JobSpec:
         """Build the spec of a run of this stream.
 
         Args:

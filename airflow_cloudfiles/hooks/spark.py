@@ -4,8 +4,8 @@ A Spark of the task's own, in a process beside it, unless arguments or a connect
 or a Spark Connect server. The connection is read here and not by Airflow's Spark provider, which
 would bring `pyspark-client`, whose files overwrite those of `pyspark`.
 
-A Spark Connect server is asked about the query of a deferred task. Its address is looked up where
-it is needed, in the triggerer or the worker: a connection's token is in no argument of a trigger.
+Where a deferred task has its query is looked up where it is needed, in the triggerer or the worker:
+a connection's token is in no argument of a trigger.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.job.connect import left_query
-from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery, QueryState
 from airflow_cloudfiles.engine.job.spark_command import (
     LocalPython,
     LocalSpark,
@@ -198,53 +196,13 @@ def _binary(name: str | None) -> str | None:
     return name
 
 
-class LeftQueryHook(BaseHook):
-    """The query that a deferred task waits for.
-
-    Args:
-        spark_conn_id: Connection of type *Spark Connect*.
-        spark_remote: Or the server's address.
-        query: Which query, as the report of the run that has left it says.
-    """
-
-    conn_name_attr = "spark_conn_id"
-    hook_name = "Query on a Spark Connect server"
-
-    def __init__(
-        self, spark_conn_id: str | None, spark_remote: str | None, query: Mapping[str, str]
-    ) -> None:
-        super().__init__()
-        self._spark = SparkArguments(conn_id=spark_conn_id, remote=spark_remote)
-        self._query = LeftQuery(**query)
-
-    def state(self) -> QueryState:
-        """Ask whether the query is still running.
-
-        Raises:
-            SparkUnreachableError: The server does not answer.
-            CloudFilesError: The server refuses, or the connection does not name one.
-        """
-        return left_query.state_of(self._server(), self._query)
-
-    def stop(self) -> None:
-        """Stop the query, and no other; harmless when it has ended.
-
-        Raises:
-            CloudFilesError: As of `state`.
-        """
-        left_query.stop(self._server(), self._query)
-
-    def _server(self) -> SparkConnect:
-        conn_id = self._spark.conn_id
-        return server_of(self._spark, self.get_connection(conn_id) if conn_id else None)
-
-
-def server_of(spark: SparkArguments, connection: Connection | None) -> SparkConnect:
-    """Give the server that a task with `deferrable=True` runs on.
+def server_of(spark: SparkArguments) -> SparkConnect:
+    """Look up the server that a task with `deferrable=True` runs on.
 
     Raises:
         OptionError: The arguments and the connection name none.
     """
+    connection = BaseHook.get_connection(spark.conn_id) if spark.conn_id else None
     how = submission(spark, connection)
     if not isinstance(how, SparkConnect):
         raise OptionError(

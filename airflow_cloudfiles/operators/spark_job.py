@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
-from airflow.providers.common.compat.sdk import AirflowFailException, BaseHook, conf
+from airflow.providers.common.compat.sdk import AirflowFailException, conf
 
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -25,6 +25,8 @@ from airflow_cloudfiles.engine.errors import (
     SchemaProposedError,
     StateConflictError,
 )
+from airflow_cloudfiles.engine.job.connect import left_query
+from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
 from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.hooks.approval import (
     Answer,
@@ -39,7 +41,6 @@ from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.observability.lineage import operator_lineage
 from airflow_cloudfiles.hooks.spark import (
     Engine,
-    LeftQueryHook,
     SparkArguments,
     check_deferrable,
     server_of,
@@ -302,10 +303,9 @@ class ParkingSparkJobOperator(CloudFilesSparkJobOperator):
         """Tell whether the task has a server to leave its query on."""
         if not self.deferrable:
             return False
-        conn_id = self.spark.conn_id
         with task_errors():
             try:
-                server_of(self.spark, BaseHook.get_connection(conn_id) if conn_id else None)
+                server_of(self.spark)
             except OptionError:
                 if self._has_to_defer:
                     raise
@@ -326,7 +326,7 @@ class ParkingSparkJobOperator(CloudFilesSparkJobOperator):
             hook = CloudFilesHook(self.conn_id)
             query = hook.left_query(self.stream_arguments(), run_id_of(context))
             if query is not None:
-                LeftQueryHook(self.spark.conn_id, self.spark.remote, query).stop()
+                left_query.stop(server_of(self.spark), LeftQuery(**query))
         except CloudFilesError as failure:
             self.log.warning("The query could not be stopped, and ends by itself: %s", failure)
 

@@ -12,6 +12,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.left_query import (
     LeftQuery,
     LeftRun,
@@ -22,7 +23,6 @@ from airflow_cloudfiles.engine.job.connect.left_query import (
 )
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, launch
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.hooks.spark import LeftQueryHook
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
 from airflow_cloudfiles.triggers.spark_connect import SparkConnectQueryTrigger
 
@@ -128,17 +128,17 @@ def test_a_trigger_that_was_moved_stops_nothing(
     """A triggerer whose heartbeat was late calls `on_kill` as it does when a user ends a task."""
     from airflow.sdk.execution_time import task_runner
 
-    stopped: list[LeftQueryHook] = []
+    stopped: list[object] = []
 
-    def stop(hook: LeftQueryHook) -> None:
-        stopped.append(hook)
+    def stop(_server: object, query: object) -> None:
+        stopped.append(query)
 
     states = {"r": {"t": task_is}}
     monkeypatch.setattr(
         task_runner.RuntimeTaskInstance, "get_task_states", staticmethod(lambda **_: states)
     )
-    monkeypatch.setattr(LeftQueryHook, "stop", stop)
-    trigger = SparkConnectQueryTrigger(query=asdict(QUERY), spark_conn_id="server")
+    monkeypatch.setattr(left_query, "stop", stop)
+    trigger = SparkConnectQueryTrigger(query=asdict(QUERY), spark_remote="sc://server")
     trigger.task_instance = _context()["ti"]  # as the triggerer sets it
     asyncio.run(trigger.on_kill())
     assert bool(stopped) is stops

@@ -6,13 +6,14 @@ import argparse
 import logging
 import re
 import uuid
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.commands.running.job import run_job
 from airflow_cloudfiles.commands.running.outcome import Commands, Outcome, Parser, add_command
 from airflow_cloudfiles.engine.errors import OptionError, StateError
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.spec import JobKind, JobSpec
 from airflow_cloudfiles.engine.state.metadata import existing_metadata, read_metadata
 from airflow_cloudfiles.engine.state.run_history import newest_ingest
 from airflow_cloudfiles.engine.storage import open_store
@@ -21,43 +22,44 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _FIELD = re.compile(r"((?:`(?:[^`]|``)*`|[^=`])+)(?:=(.+))?", re.DOTALL)
-_INFERRED = (
-    "schema_version",
-    "created",
-    "schema",
-    "sampled_files",
-    "sampled_bytes",
-    "partition_columns",
-    "hints",
-    "changes",
-    "warnings",
-)
-_PROMOTED = (
-    "columns",
-    "rows",
-    "values",
-    "files_rewritten",
-    "bytes_rewritten",
-    "schema_version",
-    "target_version",
-    "warnings",
-)
-_REPLAYED = ("is_done", "batches", "present", "files", "rows", "target_version", "warnings")
-_CLEANED = ("mode", "is_dry_run", "files", "bytes", "others", "is_complete", "warnings")
+_SHOWN: Final[Mapping[JobKind, Sequence[str]]] = {
+    "infer": (
+        "schema_version",
+        "created",
+        "schema",
+        "sampled_files",
+        "sampled_bytes",
+        "partition_columns",
+        "hints",
+        "changes",
+        "warnings",
+    ),
+    "promote": (
+        "columns",
+        "rows",
+        "values",
+        "files_rewritten",
+        "bytes_rewritten",
+        "schema_version",
+        "target_version",
+        "warnings",
+    ),
+    "replay": ("is_done", "batches", "present", "files", "rows", "target_version", "warnings"),
+    "clean": ("mode", "is_dry_run", "files", "bytes", "others", "is_complete", "warnings"),
+}
+"""What of a report is written for people."""
 _log = logging.getLogger(__name__)
 
 
-def _spec(
-    given: argparse.Namespace,
-    kind: Literal["infer", "promote", "replay", "clean"],
-    **fields: Any,
-) -> JobSpec:
-    return JobSpec(
+def _run(given: argparse.Namespace, kind: JobKind, **fields: Any) -> Outcome:
+    """Run a job of a stream, with further fields of its `JobSpec`."""
+    spec = JobSpec(
         kind=kind,
         checkpoint_location=given.checkpoint_location,
         run_id=f"{kind}-{uuid.uuid4().hex}",
         **fields,
     )
+    return run_job(spec, _SHOWN[kind])
 
 
 def add_infer(commands: Commands, shared: Parser) -> None:
@@ -80,7 +82,7 @@ def add_infer(commands: Commands, shared: Parser) -> None:
 
 def _infer(given: argparse.Namespace) -> Outcome:
     source, file_format = _stream(given)
-    spec = _spec(
+    return _run(
         given,
         "infer",
         source=source,
@@ -89,7 +91,6 @@ def _infer(given: argparse.Namespace) -> Outcome:
         options=dict(given.option),
         infer_again=given.again,
     )
-    return run_job(spec, _INFERRED)
 
 
 def _stream(given: argparse.Namespace) -> tuple[str, str]:
@@ -128,7 +129,7 @@ def add_promote(commands: Commands, shared: Parser) -> None:
 
 def _promote(given: argparse.Namespace) -> Outcome:
     stream = existing_metadata(open_store(given.checkpoint_location))
-    spec = _spec(
+    return _run(
         given,
         "promote",
         source=stream.source,
@@ -138,7 +139,6 @@ def _promote(given: argparse.Namespace) -> Outcome:
         options=dict(given.option),
         promote=dict(given.fields),
     )
-    return run_job(spec, _PROMOTED)
 
 
 def _field(text: str) -> tuple[str, str | None]:
@@ -191,7 +191,7 @@ def _replay(given: argparse.Namespace) -> Outcome:
             "of its runs says how to read the versions again."
         )
     run = _newest_run(state)
-    spec = _spec(
+    return _run(
         given,
         "replay",
         source=stream.source if stream else given.checkpoint_location,
@@ -208,7 +208,6 @@ def _replay(given: argparse.Namespace) -> Outcome:
             "app_id": given.txn_app_id,
         },
     )
-    return run_job(spec, _REPLAYED)
 
 
 def _newest_run(state: ObjectStore) -> dict[str, Any]:
@@ -250,7 +249,7 @@ def _clean(given: argparse.Namespace) -> Outcome:
     run = _newest_run(state)
     options = {key.lower(): (key, value) for key, value in (run.get("options") or {}).items()}
     options |= {key.lower(): (key, value) for key, value in given.option}
-    spec = _spec(
+    return _run(
         given,
         "clean",
         source=stream.source,
@@ -264,4 +263,3 @@ def _clean(given: argparse.Namespace) -> Outcome:
             "app_id": given.txn_app_id,
         },
     )
-    return run_job(spec, _CLEANED)

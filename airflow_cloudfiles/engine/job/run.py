@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.spark.python_processes.forked_python import ForkedDaemon
 
-ASSUMED_WORKERS = 8
-"""Tasks at a time on a cluster of which nothing is known before its session is there."""
 _log = logging.getLogger(__name__)
 
 

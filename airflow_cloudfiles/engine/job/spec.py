@@ -58,6 +58,8 @@ _REFERENCE = re.compile(
 """Keys that name a secret of Kubernetes, and do not hold it."""
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=+-]{0,199}")
 
+JobKind = Literal["ingest", "infer", "promote", "replay", "clean"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
@@ -88,7 +90,7 @@ class JobSpec:
             (`batch_function.BatchFunction`). The state gets its name only.
     """
 
-    kind: Literal["ingest", "infer", "promote", "replay", "clean"]
+    kind: JobKind
     source: str
     format: str
     checkpoint_location: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, ClassVar, Final, Generic, Self, cast, overload
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.messages import cut
@@ -18,6 +18,7 @@ from airflow_cloudfiles.engine.options.values import Kind, Value
 
 _METADATA: Final = "option"
 _INTERNAL: Final = "cloudfiles.internal."
+Default = TypeVar("Default")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,25 +103,11 @@ def option(
     name: str,
     kind: Kind[Value],
     *,
-    default: Value,
+    default: Default,
     also: tuple[str, ...] = (),
     formats: tuple[str, ...] = (),
     shown: str = "",
-    secret: bool = False,
-) -> Value: ...
-
-
-@overload
-def option(
-    name: str,
-    kind: Kind[Value],
-    *,
-    default: None,
-    also: tuple[str, ...] = (),
-    formats: tuple[str, ...] = (),
-    shown: str = "",
-    secret: bool = False,
-) -> Value | None: ...
+) -> Value | Default: ...
 
 
 def option(
@@ -128,7 +115,6 @@ def option(
     kind: Kind[Any],
     *,
     default: Any = MISSING,
-    secret: bool = False,
     **others: Any,
 ) -> Any:
     """Declare the option that a field of a dataclass holds.
@@ -137,12 +123,11 @@ def option(
         name: As users write it.
         kind: How its values are written.
         default: Its value where it is not given; without one it is required.
-        secret: Whether its value is left out of the representation of the class.
         others: As in `Option`.
     """
     shown_default = None if default is MISSING else default
     declaration = Option(name=name, kind=kind, default=shown_default, **others)
-    return field(default=default, repr=not secret, metadata={_METADATA: declaration})
+    return field(default=default, metadata={_METADATA: declaration})
 
 
 def options_of(group: type[Any]) -> Mapping[str, Option[Any]]:

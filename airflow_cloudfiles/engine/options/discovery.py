@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.files import FILE_IDENTITIES, FileIdentity
+from airflow_cloudfiles.engine.files import FileIdentity
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
 from airflow_cloudfiles.engine.options.values import (
     Kind,
@@ -122,7 +122,7 @@ class DiscoveryOptions(OptionGroup):
     `pathAndModificationTime`."""
     file_identity: FileIdentity | None = option(
         "cloudFiles.fileIdentity",
-        choice(FILE_IDENTITIES),
+        choice(get_args(FileIdentity)),
         default=None,
         shown="`path`; `pathAndModificationTime` with `allowOverwrites`",
     )
