@@ -107,6 +107,7 @@ def option(
     also: tuple[str, ...] = (),
     formats: tuple[str, ...] = (),
     shown: str = "",
+    secret: bool = False,
 ) -> Value | Default: ...
 
 
@@ -115,6 +116,7 @@ def option(
     kind: Kind[Any],
     *,
     default: Any = MISSING,
+    secret: bool = False,
     **others: Any,
 ) -> Any:
     """Declare the option that a field of a dataclass holds.
@@ -123,11 +125,12 @@ def option(
         name: As users write it.
         kind: How its values are written.
         default: Its value where it is not given; without one it is required.
+        secret: Whether its value is left out of the representation of the class.
         others: As in `Option`.
     """
     shown_default = None if default is MISSING else default
     declaration = Option(name=name, kind=kind, default=shown_default, **others)
-    return field(default=default, metadata={_METADATA: declaration})
+    return field(default=default, repr=not secret, metadata={_METADATA: declaration})
 
 
 def options_of(group: type[Any]) -> Mapping[str, Option[Any]]:
