@@ -161,7 +161,8 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     }
     report |= of_schema
     rows = _rows(spec, resolved, options, report)
-    zone = zone_warning(columns, options, spec.spark_conf.get(SESSION_ZONE))
+    named = spec.spark_conf.get(SESSION_ZONE)
+    zone = None if named is None else zone_warning(columns, options, named)
     if spec.transform is None:  # else the function says which columns there are, and the writer
         check_target(spec, to_arrow(columns))
     opened.end_reads()
