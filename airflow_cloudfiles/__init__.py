@@ -14,8 +14,8 @@ from airflow_cloudfiles.version import __version__ as __version__
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
     from airflow_cloudfiles.engine.extensions.file_operations.of_table import operate_on_files
+    from airflow_cloudfiles.engine.extensions.overview.rescued import why_rescued
     from airflow_cloudfiles.engine.extensions.overview.summary import stream_summary
-    from airflow_cloudfiles.engine.extensions.overview.why_rescued import why_rescued
     from airflow_cloudfiles.engine.extensions.start_over import start_over
     from airflow_cloudfiles.engine.extensions.transfer.archived import export_state, import_state
     from airflow_cloudfiles.engine.extensions.transfer.move import move_state
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.intake.file_state_columns import cloud_files_state
     from airflow_cloudfiles.engine.intake.stream_logs import cloud_files_metrics
     from airflow_cloudfiles.engine.options.builders import Options
-    from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
     from airflow_cloudfiles.engine.schema.history import SchemaHistory
+    from airflow_cloudfiles.engine.schema.proposals import SchemaProposals
     from airflow_cloudfiles.engine.spark.register import register
     from airflow_cloudfiles.engine.spark.tables.merge_into import merge_into
     from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
@@ -95,7 +95,7 @@ _HOMES = {
     "CloudFilesVacuumTableOperator": "airflow_cloudfiles.operators.table",
     "Options": "airflow_cloudfiles.engine.options.builders",
     "SchemaHistory": "airflow_cloudfiles.engine.schema.history",
-    "SchemaProposals": "airflow_cloudfiles.engine.schema.decisions",
+    "SchemaProposals": "airflow_cloudfiles.engine.schema.proposals",
     "UnknownFieldException": "airflow_cloudfiles.engine.errors",
     "cloud_files_metrics": "airflow_cloudfiles.engine.intake.stream_logs",
     "cloud_files_state": "airflow_cloudfiles.engine.intake.file_state_columns",
@@ -110,7 +110,7 @@ _HOMES = {
     "start_over": "airflow_cloudfiles.engine.extensions.start_over",
     "stream_summary": "airflow_cloudfiles.engine.extensions.overview.summary",
     "streams_from_file": "airflow_cloudfiles.task_groups.streams",
-    "why_rescued": "airflow_cloudfiles.engine.extensions.overview.why_rescued",
+    "why_rescued": "airflow_cloudfiles.engine.extensions.overview.rescued",
 }
 
 

@@ -1,8 +1,8 @@
 """Run what can be done from a shell, without Airflow.
 
-`cloudfiles <command>`: each command is a module in a folder of `commands`, which adds its arguments
-and gives an `Outcome`. What went wrong is one sentence on standard error, never a traceback. Ends
-with 0 when it is done, 1 when it is not, and 2 when it was asked wrongly.
+`cloudfiles <command>`: each command is in a module of a folder of `commands`, which adds its
+arguments and gives an `Outcome`. What went wrong is one sentence on standard error, never a
+traceback. Ends with 0 when it is done, 1 when it is not, and 2 when it was asked wrongly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, Tone, Toned, colored
+from airflow_cloudfiles.commands.running.outcome import Outcome, Parser, Tone, Toned, colored
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, with_code
 from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.options.values import check_ends
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 STREAMS_FILE = "CLOUDFILES_STREAMS"
 """The environment variable that names a file of streams."""
 COMMANDS = {
-    "clean": "source.clean",
+    "clean": "tables.jobs:add_clean",
     "cluster": "machine.cluster",
     "completion": "help.completion",
     "cost": "help.cost",
@@ -39,22 +39,22 @@ COMMANDS = {
     "doctor": "machine.doctor",
     "events": "source.events",
     "explain": "help.explain",
-    "file": "state.file",
-    "infer": "tables.infer",
+    "file": "state.files",
+    "infer": "tables.jobs:add_infer",
     "ingest": "tables.ingest",
     "notifications": "source.notifications",
-    "promote": "tables.promote",
-    "replay": "tables.replay",
-    "rescued": "state.rescued",
-    "runs": "state.newest_runs",
+    "promote": "tables.jobs:add_promote",
+    "replay": "tables.jobs:add_replay",
+    "rescued": "state.status:add_rescued",
+    "runs": "state.runs",
     "schema": "state.schema",
     "state": "state.show",
-    "status": "state.status",
+    "status": "state.status:add_status",
     "table": "tables.table",
-    "verify": "state.verify",
+    "verify": "state.status:add_verify",
 }
-"""The module of each command below `commands`. It has `add_to(subparsers)`, which sets `run` as a
-default of its parsers."""
+"""The module of each command below `commands`, and its function that adds the command, if that is
+not `add_to`. It sets `run` as a default of its parsers."""
 _OF_ITSELF = frozenset(COMMANDS) - {"completion"}
 """Commands that need to know of no other."""
 
@@ -127,18 +127,18 @@ def _check_locations(given: argparse.Namespace) -> None:
             check_ends(f"--{name.replace('_', '-')}", text)
 
 
-def parser(only: str | None = None) -> argparse.ArgumentParser:
+def parser(only: str | None = None) -> Parser:
     """Build the parser of all commands.
 
     Args:
         only: The one command to add, so that the modules of no other are imported.
     """
-    shared = argparse.ArgumentParser(add_help=False)
+    shared = Parser(add_help=False)
     shared.add_argument("--json", action="store_true", help="write JSON, for programs")
     loudness = shared.add_mutually_exclusive_group()
     loudness.add_argument("--quiet", action="store_true", help="do not tell each step")
     loudness.add_argument("--verbose", action="store_true", help="tell everything")
-    found = argparse.ArgumentParser(
+    found = Parser(
         prog="cloudfiles",
         description="Files landing in storage: find them, be notified of them; look at a state and "
         "its schemas.",
@@ -146,8 +146,10 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     )
     found.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = found.add_subparsers(title="commands", required=True, metavar="command")
-    for module in COMMANDS.values() if only is None else [COMMANDS[only]]:
-        importlib.import_module(f"airflow_cloudfiles.commands.{module}").add_to(commands, shared)
+    for place in COMMANDS.values() if only is None else [COMMANDS[only]]:
+        name, _, function = place.partition(":")
+        module = importlib.import_module(f"airflow_cloudfiles.commands.{name}")
+        getattr(module, function or "add_to")(commands, shared)
     for each in parsers_of_streams(found):
         _add_names(each)
     found.set_defaults(program=found, all_streams=_all_streams)

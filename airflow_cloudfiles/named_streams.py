@@ -48,12 +48,12 @@ def in_airflow() -> list[NamedStream]:
     Raises:
         OptionError: Airflow is not installed.
     """
-    tasks = _airflow("plugins.tasks", "Without --streams-file, --all")
+    tasks = _tasks("Without --streams-file, --all")
     found: dict[str, list[TaskStream]] = {}
     hooks: dict[str | None, Any] = {}
     for each in tasks.newest_of_each_task(None):
         try:
-            task = each.stream(hooks)
+            task = each.located(hooks)
         except CloudFilesError as failure:
             _log.warning("%s is left out: %s", each.name, failure)
             continue
@@ -125,12 +125,12 @@ def _in_airflow(name: str) -> NamedStream:
             f"The stream {name!r} is neither in a file (--streams-file) nor written "
             "dag_id/task_id, as Airflow's tasks are named here."
         )
-    tasks = _airflow("plugins.tasks", f"The stream {printable(name)}")
+    tasks = _tasks(f"The stream {printable(name)}")
     newest = tasks.newest_of_each_task([dag_id])
     wanted = [each for each in newest if name in {each.name, f"{dag_id}/{each.key.task_id}"}]
     wanted = wanted or [each for each in newest if each.key.task_id.startswith(f"{task_id}.")]
     hooks: dict[str | None, Any] = {}
-    if found := [task for each in wanted if (task := each.stream(hooks))]:
+    if found := [task for each in wanted if (task := each.located(hooks))]:
         main = tasks.main_of(found)
         return _named(name, _with_options(name, main), main.access)
     known = sorted({each.name for each in newest})
@@ -156,7 +156,7 @@ def _with_options(name: str, task: TaskStream) -> StreamArguments:
 
 def _hook(conn_id: str) -> CloudFilesHook:
     what = f"The connection {conn_id!r}"
-    tasks = _airflow("plugins.tasks", what)
+    tasks = _tasks(what)
     hook: CloudFilesHook = tasks.ServerHook(conn_id)
     try:
         _ = hook.access  # it is looked up now
@@ -168,7 +168,7 @@ def _hook(conn_id: str) -> CloudFilesHook:
     return hook
 
 
-def _airflow(module: str, what: str) -> Any:
-    """Import a module of this package that needs Airflow."""
+def _tasks(what: str) -> Any:
+    """Import the module of this package that knows Airflow's tasks."""
     import_with_extra("airflow", "airflow", needed_for=what)
-    return import_with_extra(f"airflow_cloudfiles.{module}", "airflow", needed_for=what)
+    return import_with_extra("airflow_cloudfiles.plugins.tasks", "airflow", needed_for=what)

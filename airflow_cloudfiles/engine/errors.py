@@ -70,6 +70,7 @@ class CloudFilesError(Exception):
 
     Args:
         message: What happened, to which object, and what to do: one paragraph.
+        retry: Whether repeating helps, where the class does not say it.
     """
 
     is_retryable: bool = False
@@ -78,9 +79,11 @@ class CloudFilesError(Exception):
     code: ClassVar[str] = "CF000"
     """Names the class for good, and its section in the documentation; it is never given again."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, retry: bool | None = None) -> None:
         super().__init__(message)
         self.message = message
+        if retry is not None and retry != self.is_retryable:
+            self.is_retryable = retry
         self.add_note(f"[{self.code}] More: cloudfiles docs {self.code}")
 
     def __init_subclass__(cls, *, code: str = "", **others: object) -> None:
@@ -279,10 +282,6 @@ class UnknownFieldException(SchemaError, code="CF501"):  # noqa: N818 - Auto Loa
     The text follows Databricks' error class `UNKNOWN_FIELD_EXCEPTION` (B66).
     """
 
-    def __init__(self, message: str, *, retry: bool = False) -> None:
-        super().__init__(message)
-        self.is_retryable = retry
-
     @classmethod
     def of(
         cls, fields: dict[str, object], *, file: str, retry: bool, remedy: str | None = None
@@ -382,7 +381,7 @@ class ExpectationError(SinkError, code="CF611"):
     """A micro-batch does not meet an expectation (`expect.*`), and was not committed."""
 
     blamed: str = ""
-    """Which files of which batch are to be put aside for that (`intake.batch_files`)."""
+    """Which files of which batch are to be put aside for that (`intake.stream_logs.name_files`)."""
 
 
 class FilesQuarantinedError(ExpectationError, code="CF612"):
@@ -411,10 +410,6 @@ class TransformError(RunError, code="CF705"):
     What it raised itself may be different the next time (`is_retryable` is true); what it is, or
     what it returned, is not.
     """
-
-    def __init__(self, message: str, *, retry: bool = False) -> None:
-        super().__init__(message)
-        self.is_retryable = retry
 
 
 class SparkVersionError(RunError, code="CF706"):
@@ -477,10 +472,8 @@ def to_record(error: CloudFilesError) -> dict[str, object]:
 def from_record(record: Mapping[str, object]) -> CloudFilesError:
     """Rebuild an error from its record; the base class when the name is not one of the tree."""
     kind = _tree(CloudFilesError).get(str(record.get("class")), CloudFilesError)
-    error = kind(str(record.get("message")))
-    is_retryable = record.get("is_retryable")
-    if isinstance(is_retryable, bool) and is_retryable != error.is_retryable:
-        error.is_retryable = is_retryable
+    retry = record.get("is_retryable")
+    error = kind(str(record.get("message")), retry=retry if isinstance(retry, bool) else None)
     if isinstance(error, ExpectationError):
         error.blamed = str(record.get("blamed", ""))
     return error

@@ -5,15 +5,15 @@ Tasks, commands and runs ask a `Source`, and need not know which kinds there are
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final, TypeAlias
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.declared import values_of
 from airflow_cloudfiles.engine.options.sink import OF_SINK, TaskSinkOptions
 from airflow_cloudfiles.engine.options.table_stream import check_names
+from airflow_cloudfiles.engine.options.values import option_text
 from airflow_cloudfiles.engine.schema.ddl_grammar import check_hints
 
 ARGUMENTS: Final = {
@@ -27,73 +27,24 @@ _OF_TABLES: Final = frozenset({"delta", "deltalake"})
 _OF_SINK: Final = frozenset(name.lower() for name in OF_SINK)
 
 
-class Source(ABC):
+class _OfFormat:
     """What a stream reads.
 
     Args:
         format: As the stream names it.
+    """
+
+    def __init__(self, format: str) -> None:  # noqa: A002 - Spark's word
+        self.format = format
+
+
+class FileSource(_OfFormat):
+    """Files of one format in a folder.
 
     Attributes:
         records_arrivals: Whether the state records what has arrived; otherwise the source does.
         shown: What a person is shown of the report of a run.
     """
-
-    records_arrivals: ClassVar[bool]
-    shown: ClassVar[tuple[str, ...]]
-
-    def __init__(self, format: str) -> None:  # noqa: A002 - Spark's word
-        self.format = format
-
-    @abstractmethod
-    def check(self, options: Mapping[str, object], path: str) -> None:
-        """Check the options of a stream.
-
-        Args:
-            options: Those that are no arguments of its task; those of the sink may be among them.
-            path: The source.
-
-        Raises:
-            OptionError: One is unknown, not offered, or has a bad value.
-        """
-
-    @abstractmethod
-    def check_at_parse(
-        self, plain: Mapping[str, object], templates: Collection[str], path: str
-    ) -> None:
-        """Check the options that are known when a DAG is parsed.
-
-        Args:
-            plain: Their values.
-            templates: Names of the others.
-            path: The source; may be a template.
-
-        Raises:
-            OptionError: As `check` raises it.
-            SchemaHintError: The hints cannot be read.
-        """
-
-    @abstractmethod
-    def require_files(self, why: str) -> None:
-        """Refuse what is for streams of files.
-
-        Args:
-            why: What is refused and what to do, in sentences.
-
-        Raises:
-            OptionError: The source is something else.
-        """
-
-    @abstractmethod
-    def batch(self, given: object) -> object:
-        """Choose which batch a run ingests, of the one that a sensor has left."""
-
-    @abstractmethod
-    def dataset(self, report: Mapping[str, Any]) -> dict[str, Any]:
-        """Describe the source for lineage, as far as its kind and the report of a run tell."""
-
-
-class FileSource(Source):
-    """Files of one format in a folder."""
 
     records_arrivals = True
     shown = (
@@ -115,13 +66,31 @@ class FileSource(Source):
         return CloudFilesOptions.parse({"cloudFiles.format": self.format, **given}, path=path)
 
     def check(self, options: Mapping[str, object], path: str) -> None:
-        """Check the options; see `Source.check`."""
+        """Check the options of a stream.
+
+        Args:
+            options: Those that are no arguments of its task; those of the sink may be among them.
+            path: The source.
+
+        Raises:
+            OptionError: One is unknown, not offered, or has a bad value.
+        """
         self.parsed(options, path)
 
     def check_at_parse(
         self, plain: Mapping[str, object], templates: Collection[str], path: str
     ) -> None:
-        """Check the options, and those of the sink; see `Source.check_at_parse`."""
+        """Check the options that are known when a DAG is parsed, and those of the sink.
+
+        Args:
+            plain: Their values.
+            templates: Names of the others.
+            path: The source; may be a template.
+
+        Raises:
+            OptionError: As `check` raises it.
+            SchemaHintError: The hints cannot be read.
+        """
         tags = {name: "row" for name in templates if name.lower() == "rowtag"}
         parsed = self.parsed({**plain, **tags}, path)
         values_of(TaskSinkOptions, {name.lower(): option_text(plain[name]) for name in plain})
@@ -129,25 +98,35 @@ class FileSource(Source):
             check_hints(parsed.schema_hints)
 
     def require_files(self, why: str) -> None:
-        """Take everything."""
+        """Refuse what is for streams of files, which this is.
+
+        Args:
+            why: What is refused and what to do, in sentences.
+
+        Raises:
+            OptionError: The source is something else.
+        """
 
     def batch(self, given: object) -> object:
-        """Ingest the batch that the sensor has seen."""
+        """Choose which batch a run ingests: the one that a sensor has left."""
         return given
 
     def dataset(self, report: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - files have none
-        """Say that the location may have a pattern."""
+        """Describe the source for lineage, as far as its kind and the report of a run tell.
+
+        Its location may have a pattern.
+        """
         return {"is_source": True}
 
 
-class TableSource(Source):
-    """A Delta table, whose log says what is new."""
+class TableSource(_OfFormat):
+    """A Delta table, whose log says what is new. It is asked what a `FileSource` is."""
 
     records_arrivals = False
     shown = ("rows", "batches", "versions", "source_version", "target_version", "warnings")
 
     def check(self, options: Mapping[str, object], path: str) -> None:  # noqa: ARG002 - any table
-        """Check the options; see `Source.check`."""
+        """Check the options."""
         check_names(options)
 
     def check_at_parse(
@@ -156,7 +135,7 @@ class TableSource(Source):
         templates: Collection[str],  # noqa: ARG002 - no option needs another
         path: str,
     ) -> None:
-        """Check the options; see `Source.check_at_parse`."""
+        """Check the options that are known when a DAG is parsed."""
         self.check({name: plain[name] for name in plain if name.lower() not in ARGUMENTS}, path)
 
     def require_files(self, why: str) -> None:
@@ -177,6 +156,10 @@ class TableSource(Source):
         }
 
 
+Source: TypeAlias = FileSource | TableSource
+"""What a stream reads."""
+
+
 def is_table(format: str) -> bool:  # noqa: A002 - Spark's word
     """Tell whether a format is that of a Delta table."""
     return format.lower() in _OF_TABLES
@@ -185,8 +168,3 @@ def is_table(format: str) -> bool:  # noqa: A002 - Spark's word
 def source_of(format: str) -> Source:  # noqa: A002 - Spark's word
     """Tell what a stream reads by its format."""
     return (TableSource if is_table(format) else FileSource)(format)
-
-
-def option_text(value: object) -> str:
-    """Write the value of an option as Spark does."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -4,6 +4,10 @@ The common language of schemas is `pyspark.sql.types`, which imports without a J
 those of Spark's JSON inference (`JsonInferSchema` and `TypeCoercion.findTightestCommonType`),
 with two differences of ours: names are matched without regard to case (unless the session is
 case-sensitive), and columns stay in the order of their first appearance (Spark sorts them by name).
+
+`VariantType` is Spark's own from 4.0. Before, it is a class of this module, which schemas in JSON
+are read with, too: rows of a job whose tasks read and write them never enter Spark, so a table gets
+its VARIANT columns from any Spark. Where rows do enter, `require_types` refuses by name.
 """
 
 from __future__ import annotations
@@ -12,9 +16,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyspark.sql import types as spark_types
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -37,10 +43,52 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, SparkVersionError
 from airflow_cloudfiles.engine.messages import cut
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher, parts_of, quoted
-from airflow_cloudfiles.engine.spark_types import VariantType
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import VariantType
+else:
+    try:
+        from pyspark.sql.types import VariantType
+    except ImportError:
+
+        class VariantType(spark_types.AtomicType):
+            """VARIANT, for a Spark before 4.0."""
+
+        # What `StructType.fromJson` of Spark 3.5 finds the types in.
+        spark_types._all_atomic_types[VariantType.typeName()] = VariantType  # noqa: SLF001
+
+__all__ = ["VariantType"]
+
+HAS_VARIANT: Final = hasattr(spark_types, "VariantType")
+"""Whether the installed Spark knows VARIANT."""
+
+
+def has_variant(kind: DataType) -> bool:
+    """Tell whether a type is VARIANT, or holds one."""
+    return isinstance(kind, VariantType) or any(has_variant(each) for _, each in inside_of(kind))
+
+
+def require_types(schema: StructType, version: str) -> None:
+    """Refuse rows that a function over micro-batches gives to a Spark which lacks their types.
+
+    Args:
+        schema: Of the rows.
+        version: Of the Spark, such as `3.5.6`.
+
+    Raises:
+        SparkVersionError: A column is VARIANT, and Spark is older than 4.0.
+    """
+    found = next((each.name for each in schema.fields if has_variant(each.dataType)), None)
+    if found is not None and not HAS_VARIANT:
+        raise SparkVersionError(
+            f"Column {found} is VARIANT, which Spark {version} does not have, and a function over "
+            "micro-batches gives its rows to Spark. Use Spark 4.0 or later; a table that only "
+            "tasks of this package write gets VARIANT columns with any Spark."
+        )
+
 
 MAX_DECIMAL_PRECISION: Final = 38
 _NUMERIC_ORDER: Final = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType)
@@ -70,29 +118,59 @@ def is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text)
 
 
+_TIMES: Final = (DateType, TimestampNTZType, TimestampType)
+"""Each holds the values of those before it: a date is its midnight, no zone means UTC."""
+
+
 def merge_types(
-    left: DataType, right: DataType, matcher: NameMatcher = CASE_INSENSITIVE
+    left: DataType,
+    right: DataType,
+    matcher: NameMatcher = CASE_INSENSITIVE,
+    *,
+    of_files: bool = False,
 ) -> DataType:
     """Find the narrowest type that holds the values of both: Spark's rule for JSON.
 
     Nothing (`NullType`) gives way to anything; numbers meet in the wider one; structs are merged
     field by field, arrays by their elements; whatever else meets becomes a string. Associative,
     and commutative but for the order and the spelling of fields, which follow `left`.
+
+    Args:
+        left: A type.
+        right: Another one.
+        matcher: How names of fields are compared.
+        of_files: Whether maps meet, too, by their keys and values, and dates and timestamps in the
+            wider one, as in Spark's `TypeCoercion`: values have these types of their own (B10).
     """
-    if left == right or isinstance(right, NullType):
+    if left is right or isinstance(right, NullType) or left == right:
         return left
     if isinstance(left, NullType):
         return right
     if isinstance(left, StructType) and isinstance(right, StructType):
-        return merge_structs(left, right, matcher)
+        return merge_structs(left, right, matcher, of_files=of_files)
     if isinstance(left, ArrayType) and isinstance(right, ArrayType):
-        element = merge_types(left.elementType, right.elementType, matcher)
+        element = merge_types(left.elementType, right.elementType, matcher, of_files=of_files)
         return ArrayType(element, left.containsNull or right.containsNull)
-    return _merge_numbers(left, right) or StringType()
+    found = _merge_of_files(left, right, matcher) if of_files else None
+    return found or _merge_numbers(left, right) or StringType()
+
+
+def _merge_of_files(left: DataType, right: DataType, matcher: NameMatcher) -> DataType | None:
+    """Merge what meets only where files say types; `None` for anything else."""
+    if isinstance(left, MapType) and isinstance(right, MapType):
+        key = merge_types(left.keyType, right.keyType, matcher, of_files=True)
+        return MapType(key, merge_types(left.valueType, right.valueType, matcher, of_files=True))
+    if isinstance(left, _TIMES) and isinstance(right, _TIMES):
+        return max(left, right, key=lambda each: _TIMES.index(type(each)))
+    return None
 
 
 def merge_structs(
-    left: StructType, right: StructType, matcher: NameMatcher = CASE_INSENSITIVE
+    left: StructType,
+    right: StructType,
+    matcher: NameMatcher = CASE_INSENSITIVE,
+    *,
+    of_files: bool = False,
 ) -> StructType:
     """Merge the fields of both, each once; those of `left` first, the new ones of `right` after.
 
@@ -102,22 +180,17 @@ def merge_structs(
     shared = set()
     for field in right.fields:
         key = matcher.key(field.name)
-        known = merged.get(key)
-        if known is None:
-            merged[key] = StructField(field.name, field.dataType, True, field.metadata)
-            continue
-        shared.add(key)
-        merged[key] = StructField(
-            known.name,
-            merge_types(known.dataType, field.dataType, matcher),
-            known.nullable or field.nullable,
-            known.metadata,
-        )
+        known = merged.setdefault(key, field)
+        if known is not field:
+            shared.add(key)
+            kind = merge_types(known.dataType, field.dataType, matcher, of_files=of_files)
+            is_nullable = known.nullable or field.nullable
+            merged[key] = StructField(known.name, kind, is_nullable, known.metadata)
     return StructType(
         [
-            field
-            if key in shared or field.nullable
-            else StructField(field.name, field.dataType, True, field.metadata)
+            StructField(
+                field.name, field.dataType, field.nullable or key not in shared, field.metadata
+            )
             for key, field in merged.items()
         ]
     )
@@ -129,7 +202,7 @@ def _merge_numbers(left: DataType, right: DataType) -> DataType | None:
         return max(left, right, key=lambda each: _NUMERIC_ORDER.index(type(each)))
     one, other = _as_decimal(left), _as_decimal(right)
     if one is not None and other is not None:
-        return _merge_decimals(one, other)
+        return merge_decimals(one, other)
     fractions = (FloatType, DoubleType, DecimalType)
     if isinstance(left, fractions) and isinstance(right, fractions):
         return DoubleType()
@@ -144,7 +217,7 @@ def _as_decimal(kind: DataType) -> DecimalType | None:
     return None if digits is None else DecimalType(digits, 0)
 
 
-def _merge_decimals(left: DecimalType, right: DecimalType) -> DataType:
+def merge_decimals(left: DecimalType, right: DecimalType) -> DataType:
     """Find a decimal with the digits of both before and after the point; a double past 38."""
     scale = max(left.scale, right.scale)
     digits = max(left.precision - left.scale, right.precision - right.scale)
@@ -183,24 +256,66 @@ def with_type(field: StructField, kind: DataType) -> StructField:
     return StructField(field.name, kind, field.nullable, field.metadata)
 
 
-def seen_part(kind: DataType) -> Any:
-    """Find as much of a type as values have shown (`dropFieldIfAllNull`); `None` when nothing."""
-    if isinstance(kind, NullType):
-        return None
+def grown(
+    known: DataType, found: DataType, matcher: NameMatcher, *, maps_take_structs: bool = False
+) -> Any:
+    """Add to a type the fields that another one has besides, at the end of each struct.
+
+    What is there keeps its name, its type and its place; an unknown type becomes the other.
+
+    Args:
+        known: The type.
+        found: The other one.
+        matcher: How names are compared.
+        maps_take_structs: Whether the fields of a struct are values of a map: inference finds a
+            struct where a hint says map.
+    """
+
+    def grow(inside: DataType, other: DataType) -> Any:
+        return grown(inside, other, matcher, maps_take_structs=maps_take_structs)
+
+    if isinstance(known, NullType):
+        return found
+    if isinstance(known, StructType) and isinstance(found, StructType):
+        fields, places = list(known.fields), matcher.positions(known)
+        for field in found.fields:
+            place = places.setdefault(matcher.key(field.name), len(fields))
+            if place == len(fields):
+                fields.append(StructField(field.name, field.dataType, True, field.metadata))
+            else:
+                kind = grow(fields[place].dataType, field.dataType)
+                fields[place] = with_type(fields[place], kind)
+        return StructType(fields)
+    if maps_take_structs and isinstance(known, MapType) and isinstance(found, StructType):
+        value = reduce(grow, (each.dataType for each in found.fields), known.valueType)
+        return MapType(known.keyType, value, known.valueContainsNull)
+    if type(known) is not type(found):
+        return known
+    others = dict(inside_of(found))
+    # The key of a map stays as it is.
+    return with_inside(
+        known, lambda name, each: each if name == "key" else grow(each, others[name])
+    )
+
+
+def _some_inside(kind: DataType, change: Callable[[DataType], DataType | None]) -> Any:
+    """Replace the types right inside of a type; `None` where none, or a necessary one, is left."""
     if isinstance(kind, ArrayType):
-        element = seen_part(kind.elementType)
+        element = change(kind.elementType)
         return None if element is None else ArrayType(element, kind.containsNull)
     if isinstance(kind, MapType):
-        key, value = seen_part(kind.keyType), seen_part(kind.valueType)
+        key, value = change(kind.keyType), change(kind.valueType)
         return key and value and MapType(key, value, kind.valueContainsNull)
     if isinstance(kind, StructType):
-        kept = [
-            with_type(each, found)
-            for each in kind.fields
-            if (found := seen_part(each.dataType)) is not None
-        ]
+        found = ((field, change(field.dataType)) for field in kind.fields)
+        kept = [with_type(field, inside) for field, inside in found if inside is not None]
         return StructType(kept) if kept else None
     return kind
+
+
+def seen_part(kind: DataType) -> Any:
+    """Find as much of a type as values have shown (`dropFieldIfAllNull`); `None` when nothing."""
+    return None if isinstance(kind, NullType) else _some_inside(kind, seen_part)
 
 
 def seen_columns(schema: StructType) -> StructType:
@@ -261,16 +376,8 @@ def canonical(kind: DataType, room: Room = ROOM) -> DataType | None:
     inside = room.within(type(kind))
     if inside is None:
         return None
-    if isinstance(kind, ArrayType):
-        element = canonical(kind.elementType, inside)
-        return None if element is None else ArrayType(element, kind.containsNull)
-    if isinstance(kind, MapType):
-        key, value = canonical(kind.keyType, inside), canonical(kind.valueType, inside)
-        return key and value and MapType(key, value, kind.valueContainsNull)
-    if isinstance(kind, StructType):
-        resolved = canonical_struct(kind, inside)
-        return resolved if resolved.fields else None
-    return kind
+    found: DataType | None = _some_inside(kind, lambda each: canonical(each, inside))
+    return found
 
 
 def too_deep(schema: StructType) -> str | None:
@@ -283,10 +390,10 @@ def _has_room(kind: DataType, room: Room) -> bool:
     return inside is not None and all(_has_room(each, inside) for _, each in inside_of(kind))
 
 
-def canonical_struct(schema: StructType, room: Room = ROOM) -> StructType:
+def canonical_struct(schema: StructType) -> StructType:
     """`canonical` for a whole schema, which may end up without columns."""
-    fields = ((field, canonical(field.dataType, room)) for field in schema.fields)
-    return StructType([with_type(field, kind) for field, kind in fields if kind is not None])
+    found: StructType | None = _some_inside(schema, canonical)
+    return StructType([]) if found is None else found
 
 
 def as_nullable(kind: DataType) -> DataType:
@@ -464,10 +571,8 @@ def _keys_on(path: str, schema: StructType, matcher: NameMatcher) -> tuple[tuple
     kind: DataType | None = schema
     keys: list[str] = []
     for part in parts_of(path):
-        if isinstance(kind, ArrayType) and part == "element":
-            kind = kind.elementType
-        elif isinstance(kind, MapType) and part in {"key", "value"}:
-            kind = kind.keyType if part == "key" else kind.valueType
+        if isinstance(kind, ArrayType | MapType) and part in (inside := dict(inside_of(kind))):
+            kind = inside[part]
         else:
             keys.append(matcher.key(part))
             known = matcher.find(kind, part) if isinstance(kind, StructType) else None

@@ -1,31 +1,42 @@
 """Read from an Airflow connection how a cloud or a server is reached.
 
 Each cloud has a type of connection of this package (`clouds`), and so have SFTP servers, with the
-fields of the Amazon, Azure, Google and SFTP providers' types. Those are read here, too. Where the
-provider of a type is installed, its hook logs in (`provided`), and the rest is read here all the
-same: docs/decisions/0202-the-providers-hooks-log-in.md. What a connection says and nobody obeys is
-refused by name.
+fields of the Amazon, Azure, Google and SFTP providers' types. Those are read here, too. What a
+connection says and nobody obeys is refused by name.
+
+Where the provider of a type is installed, its hook logs in, and the rest is read here all the same
+(docs/decisions/0202-the-providers-hooks-log-in.md): the Amazon, Azure and Google providers know
+more ways to log in than this package, such as chains of roles, web identities, SAML, impersonation,
+secrets elsewhere. A connection of their types is given to their hook, and the hook is asked for
+credentials each time that some are needed. A provider is imported when a connection of its type is
+used, and not before.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import TYPE_CHECKING
+import importlib
+import importlib.util
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import Connection
 from airflow.sdk.log import mask_secret  # common-compat of early 2026 has it nowhere
 
-from airflow_cloudfiles.engine.errors import UnsupportedOptionError
+from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, UnsupportedOptionError
+from airflow_cloudfiles.engine.storage import identities
 from airflow_cloudfiles.hooks.access_aws import aws_access
 from airflow_cloudfiles.hooks.access_azure import azure_access
-from airflow_cloudfiles.hooks.access_gcp import gcp_access
+from airflow_cloudfiles.hooks.access_gcp import gcp_access, needs_hook
 from airflow_cloudfiles.hooks.access_sftp import sftp_access
-from airflow_cloudfiles.hooks.provided import identity_of
+from airflow_cloudfiles.hooks.extras import TEST_LOCATION, Extras
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_cloudfiles.engine.storage.access import Access
-    from airflow_cloudfiles.hooks.extras import CloudConnection
 
 LOCAL = "fs"
 """Type of a connection that has no access: it says where relative locations begin."""
@@ -51,7 +62,7 @@ _READERS: dict[str, Callable[..., Access]] = {
 }
 
 
-def access_of(connection: CloudConnection) -> Access | None:
+def access_of(connection: Connection) -> Access | None:
     """Read the access out of a connection; from then on Airflow masks its secrets in logs.
 
     Returns:
@@ -75,7 +86,7 @@ def access_of(connection: CloudConnection) -> Access | None:
     return access
 
 
-def _unreadable(connection: CloudConnection) -> str:
+def _unreadable(connection: Connection) -> str:
     """Say which type the connection should have."""
     where = f"Connection {connection.conn_id!r} is of type {connection.conn_type!r}"
     if connection.conn_type == _GENERIC:
@@ -88,3 +99,216 @@ def _unreadable(connection: CloudConnection) -> str:
         f"{where}. Use one of type {', '.join(sorted(_READERS))} or {LOCAL}, or none for the "
         "environment's own credentials."
     )
+
+
+_OURS = (
+    "blob_endpoint", "queue_endpoint", "resource_group", "subscription_id", "storage_endpoint",
+    "pubsub_endpoint", TEST_LOCATION,
+)  # fmt: skip
+"""Extra fields of this package, which hooks would hand on to their clients."""
+
+
+def identity_of(connection: Connection) -> str | None:
+    """Give whom to ask for the credentials of a connection.
+
+    Returns:
+        `None` where the connection is read without a hook: its type is none of a provider that is
+        installed, or it holds credentials that do not end, which say everything.
+
+    Raises:
+        OptionError: The hook does not take the connection.
+    """
+    found = _PROVIDERS.get(connection.conn_type or "")
+    if found is None or not _is_installed(found.module) or not found.is_needed(connection):
+        return None
+    name = _name(connection)
+    if identities.is_known(name):
+        return name
+    with _explained(connection):
+        source = found.source(_hook(found, connection))
+    if source is None:
+        return None
+
+    lock = threading.Lock()  # clients ask from several threads; one of them logs in
+
+    def given_to(purpose: str) -> Mapping[str, Any]:
+        with lock, _explained(connection):
+            given = source(purpose)
+        for secret in ("secret_key", "token"):
+            if given.get(secret):
+                mask_secret(given[secret])
+        return given
+
+    return identities.register(name, given_to)
+
+
+def _is_installed(module: str) -> bool:
+    """Look for a module without importing it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False
+
+
+def _name(connection: Connection) -> str:
+    """Name an identity: the same for the same connection, so that clients are kept."""
+    parts = (
+        connection.conn_type, connection.conn_id, connection.host, connection.login,
+        connection.password, connection.port, connection.schema, connection.extra,
+    )  # fmt: skip
+    return f"{connection.conn_type}-{connection.conn_id}-{hash(parts):x}"
+
+
+def _hook(provider: _Provider, connection: Connection) -> Any:
+    """Make the hook, with the connection that is at hand: it looks for none itself."""
+    kept = {name: value for name, value in connection.extra_dejson.items() if name not in _OURS}
+    given = Connection(  # a new one: the other may be a row of Airflow's database
+        conn_id=connection.conn_id,
+        conn_type=connection.conn_type,
+        host=connection.host,
+        schema=connection.schema,
+        login=connection.login,
+        password=connection.password,
+        port=connection.port,
+        extra=json.dumps(kept) if kept else None,
+    )
+    base = getattr(importlib.import_module(provider.module), provider.hook)
+    hook = type(base.__name__, (base,), {"get_connection": classmethod(lambda *_: given)})
+    return hook(connection.conn_id)
+
+
+@contextmanager
+def _explained(connection: Connection) -> Iterator[None]:
+    """Put what a hook raises into a sentence; errors of this package pass."""
+    try:
+        yield
+    except (CloudFilesError, OSError):
+        raise
+    except Exception as failure:
+        where = f"Connection {connection.conn_id!r} ({connection.conn_type})"
+        if isinstance(failure, ImportError):
+            raise OptionError(
+                f"{where} needs a package that is not installed here: {failure}. Install the "
+                "provider of its type with all that it needs."
+            ) from failure
+        from airflow.providers.common.compat.sdk import redact  # noqa: PLC0415 - heavy
+
+        text = str(redact(str(failure))).partition("\n")[0].rstrip(".")
+        raise OptionError(
+            f"{where} cannot be used by the hook of its provider: {type(failure).__name__}: "
+            f"{text}. Correct the connection."
+        ) from None
+
+
+Source = Callable[[str], Mapping[str, Any]]
+
+
+def _of_aws(hook: Any) -> Source:
+    """Give the keys of the hook's session; one session as long as its credentials renew."""
+    kept: list[Any] = []
+
+    def keys(_: str) -> dict[str, Any]:
+        from airflow_cloudfiles.engine.clouds.aws.session import (  # noqa: PLC0415 - of this cloud
+            readable_errors,
+        )
+
+        with readable_errors():
+            found = kept[0] if kept else hook.get_session().get_credentials()
+            if found is None:
+                return {}
+            frozen = found.get_frozen_credentials()
+        ends = getattr(found, "_expiry_time", None)
+        if ends is not None and not kept:  # others are read again: of a file, they may be new
+            kept.append(found)
+        return {
+            "access_key": frozen.access_key,
+            "secret_key": frozen.secret_key,
+            "token": frozen.token,
+            "expiry_time": None if ends is None else ends.isoformat(),
+        }
+
+    return keys
+
+
+def _of_azure(hook: Any) -> Source | None:
+    """Give tokens of the credential that the hook's client has, if it is one that gives tokens."""
+    credential = hook.get_conn().credential
+    if not hasattr(credential, "get_token"):
+        return None
+
+    def token(scope: str) -> dict[str, Any]:
+        from airflow_cloudfiles.engine.clouds.azure.errors import (  # noqa: PLC0415 - of this cloud
+            access_token,
+        )
+
+        found = access_token(credential, scope)
+        return {"token": found.token, "expires_on": found.expires_on}
+
+    return token
+
+
+def _of_google(hook: Any) -> Source:
+    """Give tokens of the hook's credentials."""
+    credentials: list[Any] = []
+
+    def token(_: str) -> dict[str, Any]:
+        from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415 - of this cloud
+        from google.auth.transport.requests import Request  # noqa: PLC0415 - as above
+
+        from airflow_cloudfiles.engine.clouds.gcp.client import (  # noqa: PLC0415 - as above
+            is_identity_outage,
+        )
+
+        try:
+            if not credentials:
+                credentials.append(hook.get_credentials())
+            [found] = credentials
+            if not found.valid:
+                found.refresh(Request())
+        except GoogleAuthError as failure:
+            error = ConnectionError if is_identity_outage(failure) else PermissionError
+            raise error(f"No token for Google Cloud: {failure}") from failure
+        ends = found.expiry or datetime.now(UTC).replace(tzinfo=None)
+        return {"token": found.token, "expiry": ends.isoformat()}
+
+    return token
+
+
+def _is_no_lone_identity(connection: Connection) -> bool:
+    """Tell whether an identity of a machine is named as the hook obeys it: with its tenant."""
+    extra = Extras.of(connection)
+    client = extra.peek("managed_identity_client_id")
+    return not client or extra.peek("workload_identity_tenant_id") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Provider:
+    """How a type of connection is logged in with.
+
+    Attributes:
+        module: Of the provider's hook.
+        hook: Its name.
+        source: Makes a source of a hook; `None` where the connection holds what does not end.
+        is_needed: Whether a connection needs the hook.
+    """
+
+    module: str
+    hook: str
+    source: Callable[[Any], Source | None]
+    is_needed: Callable[[Connection], bool] = lambda _: True
+
+
+_AZURE = "airflow.providers.microsoft.azure.hooks"
+_PROVIDERS = {
+    "aws": _Provider("airflow.providers.amazon.aws.hooks.base_aws", "AwsBaseHook", _of_aws),
+    "wasb": _Provider(f"{_AZURE}.wasb", "WasbHook", _of_azure, _is_no_lone_identity),
+    "adls": _Provider(
+        f"{_AZURE}.data_lake", "AzureDataLakeStorageV2Hook", _of_azure, _is_no_lone_identity
+    ),
+    "google_cloud_platform": _Provider(
+        "airflow.providers.google.common.hooks.base_google",
+        "GoogleBaseHook",
+        _of_google,
+        needs_hook,
+    ),
+}

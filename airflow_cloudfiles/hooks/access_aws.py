@@ -1,6 +1,6 @@
 """Read from a connection of type `aws` or `cloudfiles_aws` how AWS is reached.
 
-Where the provider's hook logs in (`provided`), what says who asks is left to it.
+Where the provider's hook logs in (`access`), what says who asks is left to it.
 
 Fields and precedence are those of Airflow's Amazon provider: "Amazon Web Services Connection" in
 its documentation. Host, port and schema, or an extra field `host`, which older ones have for a
@@ -20,7 +20,7 @@ from airflow_cloudfiles.hooks.extras import Extras, address_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_cloudfiles.hooks.extras import CloudConnection
+    from airflow.providers.common.compat.sdk import Connection
 
 _SERVICES = ("s3", "sqs", "sns", "sts", "events")
 _UNSIGNED = "A public bucket is read with any credentials; leave the field out."
@@ -75,7 +75,7 @@ _ROLE_ARGUMENTS = dict.fromkeys(
 )
 
 
-def aws_access(connection: CloudConnection, identity: str | None = None) -> AwsAccess:
+def aws_access(connection: Connection, identity: str | None = None) -> AwsAccess:
     """Read a connection of type `aws` or `cloudfiles_aws`.
 
     Args:
@@ -121,7 +121,7 @@ def aws_access(connection: CloudConnection, identity: str | None = None) -> AwsA
     return access
 
 
-def _leave_to_hook(connection: CloudConnection, extra: Extras) -> dict[str, Any]:
+def _leave_to_hook(connection: Connection, extra: Extras) -> dict[str, Any]:
     """Take off what only the hook of the provider reads, and what only its clients obey.
 
     Returns:
@@ -140,7 +140,7 @@ def _leave_to_hook(connection: CloudConnection, extra: Extras) -> dict[str, Any]
     return further
 
 
-def _keys(connection: CloudConnection, extra: Extras) -> tuple[str | None, str | None]:
+def _keys(connection: Connection, extra: Extras) -> tuple[str | None, str | None]:
     """Read the key pair: from login and password, else from the extra fields."""
     named = extra.text("aws_access_key_id"), extra.text("aws_secret_access_key")
     key, secret = (connection.login, connection.password) if connection.login else named
@@ -153,7 +153,7 @@ def _keys(connection: CloudConnection, extra: Extras) -> tuple[str | None, str |
     return key or None, secret or None
 
 
-def _common_address(connection: CloudConnection, extra: Extras) -> tuple[str | None, bool]:
+def _common_address(connection: Connection, extra: Extras) -> tuple[str | None, bool]:
     """Find the address of all services but STS, and whether it is a self-hosted server.
 
     Such a server has the buckets in the path of a request, unless the connection says otherwise:

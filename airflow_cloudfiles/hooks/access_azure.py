@@ -16,7 +16,7 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.hooks.extras import Extras, address_of
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.hooks.extras import CloudConnection
+    from airflow.providers.common.compat.sdk import Connection
 
 _PUBLIC = re.compile(r"https://[^/.]+\.(blob|dfs)\.core\.windows\.net/?", re.IGNORECASE)
 _FROM_CHAIN = "Leave the credentials out: the environment's own chain finds a workload identity."
@@ -28,7 +28,7 @@ _REFUSED = {
 }
 
 
-def azure_access(connection: CloudConnection, identity: str | None = None) -> AzureAccess:
+def azure_access(connection: Connection, identity: str | None = None) -> AzureAccess:
     """Read a connection of type `wasb`, `adls` or `cloudfiles_azure`.
 
     Args:
@@ -60,7 +60,7 @@ def azure_access(connection: CloudConnection, identity: str | None = None) -> Az
 
 
 def _credentials(
-    connection: CloudConnection, extra: Extras, sas_token: str | None
+    connection: Connection, extra: Extras, sas_token: str | None
 ) -> dict[str, str | None]:
     """Choose the one of the given credentials that counts.
 
@@ -87,7 +87,7 @@ def _credentials(
     return {"account_key": key} if key else {"client_id": managed_identity}
 
 
-def _addresses(connection: CloudConnection, extra: Extras) -> tuple[str | None, str | None]:
+def _addresses(connection: Connection, extra: Extras) -> tuple[str | None, str | None]:
     """Read the addresses of the Blob and the Queue service, where not those of a URI's account."""
     queue = extra.text("queue_endpoint")
     blob = extra.text("blob_endpoint") or _host(connection)
@@ -96,7 +96,7 @@ def _addresses(connection: CloudConnection, extra: Extras) -> tuple[str | None, 
     return (blob.rstrip("/") if blob else None), (queue.rstrip("/") if queue else None)
 
 
-def _host(connection: CloudConnection) -> str | None:
+def _host(connection: Connection) -> str | None:
     """Read the address in the field `host`; a bare word there is an id of Active Directory."""
     address, host = address_of(connection), connection.host or ""
     if address is None or ("." not in host and "://" not in host and not connection.port):

@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.hooks.extras import Extras, refuse_fields
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.hooks.extras import CloudConnection
+    from airflow.providers.common.compat.sdk import Connection
 
 _FROM_CHAIN = (
     "Leave the credentials out and set GOOGLE_APPLICATION_CREDENTIALS for the workers: application "
@@ -50,14 +50,14 @@ _AIRFLOWS_SCHEMA = "default"
 _WIDE = "https://www.googleapis.com/auth/cloud-platform"
 
 
-def needs_hook(connection: CloudConnection) -> bool:
+def needs_hook(connection: Connection) -> bool:
     """Tell whether a connection says something that only the provider's hook knows."""
     extra = Extras.of(connection)
     extra.pass_over("scope", _WIDE)
     return any(extra.peek(name) is not None for name in (*_REFUSED, "scope"))
 
 
-def gcp_access(connection: CloudConnection, identity: str | None = None) -> GcpAccess:
+def gcp_access(connection: Connection, identity: str | None = None) -> GcpAccess:
     """Read a connection of type `google_cloud_platform` or `cloudfiles_gcp`.
 
     Args:
@@ -103,7 +103,7 @@ def gcp_access(connection: CloudConnection, identity: str | None = None) -> GcpA
     return access
 
 
-def _keyfile(connection: CloudConnection, extra: Extras) -> str | None:
+def _keyfile(connection: Connection, extra: Extras) -> str | None:
     """Read the key of a service account as JSON text, however the connection holds it."""
     if extra.peek("keyfile_dict") is None:
         return None

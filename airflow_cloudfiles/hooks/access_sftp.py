@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.hooks.extras import Extras, refuse_fields
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.hooks.extras import CloudConnection
+    from airflow.providers.common.compat.sdk import Connection
 
 _ALGORITHMS = "The algorithms are those of the client; a server that has none of them is too old."
 _REFUSED = {
@@ -31,7 +31,7 @@ _TUNING = (  # of the provider's clients; ours has its own
 _log = logging.getLogger(__name__)
 
 
-def sftp_access(connection: CloudConnection) -> SftpAccess:
+def sftp_access(connection: Connection) -> SftpAccess:
     """Read a connection of type `sftp`, `ssh` or `cloudfiles_sftp`.
 
     Raises:

@@ -11,21 +11,16 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_cloudfiles.engine.errors import OptionError, StateConflictError
-from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.spec import JobKind, JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.metadata_columns import NAME as METADATA_COLUMNS
 from airflow_cloudfiles.engine.options.metadata_columns import metadata_option
-from airflow_cloudfiles.engine.options.values import CREDENTIALS
-from airflow_cloudfiles.engine.source import (
-    ARGUMENTS,
-    FileSource,
-    option_text,
-    source_of,
-)
+from airflow_cloudfiles.engine.options.values import CREDENTIALS, option_text
+from airflow_cloudfiles.engine.source import ARGUMENTS, FileSource, source_of
 from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.versions import FIELD, require_version
 
@@ -61,9 +56,7 @@ class StreamArguments:
         """Return the keyword arguments that make an equal value."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
-    def job(
-        self, kind: Literal["ingest", "infer", "promote", "clean"], *, run_id: str, **details: Any
-    ) -> JobSpec:
+    def job(self, kind: JobKind, *, run_id: str, **details: Any) -> JobSpec:
         """Build the spec of a run of this stream.
 
         Args:
@@ -169,7 +162,7 @@ def check_at_parse(
         OptionError: An option is unknown, not offered, or has a bad value.
         SchemaHintError: The hints cannot be read.
     """
-    _check_location("source", source)
+    _check_source(source)
     if options is None or (isinstance(options, str) and not has_template(options)):
         options = options_of(options)
     if not isinstance(options, Mapping) or not _is_plain(format):
@@ -187,11 +180,11 @@ def check_at_parse(
     kind.check_at_parse(plain, options.keys() - plain.keys(), str(source))
 
 
-def _check_location(name: str, given: object) -> None:
+def _check_source(given: object) -> None:
     """Refuse what is not a location, where a user may think that several can be given."""
     if isinstance(given, list | tuple | set | Mapping):
         raise OptionError(
-            f"{name} must be one path or URI, got {given!r}. A stream reads one folder, or what a "
+            f"source must be one path or URI, got {given!r}. A stream reads one folder, or what a "
             f"pattern such as s3://lake/{{orders,returns}} names; for folders that have nothing in "
             f"common, make a stream of each (CloudFilesIngestOperator.partial(...).expand_kwargs)."
         )

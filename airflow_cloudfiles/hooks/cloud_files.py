@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +33,11 @@ from airflow_cloudfiles.hooks.spark import SparkArguments, submission
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from airflow.providers.common.compat.sdk import Connection
+
     from airflow_cloudfiles.engine.extensions.cluster.submitted_run import FollowedRun
     from airflow_cloudfiles.engine.storage.access import Access
     from airflow_cloudfiles.hooks.arguments import StreamArguments
-    from airflow_cloudfiles.hooks.extras import CloudConnection
 
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 _NO_LISTING_OF_ITS_OWN = {"list_on_start": False, "backfill_interval_seconds": None}
@@ -255,7 +256,7 @@ class CloudFilesHook(BaseHook):
     def left_query(self, stream: StreamArguments, run_id: str) -> dict[str, str] | None:
         """Say which query a run has left on a Spark Connect server; `None` if it has left none."""
         run = read_run(open_store(self.locate(stream).checkpoint_location, self.access), run_id)
-        return run.query.to_json() if run is not None and run.query is not None else None
+        return asdict(run.query) if run is not None and run.query is not None else None
 
     def failure_of(self, stream: StreamArguments, run_id: str) -> CloudFilesError | None:
         """Say why a run failed; `None` if it did not, or has left no report."""
@@ -328,7 +329,7 @@ class CloudFilesHook(BaseHook):
         )
 
     @cached_property
-    def _connection(self) -> CloudConnection | None:
+    def _connection(self) -> Connection | None:
         return self.get_connection(self.conn_id) if self.conn_id else None
 
     def _base_path(self) -> str | None:

@@ -9,32 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Connection
 
 TEST_LOCATION = "test_location"
 """The field that says where a connection is tried; how the cloud is reached, it does not say."""
 
 _TRUE = ("true", "1", "yes")
 _FALSE = ("false", "0", "no")
-
-
-class CloudConnection(Protocol):
-    """What is read of an Airflow connection."""
-
-    conn_id: str
-    conn_type: str | None
-    host: str | None
-    schema: str | None
-    login: str | None
-    password: str | None
-    port: int | None
-    extra: str | None
-
-    @property
-    def extra_dejson(self) -> dict[str, Any]:
-        """The extra fields; Airflow masks their secrets in logs when it is asked for them."""
 
 
 class Extras:
@@ -54,7 +40,7 @@ class Extras:
         }
 
     @classmethod
-    def of(cls, connection: CloudConnection) -> Extras:
+    def of(cls, connection: Connection) -> Extras:
         """Read the extra fields, also under the names that older forms gave them.
 
         Raises:
@@ -178,7 +164,7 @@ class Extras:
                 )
 
 
-def refuse_fields(connection: CloudConnection, reasons: Mapping[str, str]) -> None:
+def refuse_fields(connection: Connection, reasons: Mapping[str, str]) -> None:
     """Refuse fields of a connection itself that are not used.
 
     Args:
@@ -193,7 +179,7 @@ def refuse_fields(connection: CloudConnection, reasons: Mapping[str, str]) -> No
     Extras(where, named).refuse(reasons)
 
 
-def address_of(connection: CloudConnection) -> str | None:
+def address_of(connection: Connection) -> str | None:
     """Give the address that host, port and schema of a connection name; `None` without a host.
 
     Raises:

@@ -114,6 +114,13 @@ class OperatorKeywords(AirflowArguments, TaskId):
     """Airflow's own arguments of an operator, but for `retries`, of which we have a default."""
 
 
+class TableKeywords(OperatorKeywords, total=False):
+    """The arguments of `TableTask`, but for `target`."""
+
+    conn_id: str | None
+    retries: int
+
+
 class StreamOnly(AirflowArguments, total=False):
     """The arguments of `StreamTask`, but for `target` and `task_id`."""
 
@@ -140,8 +147,15 @@ class ReconcileKeywords(StreamKeywords, TargetKeyword):
     """The arguments of `StreamTask`."""
 
 
-class SensorKeywords(StreamKeywords, TargetKeyword, total=False):
-    """The arguments of `StreamTask`, and Airflow's own of a sensor."""
+class SilenceKeywords(TypedDict, total=False):
+    """The arguments of `WatchedTask` besides those of `StreamTask`."""
+
+    expected_every: timedelta | None
+    on_silence: Callback | Collection[Callback] | None
+
+
+class SensorKeywords(StreamKeywords, TargetKeyword, SilenceKeywords, total=False):
+    """The arguments of `WatchedTask`, and Airflow's own of a sensor."""
 
     poke_interval: timedelta | float
     timeout: timedelta | float | None
@@ -168,34 +182,25 @@ class SparkOnly(StreamOnly, total=False):
     py_files: Sequence[str]
 
 
-class SparkKeywords(SparkOnly, TaskId):
-    """The arguments of `CloudFilesSparkJobOperator`, but for `target`."""
-
-
-class InferKeywords(SparkKeywords, TargetKeyword):
+class InferKeywords(SparkOnly, TargetKeyword, TaskId):
     """The arguments of `CloudFilesSparkJobOperator`."""
 
 
-class DeferrableOnly(SparkOnly, total=False):
-    """The arguments of `DeferrableSparkJobOperator`, but for `target` and `task_id`."""
+class ParkingOnly(SparkOnly, SilenceKeywords, total=False):
+    """The arguments of `ParkingSparkJobOperator` and `WatchedTask`, but for `target`, `task_id`."""
 
     deferrable: bool | None
     poke_interval: float
-
-
-class ApprovingOnly(DeferrableOnly, total=False):
-    """The arguments of `ApprovingSparkJobOperator`, but for `target` and `task_id`."""
-
     require_approval: bool
     approval_timeout: timedelta | None
     approval_default: Decision | None
 
 
-class ApprovingKeywords(ApprovingOnly, TaskId):
-    """The arguments of `ApprovingSparkJobOperator`, but for `target`."""
+class ParkingKeywords(ParkingOnly, TaskId):
+    """The arguments of `ParkingSparkJobOperator` and `WatchedTask`, but for `target`."""
 
 
-class IngestKeywords(ApprovingOnly, total=False):
+class IngestKeywords(ParkingOnly, total=False):
     """The arguments of `CloudFilesIngestOperator`, of which a decorated function is one."""
 
     task_id: str
@@ -210,8 +215,6 @@ class IngestKeywords(ApprovingOnly, total=False):
     on_schema_change: Callback | Collection[Callback] | None
     on_rescued: Callback | Collection[Callback] | None
     on_lost_files: Callback | Collection[Callback] | None
-    expected_every: timedelta | None
-    on_silence: Callback | Collection[Callback] | None
 
 
 class StreamFields(TypedDict, total=False):

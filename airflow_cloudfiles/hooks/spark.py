@@ -3,20 +3,32 @@
 A Spark of the task's own, in a process beside it, unless arguments or a connection name a cluster
 or a Spark Connect server. The connection is read here and not by Airflow's Spark provider, which
 would bring `pyspark-client`, whose files overwrite those of `pyspark`.
+
+Where a deferred task has its query is looked up where it is needed, in the triggerer or the worker:
+a connection's token is in no argument of a trigger.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.job.connect.server import SparkConnect, remote_of
-from airflow_cloudfiles.engine.job.spark_command import LocalPython, LocalSpark, SparkSubmit
+from airflow_cloudfiles.engine.job.spark_command import (
+    LocalPython,
+    LocalSpark,
+    SparkConnect,
+    SparkSubmit,
+    remote_of,
+)
 from airflow_cloudfiles.engine.job.spec import refuse_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from airflow.providers.common.compat.sdk import Connection
 
 Engine = Literal["spark", "local"]
 """What carries the tasks of a run."""
@@ -29,21 +41,6 @@ _ARGUMENTS = {"conf": "spark_conf", "conn_id": "spark_conn_id", "remote": "spark
 _OF_SOURCES = {"spark.sql.casesensitive", "spark.sql.session.timezone"}
 """Configuration of Spark that a run without it heeds, in lower case."""
 _BINARIES = ("spark-submit", "spark2-submit", "spark3-submit")
-
-
-class SparkConnection(Protocol):
-    """What is read of an Airflow connection of type `spark` or `spark_connect`."""
-
-    conn_id: str
-    conn_type: str | None
-    host: str | None
-    port: int | None
-    login: str | None
-    password: str | None
-
-    @property
-    def extra_dejson(self) -> dict[str, Any]:
-        """The connection's extra fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +75,7 @@ class SparkArguments:
 
 
 def submission(
-    spark: SparkArguments, connection: SparkConnection | None
+    spark: SparkArguments, connection: Connection | None
 ) -> LocalPython | LocalSpark | SparkSubmit | SparkConnect:
     """Decide how a job is started.
 
@@ -151,7 +148,7 @@ def _server(spark: SparkArguments, remote: str) -> SparkConnect:
     return SparkConnect(remote)
 
 
-def _remote(connection: SparkConnection | None) -> str | None:
+def _remote(connection: Connection | None) -> str | None:
     """Read the address in a Spark Connect connection, as Airflow's Spark provider writes it."""
     if connection is None or connection.conn_type != CONNECT_TYPE:
         return None
@@ -175,7 +172,7 @@ def _extra(extra: Mapping[str, Any], name: str) -> str | None:
     return str(value) if value else None
 
 
-def _master(connection: SparkConnection) -> str:
+def _master(connection: Connection) -> str:
     """Build the master URL of a connection, as Airflow's Spark provider writes it.
 
     The host holds the scheme (`spark://host`, `k8s://https://host`, `yarn`, `local[2]`); a
@@ -197,3 +194,38 @@ def _binary(name: str | None) -> str | None:
     if name is not None and name not in _BINARIES:
         raise OptionError(f"spark-binary must be one of {', '.join(_BINARIES)}; got {name!r}.")
     return name
+
+
+def server_of(spark: SparkArguments) -> SparkConnect:
+    """Look up the server that a task with `deferrable=True` runs on.
+
+    Raises:
+        OptionError: The arguments and the connection name none.
+    """
+    connection = BaseHook.get_connection(spark.conn_id) if spark.conn_id else None
+    how = submission(spark, connection)
+    if not isinstance(how, SparkConnect):
+        raise OptionError(
+            f"deferrable=True needs a Spark Connect server, and the connection {spark.conn_id!r} "
+            "names none. Give a connection of type Spark Connect, or leave out deferrable."
+        )
+    return how
+
+
+def check_deferrable(spark: SparkArguments) -> None:
+    """Refuse arguments with which a task cannot defer, as far as they show when a DAG is parsed.
+
+    Raises:
+        OptionError: They name no server, or hold what a trigger must not.
+    """
+    if not spark.conn_id and not spark.remote:
+        raise OptionError(
+            "deferrable=True needs a Spark Connect server: set spark_conn_id to a connection of "
+            "type Spark Connect, or spark_remote to its address. A Spark of the task's own ends "
+            "with the task."
+        )
+    if spark.remote and SparkConnect(spark.remote).has_secrets:
+        raise OptionError(
+            "deferrable=True stores spark_remote in Airflow's database, and it has a token. Put "
+            "the server into a connection of type Spark Connect, and name that by spark_conn_id."
+        )

@@ -6,32 +6,34 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_cloudfiles.engine.errors import OptionError, UnknownFieldException
+from airflow_cloudfiles.engine.job.batch_function import BatchFunction
 from airflow_cloudfiles.engine.job.spec import MOST_DDL
-from airflow_cloudfiles.engine.job.transform.function import BatchFunction
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
 from airflow_cloudfiles.hooks.arguments import merge_options, metadata_options
 from airflow_cloudfiles.hooks.assets import describe_events, with_asset
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.observability.callbacks import call_each, callbacks_of
 from airflow_cloudfiles.hooks.observability.lineage import inferred, ingested
 from airflow_cloudfiles.hooks.observability.metrics import emit_run
 from airflow_cloudfiles.hooks.observability.run_events import (
+    call_each,
+    callbacks_of,
     has_evolved_ahead,
     is_schema_change,
     lost_files,
     rescued_data,
     schema_change,
 )
-from airflow_cloudfiles.hooks.observability.silence import SilenceWatch
+from airflow_cloudfiles.hooks.silence import WatchedTask
 from airflow_cloudfiles.hooks.stream_task import REQUIRED, StreamTask
 from airflow_cloudfiles.hooks.task import run_id_of, task_errors
-from airflow_cloudfiles.operators.approving import ApprovingSparkJobOperator
-from airflow_cloudfiles.operators.spark_job import CloudFilesSparkJobOperator
+from airflow_cloudfiles.operators.spark_job import (
+    CloudFilesSparkJobOperator,
+    ParkingSparkJobOperator,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from datetime import timedelta
     from typing import Unpack
 
     from airflow.providers.common.compat.sdk import Context
@@ -39,10 +41,10 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.schema.log_entry import SchemaEntry
     from airflow_cloudfiles.hooks.arguments import StreamArguments
     from airflow_cloudfiles.hooks.keywords import (
-        ApprovingKeywords,
         AssetLocation,
         Callback,
         InferKeywords,
+        ParkingKeywords,
         ReconcileKeywords,
     )
     from airflow_cloudfiles.hooks.observability.lineage import Lineage
@@ -122,7 +124,7 @@ class CloudFilesInferSchemaOperator(CloudFilesSparkJobOperator):
         return text == "true"
 
 
-class CloudFilesIngestOperator(ApprovingSparkJobOperator):
+class CloudFilesIngestOperator(ParkingSparkJobOperator, WatchedTask):
     """Land the files that arrived in a Delta table, each exactly once.
 
     A record with a field that the schema lacks fails the task with `UnknownFieldException` after
@@ -164,12 +166,7 @@ class CloudFilesIngestOperator(ApprovingSparkJobOperator):
             has `rescued`.
         on_lost_files: The same, for each run that found files gone when it was to read them: it has
             skipped them (`ignoreMissingFiles`), or has failed. The context has `lost_files`.
-        expected_every: How long it may be that nothing arrives, since the newest file was found.
-            After that `on_silence` is called; without it, the task fails, unless it has ingested
-            something.
-        on_silence: What is called, once for each silence, as `on_rescued` is. The context has
-            `silence`.
-        kwargs: The arguments of `ApprovingSparkJobOperator`; `target` is required.
+        kwargs: The arguments of `ParkingSparkJobOperator` and `WatchedTask`; `target` is required.
 
     Returns:
         XCom: the report of the run (files, bytes, rows, rescued rows, batches, schema version,
@@ -205,9 +202,7 @@ class CloudFilesIngestOperator(ApprovingSparkJobOperator):
         on_schema_change: Callback | Collection[Callback] | None = None,
         on_rescued: Callback | Collection[Callback] | None = None,
         on_lost_files: Callback | Collection[Callback] | None = None,
-        expected_every: timedelta | None = None,
-        on_silence: Callback | Collection[Callback] | None = None,
-        **kwargs: Unpack[ApprovingKeywords],
+        **kwargs: Unpack[ParkingKeywords],
     ) -> None:
         # A mistake fails when the DAG is parsed.
         merge_options(write, keys, order_by, delete_when)
@@ -229,9 +224,6 @@ class CloudFilesIngestOperator(ApprovingSparkJobOperator):
         self.on_schema_change = callbacks_of("on_schema_change", on_schema_change)
         self.on_rescued = callbacks_of("on_rescued", on_rescued)
         self.on_lost_files = callbacks_of("on_lost_files", on_lost_files)
-        self.expected_every = expected_every
-        self.on_silence = on_silence
-        self._watch()
 
     def stream_arguments(self) -> StreamArguments:
         """Describe the stream, with how its rows are written among its options."""
@@ -241,9 +233,6 @@ class CloudFilesIngestOperator(ApprovingSparkJobOperator):
             more = {**more, PARTITION_BY: partition_option(self.partition_by)}
         more |= metadata_options(self.metadata_columns, given.format, given.options)
         return replace(given, options={**given.options, **more})
-
-    def _watch(self) -> SilenceWatch:
-        return SilenceWatch(self.expected_every, self.on_silence, format=self.format)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ingest and return the report."""
@@ -260,7 +249,7 @@ class CloudFilesIngestOperator(ApprovingSparkJobOperator):
             raise
         self._notify(context, report)
         hook, has_rows = CloudFilesHook(self.conn_id), bool(report.get("files"))
-        self._watch().look(hook, self.stream_arguments(), context, has_rows=has_rows)
+        self.look_for_silence(hook, context, has_rows=has_rows)
         if change := self._schema_change(context):
             report["schema_change"] = change
             self.log.info(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.hooks.arguments import as_text
-from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.stream_task import REQUIRED
-from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES, run_id_of, task_errors
+from airflow_cloudfiles.hooks.task import run_id_of, task_errors
 from airflow_cloudfiles.operators.job import TableTask
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
 
     from airflow_cloudfiles.engine.state.operations import Action
-    from airflow_cloudfiles.hooks.keywords import Location, OperatorKeywords
+    from airflow_cloudfiles.hooks.keywords import Location, TableKeywords
 
 _SHOWN: Final = 20
 """Files that the report of a task names; its log names all."""
@@ -48,10 +47,7 @@ class CloudFilesFileOperator(TableTask):
         path_column: Of a replay: the column of the table that has the URI of a row's file; default:
             what `cloudFiles.metadataColumns` says. (templated)
         is_dry_run: Whether it is only looked what would be done. Default: `False`.
-        conn_id: Connection of AWS, Azure or Google Cloud, or of type *File (path)*: relative
-            locations are below its path.
-        retries: As of every Airflow task, but 3 by default.
-        kwargs: Airflow's own arguments of an operator.
+        kwargs: The arguments of `TableTask`.
 
     Returns:
         XCom: `action`, how many files were changed (`changed`), the first of them (`files`), how
@@ -81,40 +77,27 @@ class CloudFilesFileOperator(TableTask):
         target: Location | None = None,
         path_column: str | None = None,
         is_dry_run: bool = False,
-        conn_id: str | None = None,
-        retries: int = DEFAULT_RETRIES,
-        **kwargs: Unpack[OperatorKeywords],
+        **kwargs: Unpack[TableKeywords],
     ) -> None:
-        super().__init__(retries=retries, **kwargs)
+        super().__init__(target=target, **kwargs)
         self.action = action
         self.paths = paths
         self.checkpoint_location = as_text(checkpoint_location)
         self.reason = reason
         self.pattern = pattern
         self.append = append
-        self.target = None if target is None else as_text(target)
         self.path_column = path_column
         self.is_dry_run = is_dry_run
-        self.conn_id = conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Do it and return the report."""
-        hook = CloudFilesHook(self.conn_id)
+        as_given = ("checkpoint_location", "paths", "reason", "pattern", "append", "path_column")
+        given: dict[str, Any] = {name: getattr(self, name) for name in as_given}
+        given["action"], given["dry_run"] = self.action, self.is_dry_run
+        # Of all tries, so that a repeated one does nothing more.
+        given["operation_id"] = run_id_of(context, try_number=0)
         with task_errors():
-            given = {
-                "checkpoint_location": hook.absolute(self.checkpoint_location),
-                "action": self.action,
-                "paths": self.paths,
-                "reason": self.reason,
-                "pattern": self.pattern,
-                "append": self.append,
-                "target": None if self.target is None else hook.absolute(self.target),
-                "path_column": self.path_column,
-                # Of all tries, so that a repeated one does nothing more.
-                "operation_id": run_id_of(context, try_number=0),
-                "dry_run": self.is_dry_run,
-            }
-            report = self.run_beside("operate", given, hook)
+            report = self.run_beside("operate", **given)
         files, unchanged = report["files"], report["unchanged"]
         for path in files:
             self.log.info("%s: %s", self.action, path)

@@ -2,20 +2,65 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import logging
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.extensions.table_run import TableRun
-from airflow_cloudfiles.hooks.job_log import JobLog
+from airflow_cloudfiles.engine.spark.preload import is_banner
+from airflow_cloudfiles.hooks.arguments import as_text
+from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.observability.links import ReportLink
-from airflow_cloudfiles.hooks.rendering import TextArguments
-from airflow_cloudfiles.hooks.stream_task import StreamTask
+from airflow_cloudfiles.hooks.stream_task import StreamTask, TextArguments
+from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow.sdk.types import Logger
+
     from airflow_cloudfiles.engine.extensions.cluster.submitted_run import FollowedRun
     from airflow_cloudfiles.engine.extensions.table_run import Action
-    from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
+    from airflow_cloudfiles.hooks.keywords import Location
+
+_LEVELS: Final = logging.getLevelNamesMapping()
+_HEAD: Final = re.compile(
+    r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}|\d\d/\d\d/\d\d \d\d:\d\d:\d\d) "
+    rf"({'|'.join(sorted(_LEVELS, key=len, reverse=True))}) ([^\s:]+): (.*)"
+)
+_OWN: Final = "airflow_cloudfiles."
+
+
+class JobLog:
+    """Makes lines of a job's log entries of the task's, at their own levels.
+
+    A job writes `time LEVEL name: message`, its JVM `time LEVEL class: message`. Airflow's log has
+    the time itself, so only level and message are passed on. A line without such a head, as a stack
+    trace has many, continues the entry before it.
+
+    Args:
+        log: Where they go.
+    """
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._level = logging.INFO
+
+    def write(self, line: str) -> None:
+        """Pass a line on at its level; what every Spark prints at its start is only for DEBUG."""
+        if is_banner(line):
+            self._log.debug("%s", line)
+            return
+        head = _HEAD.match(line)
+        if head is None:
+            self._log.log(self._level, "%s", line)
+            return
+        level, name, message = head.groups()
+        self._level = _LEVELS[level]
+        if name.startswith(_OWN):
+            self._log.log(self._level, "%s", message)
+        else:
+            self._log.log(self._level, "%s: %s", name, message)
 
 
 class JobTask(StreamTask):
@@ -62,21 +107,42 @@ class JobTask(StreamTask):
 
 
 class TableTask(TextArguments):
-    """Base of the operators that do something to a table, or for one, beside the task."""
+    """Base of the operators that do something to a table, or for one, beside the task.
+
+    Args:
+        target: Path or URI of the table.
+        conn_id: Connection of AWS, Azure or Google Cloud, or of type *File (path)*: relative
+            locations are below its path.
+        retries: As of every Airflow task, but 3 by default.
+        kwargs: Airflow's own arguments of an operator.
+    """
 
     ui_color = "#e3e0f2"
     _run: TableRun | None = None
 
-    def run_beside(
-        self, action: Action, given: Mapping[str, Any], hook: CloudFilesHook
-    ) -> dict[str, Any]:
+    def __init__(
+        self,
+        *,
+        target: Location | None,
+        conn_id: str | None = None,
+        retries: int = DEFAULT_RETRIES,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(retries=retries, **kwargs)
+        self.target = None if target is None else as_text(target)
+        self.conn_id = conn_id
+
+    def run_beside(self, action: Action, /, **given: Any) -> dict[str, Any]:
         """Run it to its end, with its log in the task's; gives its report.
 
         Args:
             action: What to do.
-            given: To what, and how.
-            hook: Of the task.
+            given: Further arguments of the function that does it, besides `target`.
         """
+        hook = CloudFilesHook(self.conn_id)
+        if "checkpoint_location" in given:
+            given["checkpoint_location"] = hook.absolute(given["checkpoint_location"])
+        given["target"] = None if self.target is None else hook.absolute(self.target)
         self._run = TableRun(action, given, access=hook.access)
         return self._run.wait(lambda line: self.log.info("%s", line))
 

@@ -13,8 +13,8 @@ from airflow.providers.common.compat.sdk import SkipMixin
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.hooks.approval import Answer, decision_of, question_of
 from airflow_cloudfiles.hooks.task import task_errors
-from airflow_cloudfiles.operators.approving import was_proposed
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
+from airflow_cloudfiles.operators.spark_job import was_proposed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

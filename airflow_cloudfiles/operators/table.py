@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.options.values import size
-from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.observability.links import TableLink
-from airflow_cloudfiles.hooks.task import DEFAULT_RETRIES, task_errors
+from airflow_cloudfiles.hooks.task import task_errors
 from airflow_cloudfiles.operators.job import TableTask
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_cloudfiles.hooks.keywords import OperatorKeywords
+    from airflow_cloudfiles.hooks.keywords import TableKeywords
 
 _SHOWN: Final = 20
 """Files that the log of a task names."""
@@ -36,10 +35,7 @@ class CloudFilesOptimizeTableOperator(TableTask):
         all_files: Whether files of the target size are written anew, too.
         target_size: Size of a file, such as `128m`; default: `delta.targetFileSize` of the table,
             or else 256 MiB on a disk and 64 MiB in a cloud. (templated)
-        conn_id: Connection of AWS, Azure or Google Cloud, or of type *File (path)*: a relative
-            target is below its path.
-        retries: As of every Airflow task, but 3 by default.
-        kwargs: Airflow's own arguments of an operator.
+        kwargs: The arguments of `TableTask`.
 
     Returns:
         XCom: `version`, `target_bytes`, `removed_files`, `removed_bytes`, `added_files`,
@@ -55,24 +51,17 @@ class CloudFilesOptimizeTableOperator(TableTask):
         target: str,
         all_files: bool = False,
         target_size: str | None = None,
-        conn_id: str | None = None,
-        retries: int = DEFAULT_RETRIES,
-        **kwargs: Unpack[OperatorKeywords],
+        **kwargs: Unpack[TableKeywords],
     ) -> None:
-        super().__init__(retries=retries, **kwargs)
-        self.target = target
+        super().__init__(target=target, **kwargs)
         self.all_files = all_files
         self.target_size = target_size
-        self.conn_id = conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
         """Optimize and return the report."""
-        hook = CloudFilesHook(self.conn_id)
         with task_errors():
             asked = None if not self.target_size else size.read("target_size", self.target_size)
-            target = hook.absolute(self.target)
-            given = {"target": target, "all_files": self.all_files, "target_bytes": asked}
-            report = self.run_beside("optimize", given, hook)
+            report = self.run_beside("optimize", all_files=self.all_files, target_bytes=asked)
         removed, added = report["removed_files"], report["added_files"]
         self.log.info(
             "%s %s %s now.", counted(removed, "file"), plural(removed, "is", "are"), added
@@ -94,10 +83,7 @@ class CloudFilesVacuumTableOperator(TableTask):
         delete: Whether the files are removed; otherwise they are only counted. Default: `False`.
         allow_short_retention: Whether the retention may be shorter than the table's own. Queries of
             older versions and running tasks can lose their files then. Default: `False`.
-        conn_id: Connection of AWS, Azure or Google Cloud, or of type *File (path)*: a relative
-            target is below its path.
-        retries: As of every Airflow task, but 3 by default.
-        kwargs: Airflow's own arguments of an operator.
+        kwargs: The arguments of `TableTask`.
 
     Returns:
         XCom: `version`, `retention_hours`, `removed`, `files`, `bytes`, `data_files`,
@@ -108,36 +94,30 @@ class CloudFilesVacuumTableOperator(TableTask):
     template_fields: Sequence[str] = ("target",)
     operator_extra_links = (TableLink(),)
 
-    def __init__(  # noqa: PLR0913 - a task's arguments are its interface
+    def __init__(
         self,
         *,
         target: str,
         retention: timedelta | None = None,
         delete: bool = False,
         allow_short_retention: bool = False,
-        conn_id: str | None = None,
-        retries: int = DEFAULT_RETRIES,
-        **kwargs: Unpack[OperatorKeywords],
+        **kwargs: Unpack[TableKeywords],
     ) -> None:
-        super().__init__(retries=retries, **kwargs)
-        self.target = target
+        super().__init__(target=target, **kwargs)
         self.retention = retention
         self.delete = delete
         self.allow_short_retention = allow_short_retention
-        self.conn_id = conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
         """Vacuum and return the report."""
-        hook = CloudFilesHook(self.conn_id)
         hours = None if self.retention is None else self.retention.total_seconds() / 3600
         with task_errors():
-            given = {
-                "target": hook.absolute(self.target),
-                "retention_hours": hours,
-                "dry_run": not self.delete,
-                "allow_short_retention": self.allow_short_retention,
-            }
-            report = self.run_beside("vacuum", given, hook)
+            report = self.run_beside(
+                "vacuum",
+                retention_hours=hours,
+                dry_run=not self.delete,
+                allow_short_retention=self.allow_short_retention,
+            )
         paths = report.pop("paths")  # may be too many for the database
         for path in paths[:_SHOWN]:
             self.log.info("%s", path)

@@ -308,13 +308,11 @@ def decide(
     fields: Annotated[dict[str, str], Depends(form_of)],
 ) -> Response:
     """Answer the task that asks about a change of the schema."""
-    from airflow_cloudfiles.plugins.answers import answer  # noqa: PLC0415 - from Airflow 3.3
-
     task = stream_of(key)
     if task is None:
         raise HTTPException(404, "Airflow knows no stream of this task instance.")
     try:
-        mistake = views.read(lambda: answer(task, fields, user)).problem
+        mistake = views.read(lambda: views.answer(task, fields, user)).problem
     except HTTPException as refused:
         mistake = str(refused.detail)
     if mistake:

@@ -61,16 +61,12 @@ def breakable(html: str) -> str:
 def _led_here(tokens: Sequence[Token], folder: str, root: str) -> list[Token]:
     """Have links lead to pages that are here, and leave the others out."""
     found: list[Token] = []
-    kept: list[bool] = []
+    path = ""
     for token in tokens:
         if token.type == "link_open":
             path = _path(str(token.attrGet("href")), folder, root)
-            kept.append(bool(path))
             token.attrSet("href", path)
-        is_link = token.type in {"link_open", "link_close"}
-        is_left_out = is_link and not (kept[-1] if kept else False)
-        if token.type == "link_close" and kept:
-            kept.pop()
+        is_left_out = token.type in {"link_open", "link_close"} and not path  # no link has another
         if not is_left_out and token.type != "image":
             found.append(token)
     return found

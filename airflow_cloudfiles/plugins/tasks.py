@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow.models.connection import Connection
@@ -31,12 +30,15 @@ _OPERATORS = "CloudFiles%"
 """How the names of this package's sensors and operators begin."""
 _AT_WORK = frozenset({"running", "deferred", "restarting"})
 _UNFINISHED = _AT_WORK | {"awaiting_input", "up_for_retry", "scheduled", "queued"}
-_SAME = and_(
-    _Rendered.dag_id == TaskInstance.dag_id,
-    _Rendered.task_id == TaskInstance.task_id,
-    _Rendered.run_id == TaskInstance.run_id,
-    _Rendered.map_index == TaskInstance.map_index,
-)
+_KEY = ("dag_id", "run_id", "task_id", "map_index")
+
+
+def _alike(one: Any, other: Any, *names: str) -> Any:
+    """Build the condition that columns of these names are the same."""
+    return and_(*(getattr(one, name) == getattr(other, name) for name in names))
+
+
+_SAME = _alike(_Rendered, TaskInstance, *_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,38 +49,6 @@ class TaskKey:
     run_id: str
     task_id: str
     map_index: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class TaskStream:
-    """The stream of one task instance.
-
-    Attributes:
-        key: The task instance.
-        stream: Its arguments, located.
-        access: How its cloud is reached; it holds secrets.
-        state: The state of the task instance, in Airflow's words.
-        operator: The name of its class.
-        try_number: Its newest try.
-        options: The options of the stream, as Airflow keeps them: shortened where they are long.
-        label: See `RenderedTask`.
-        checkpoint: Its checkpoint location as the task names it.
-    """
-
-    key: TaskKey
-    stream: StreamArguments
-    access: Access | None
-    state: str
-    operator: str
-    try_number: int
-    options: object = None
-    label: str = ""
-    checkpoint: str = ""
-
-    @property
-    def name(self) -> str:
-        """The name of the task instance for people."""
-        return name_of(self.key, self.label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +79,7 @@ class UnfinishedTask:
     @property
     def run_id(self) -> str:
         """The id of its run, by which the state knows it."""
-        key = self.key
-        ti = SimpleNamespace(
-            dag_id=key.dag_id, run_id=key.run_id, task_id=key.task_id, map_index=key.map_index
-        )
-        return run_id_of({"ti": ti}, try_number=self.try_number)
+        return run_id_of({"ti": self.key}, try_number=self.try_number)
 
 
 class ServerHook(CloudFilesHook):
@@ -148,7 +114,7 @@ class RenderedTask:
     state: str
     operator: str
     try_number: int
-    label: str = ""
+    label: str
 
     @classmethod
     def of(cls, row: Any) -> Self:
@@ -164,7 +130,7 @@ class RenderedTask:
         """The name of the task instance for people."""
         return name_of(self.key, self.label)
 
-    def stream(self, hooks: Hooks) -> TaskStream | None:
+    def located(self, hooks: Hooks) -> TaskStream | None:
         """Find its stream; `None` where it has none.
 
         Args:
@@ -189,15 +155,37 @@ class RenderedTask:
         )
         return TaskStream(
             self.key,
-            stream.located(hook.absolute),
-            hook.access,
+            fields,
             self.state,
             self.operator,
             self.try_number,
-            fields.get("options"),
             self.label,
-            str(fields["checkpoint_location"]),
+            stream.located(hook.absolute),
+            hook.access,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStream(RenderedTask):
+    """A task instance with its stream.
+
+    Attributes:
+        stream: Its arguments, located.
+        access: How its cloud is reached; it holds secrets.
+    """
+
+    stream: StreamArguments
+    access: Access | None
+
+    @property
+    def options(self) -> object:
+        """The options of the stream, as Airflow keeps them: shortened where they are long."""
+        return self.fields.get("options")
+
+    @property
+    def checkpoint(self) -> str:
+        """Its checkpoint location as the task names it."""
+        return str(self.fields["checkpoint_location"])
 
 
 def name_of(key: TaskKey, label: str = "") -> str:
@@ -213,18 +201,13 @@ def stream_of(key: TaskKey) -> TaskStream | None:
         before it started, and of runs that are older than the newest ones.
 
     Raises:
-        CloudFilesError: As of `RenderedTask.stream`.
+        CloudFilesError: As of `RenderedTask.located`.
         AirflowNotFoundException: There is no such connection any more.
     """
-    wanted = _rendered().where(
-        TaskInstance.dag_id == key.dag_id,
-        TaskInstance.task_id == key.task_id,
-        TaskInstance.run_id == key.run_id,
-        TaskInstance.map_index == key.map_index,
-    )
+    wanted = _rendered().where(_alike(TaskInstance, key, *_KEY))
     with create_session() as session:
         row = session.execute(wanted).one_or_none()
-    return None if row is None else RenderedTask.of(row).stream({})
+    return None if row is None else RenderedTask.of(row).located({})
 
 
 def main_of(tasks: Sequence[TaskStream]) -> TaskStream:
@@ -247,7 +230,7 @@ def newest_of_each_task(readable: Collection[str] | None) -> list[RenderedTask]:
         select(
             TaskInstance.dag_id,
             TaskInstance.task_id,
-            func.max(TaskInstance.start_date).label("start"),
+            func.max(TaskInstance.start_date).label("start_date"),
         )
         .where(TaskInstance.operator.like(_OPERATORS))
         .where(true() if readable is None else TaskInstance.dag_id.in_(readable))
@@ -255,19 +238,10 @@ def newest_of_each_task(readable: Collection[str] | None) -> list[RenderedTask]:
         .group_by(TaskInstance.dag_id, TaskInstance.task_id)
         .subquery()
     )
-    begun = and_(
-        TaskInstance.dag_id == newest.c.dag_id,
-        TaskInstance.task_id == newest.c.task_id,
-        TaskInstance.start_date == newest.c.start,
-    )
+    begun = _alike(TaskInstance, newest.c, "dag_id", "task_id", "start_date")
     runs = select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id)
     run = runs.join(newest, begun).distinct().subquery()  # many of a mapped task begin at once
-    of_run = and_(
-        TaskInstance.dag_id == run.c.dag_id,
-        TaskInstance.task_id == run.c.task_id,
-        TaskInstance.run_id == run.c.run_id,
-    )
-    wanted = _rendered().join(run, of_run)
+    wanted = _rendered().join(run, _alike(TaskInstance, run.c, "dag_id", "task_id", "run_id"))
     wanted = wanted.where(TaskInstance.start_date.is_not(None))
     with create_session() as session:
         found = [RenderedTask.of(row) for row in session.execute(wanted)]
@@ -288,10 +262,7 @@ def unfinished_of(task: TaskStream) -> list[UnfinishedTask]:
     asked = and_(HITLDetail.ti_id == TaskInstance.id, HITLDetail.responded_at.is_(None))
     wanted = (
         select(
-            TaskInstance.dag_id,
-            TaskInstance.run_id,
-            TaskInstance.task_id,
-            TaskInstance.map_index,
+            *_key_columns(),
             TaskInstance.state,
             TaskInstance.start_date,
             TaskInstance.try_number,
@@ -333,14 +304,15 @@ def asking_of(task: TaskStream) -> UnfinishedTask | None:
     return next((each for each in unfinished_of(task) if each.is_asking), None)
 
 
+def _key_columns() -> list[Any]:
+    return [getattr(TaskInstance, name) for name in _KEY]
+
+
 def _rendered() -> Any:
     """Select what a `RenderedTask` is made of."""
     label: Any = TaskInstance.rendered_map_index
     wanted = select(
-        TaskInstance.dag_id,
-        TaskInstance.run_id,
-        TaskInstance.task_id,
-        TaskInstance.map_index,
+        *_key_columns(),
         TaskInstance.state,
         TaskInstance.operator,
         TaskInstance.try_number,

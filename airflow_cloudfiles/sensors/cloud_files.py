@@ -20,25 +20,24 @@ from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.observability.metrics import age_of, emit_gauges
-from airflow_cloudfiles.hooks.observability.silence import SilenceWatch
-from airflow_cloudfiles.hooks.stream_task import StreamTask
+from airflow_cloudfiles.hooks.silence import WatchedTask
 from airflow_cloudfiles.hooks.task import task_errors
 from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
     from typing import Unpack
 
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_cloudfiles.hooks.arguments import StreamArguments
-    from airflow_cloudfiles.hooks.keywords import Callback, SensorKeywords
+    from airflow_cloudfiles.hooks.keywords import SensorKeywords
 
 _GRACE_SECONDS = 300.0
 """How long the last check of a trigger may take."""
 
 
-class CloudFilesSensor(StreamTask, BaseSensorOperator):
+class CloudFilesSensor(WatchedTask, BaseSensorOperator):
     """Wait until a folder holds files that its stream has not ingested.
 
     Each poke looks for new files, by listing or in the queue of notifications, and appends them to
@@ -53,14 +52,9 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
     Args:
         deferrable: Whether the triggerer waits between two pokes, which frees the worker slot and
             costs no process. Default is Airflow's `[operators] default_deferrable`.
-        expected_every: How long it may be that nothing arrives, since the newest file was found,
-            whatever run or sensor has found it. After that `on_silence` is called; without it, the
-            task fails. The triggerer resumes a deferred sensor for that.
-        on_silence: What is called, once for each silence: a callable, a notifier, or a list of
-            these. It gets the context with `silence`.
-        kwargs: The arguments of `StreamTask`, and Airflow's own of a sensor (`poke_interval`,
+        kwargs: The arguments of `WatchedTask`, and Airflow's own of a sensor (`poke_interval`,
             `timeout`, `mode`, …). `soft_fail` skips when nothing arrived in time; an error still
-            fails.
+            fails. The triggerer resumes a deferred sensor for a silence.
 
     Returns:
         XCom: `{"version", "checkpoint_location", "first_entry", "last_entry", "files", "bytes",
@@ -72,19 +66,10 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
 
     ui_color = "#d9ecf7"
 
-    def __init__(
-        self,
-        *,
-        deferrable: bool | None = None,
-        expected_every: timedelta | None = None,
-        on_silence: Callback | Collection[Callback] | None = None,
-        **kwargs: Unpack[SensorKeywords],
-    ) -> None:
+    def __init__(self, *, deferrable: bool | None = None, **kwargs: Unpack[SensorKeywords]) -> None:
         super().__init__(**kwargs)
-        self.expected_every = expected_every
-        self.on_silence = on_silence
         self._silent_at: float | None = None
-        if self._watch().expected_every is not None and on_silence is None and self.soft_fail:
+        if self.expected_every is not None and not self.on_silence and self.soft_fail:
             raise OptionError(
                 "expected_every fails the task where there is no on_silence, and soft_fail would "
                 "skip it instead. Give on_silence, or remove one of them."
@@ -92,9 +77,6 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
-
-    def _watch(self) -> SilenceWatch:
-        return SilenceWatch(self.expected_every, self.on_silence, format=self.format)
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Discover once; done when anything is outstanding."""
@@ -106,7 +88,7 @@ class CloudFilesSensor(StreamTask, BaseSensorOperator):
             self.log.info("%s.", waits["settling"])
         if waits:
             _emit_waiting(hook, stream, context, waits)
-        self._silent_at = self._watch().look(hook, stream, context, has_rows=batch is not None)
+        self._silent_at = self.look_for_silence(hook, context, has_rows=batch is not None)
         if batch is None:
             self.log.info("Nothing to ingest below %s.", self.source)
             return PokeReturnValue(is_done=False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import TaskGroup
 
-from airflow_cloudfiles.hooks.keywords import SparkKeywords, StreamKeywords
+from airflow_cloudfiles.hooks.keywords import SparkOnly, StreamOnly
 from airflow_cloudfiles.operators.cloud_files import (
     CloudFilesInferSchemaOperator,
     CloudFilesIngestOperator,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.hooks.keywords import AssetLocation, Location, Options
 
-_WHERE = SparkKeywords.__annotations__.keys() - StreamKeywords.__annotations__.keys()
+_WHERE = SparkOnly.__annotations__.keys() - StreamOnly.__annotations__.keys()
 """The arguments that say where Spark runs."""
 
 

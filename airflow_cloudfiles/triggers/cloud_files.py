@@ -40,7 +40,7 @@ from airflow_cloudfiles.hooks.arguments import (
 )
 from airflow_cloudfiles.hooks.assets import location_of
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.observability.silence import is_past, soonest
+from airflow_cloudfiles.hooks.silence import is_past, soonest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Hashable
@@ -49,38 +49,35 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.hooks.keywords import StreamFields
 
 
-class EventDeduplication:
-    """The memory of one watcher: what it has fired events for.
+def judged(arrivals: Arrivals, before: object) -> tuple[bool, dict[str, Any] | None]:
+    """Decide whether what was found now is due an event.
 
     Args:
-        memory: The `memory` of an earlier one.
+        arrivals: What was found.
+        before: The memory of the watcher: what was there at the last check, as this function gives
+            it; anything else where nothing was.
+
+    Returns:
+        Whether it is; and what was there now, as plain values, or `None` when nothing was.
     """
-
-    def __init__(self, memory: object = None) -> None:
-        self.memory: dict[str, Any] | None = dict(memory) if isinstance(memory, dict) else None
-        """What was there at the last check, as plain values; `None` when nothing was."""
-
-    def should_fire(self, arrivals: Arrivals) -> bool:
-        """Decide whether what was found now is due an event, and remember it as seen."""
-        before, self.memory = self.memory, None
-        if not arrivals:
-            return False
-        self.memory = {
-            "head": arrivals.head.to_json(),
-            "unrecorded": arrivals.unrecorded,
-            "messages": arrivals.messages,
-            "newest_us": arrivals.newest_us,
-        }
-        if before is None:
-            return True
-        newest_us = int(before.get("newest_us") or 0)
-        self.memory["newest_us"] = max(newest_us, arrivals.newest_us)  # a check sees some of them
-        is_waiting = arrivals.unrecorded or arrivals.messages > 0
-        was_waiting = before.get("unrecorded") or before.get("messages")
-        if is_waiting and not (was_waiting and before.get("head") == self.memory["head"]):
-            return True
-        is_more = arrivals.messages > int(before.get("messages") or 0)
-        return is_more or arrivals.newest_us > newest_us
+    if not arrivals:
+        return False, None
+    memory: dict[str, Any] = {
+        "head": arrivals.head.to_json(),
+        "unrecorded": arrivals.unrecorded,
+        "messages": arrivals.messages,
+        "newest_us": arrivals.newest_us,
+    }
+    if not isinstance(before, dict):
+        return True, memory
+    newest_us = int(before.get("newest_us") or 0)
+    memory["newest_us"] = max(newest_us, arrivals.newest_us)  # a check sees some of them
+    is_waiting = arrivals.unrecorded or arrivals.messages > 0
+    was_waiting = before.get("unrecorded") or before.get("messages")
+    if is_waiting and not (was_waiting and before.get("head") == memory["head"]):
+        return True, memory
+    is_more = arrivals.messages > int(before.get("messages") or 0)
+    return is_more or arrivals.newest_us > newest_us, memory
 
 
 _log = logging.getLogger(__name__)
@@ -280,9 +277,7 @@ class CloudFilesTrigger(BaseEventTrigger):
                 )
                 await write_memory(self, MEMORY, memory or {}, problem)
                 stored = memory
-            deduplication = EventDeduplication(memory)
-            should_fire = deduplication.should_fire(seen)
-            memory = deduplication.memory
+            should_fire, memory = judged(seen, memory)
             if should_fire:
                 yield self._event()
 

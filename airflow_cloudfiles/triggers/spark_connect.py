@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, SparkUnreachableError
-from airflow_cloudfiles.engine.job.connect.left_query import QueryState
-from airflow_cloudfiles.hooks.left_query import LeftQueryHook
+from airflow_cloudfiles.engine.job.connect import left_query
+from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery, QueryState
+from airflow_cloudfiles.hooks.spark import SparkArguments, server_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+
+    from airflow_cloudfiles.engine.job.spark_command import SparkConnect
 
 UNREACHABLE_SECONDS = 120.0
 """For how long a server may be out of reach before the task is resumed, and meets the error."""
@@ -36,7 +39,7 @@ class SparkConnectQueryTrigger(BaseTrigger):
     (`airflow-provider-cloudfiles[connect]`).
 
     Args:
-        query: Which query: `LeftQuery.to_json()`.
+        query: Which query: the fields of a `LeftQuery`.
         spark_conn_id: Connection of type *Spark Connect*.
         spark_remote: Or the server's address, without a token.
         poke_interval: Seconds between two questions, and before the first one.
@@ -82,7 +85,7 @@ class SparkConnectQueryTrigger(BaseTrigger):
         while True:
             await asyncio.sleep(self.poke_interval)
             try:
-                found = await asyncio.to_thread(self._hook().state)
+                found = await asyncio.to_thread(self._state)
             except SparkUnreachableError as failure:
                 _log.warning("%s", failure)
                 if time.monotonic() - reached < UNREACHABLE_SECONDS:
@@ -105,14 +108,20 @@ class SparkConnectQueryTrigger(BaseTrigger):
             _log.info("The task is still deferred: another triggerer has it, and the query goes on")
             return
         try:
-            await asyncio.to_thread(self._hook().stop)
+            await asyncio.to_thread(self._stop)
         except CloudFilesError as failure:
             _log.warning("The query could not be stopped, and ends by itself: %s", failure)
         else:
             _log.info("The query was stopped")
 
-    def _hook(self) -> LeftQueryHook:
-        return LeftQueryHook(self.spark_conn_id, self.spark_remote, self.query)
+    def _state(self) -> QueryState:
+        return left_query.state_of(self._server(), LeftQuery(**self.query))
+
+    def _stop(self) -> None:
+        left_query.stop(self._server(), LeftQuery(**self.query))
+
+    def _server(self) -> SparkConnect:
+        return server_of(SparkArguments(conn_id=self.spark_conn_id, remote=self.spark_remote))
 
     def _is_deferred(self) -> bool:
         """Tell whether the task is still deferred; if that is unknown, Airflow's call counts.

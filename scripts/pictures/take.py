@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 from airflow_cloudfiles.engine.errors import SchemaProposedError  # noqa: E402
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalPython, launch  # noqa: E402
-from airflow_cloudfiles.engine.schema.decisions import SchemaProposals  # noqa: E402
+from airflow_cloudfiles.engine.schema.proposals import SchemaProposals  # noqa: E402
 from demo.airflow_home import AirflowHome  # noqa: E402
 from tests.support.aws_landing import connection  # noqa: E402
 from tests.support.browser import Browser, browser  # noqa: E402

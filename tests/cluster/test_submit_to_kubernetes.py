@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.engine.extensions.cluster.kubernetes import USER, Kubernetes
-from airflow_cloudfiles.engine.extensions.cluster.submission import SCRIPT, Submission
+from airflow_cloudfiles.engine.extensions.cluster.submission import (
+    SCRIPT,
+    USER,
+    Kubernetes,
+    Submission,
+)
 from airflow_cloudfiles.engine.job.java import find_java
 from airflow_cloudfiles.engine.job.launch import JobSpec
 from airflow_cloudfiles.engine.job.spark_command import (

@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery, QueryState
-from airflow_cloudfiles.engine.job.connect.server import SparkConnect
+from airflow_cloudfiles.engine.job.spark_command import SparkConnect
 from tests.support.connect_server import (
     ConnectServer,
     ConnectStream,
@@ -35,7 +35,7 @@ pytest.importorskip("airflow.sdk")
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
-from airflow_cloudfiles.operators.deferrable import TaskDeferralTimeout
+from airflow_cloudfiles.operators.spark_job import TaskDeferralTimeout
 from airflow_cloudfiles.triggers import spark_connect
 from airflow_cloudfiles.triggers.spark_connect import SparkConnectQueryTrigger
 
@@ -144,7 +144,7 @@ async def first(trigger):
 
 def state(server, trigger):
     """What the server says of the query that a trigger waits for."""
-    return left_query.state_of(SparkConnect(server.remote), LeftQuery.from_json(trigger.query))
+    return left_query.state_of(SparkConnect(server.remote), LeftQuery(**trigger.query))
 
 
 def test_a_deferred_run_ends_as_any_other_and_shows_no_token(

@@ -8,8 +8,8 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import RunFailedError
 from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.left_query import QueryState
-from airflow_cloudfiles.engine.job.connect.server import SparkConnect
 from airflow_cloudfiles.engine.job.launch import launch
+from airflow_cloudfiles.engine.job.spark_command import SparkConnect
 from tests.support.connect_server import each_once, ids, land, until
 from tests.support.crash_points import QUERY_POINTS
 

@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.errors import (
     SchemaProposedError,
     SchemaRefusedError,
 )
-from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
+from airflow_cloudfiles.engine.schema.proposals import SchemaProposals
 from tests.support.connect_server import ConnectServer, ConnectStream
 from tests.support.landing import drop, rows
 

@@ -24,10 +24,9 @@ from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
 from airflow_cloudfiles.engine.extensions.upkeep.vacuum import vacuum
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.tables.delta.write.evolve import WideningRule
 from tests.support.delta_spark import IS_OLDER, DeltaError, DeltaSpark
 from tests.support.delta_tables import read, sorted_rows
-from tests.support.delta_writes import Sink, merge_rows, snapshot_of, write_dataframe
+from tests.support.delta_writes import ANY_SIZE, Sink, merge_rows, snapshot_of, write_dataframe
 
 pytestmark = pytest.mark.spark
 
@@ -145,14 +144,14 @@ def _widening(target: Path) -> None:
         ]
     )
     row = {"id": 1, "f": 1.5, "d": Decimal("1.25"), "s": ONE}
-    sink = Sink(target, widening=WideningRule(), delta_enableTypeWidening="true")
+    sink = Sink(target, widening=ANY_SIZE, delta_enableTypeWidening="true")
     sink.write([row], narrow)
     sink.write([{**row, "id": 2**40, "d": Decimal("123456.1234")}], wide)
     sink.write([{**row, "id": 3}], narrow)
 
 
 def _widened_by_rewriting(target: Path) -> None:
-    sink = Sink(target, widening=WideningRule())
+    sink = Sink(target, widening=ANY_SIZE)
     sink.write([{"id": 1}], pa.schema([("id", pa.int32())]))
     sink.write([{"id": 2**40}], pa.schema([("id", pa.int64())]))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles import __version__
-from airflow_cloudfiles.engine.extensions.cluster.kubernetes import USER
+from airflow_cloudfiles.engine.extensions.cluster.submission import USER
 from airflow_cloudfiles.engine.job.spark_command import IMAGE_ENTRY_POINT, IMAGE_PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]

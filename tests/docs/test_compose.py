@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from airflow_cloudfiles.engine.job.connect.server import DEFAULT_PORT
+from airflow_cloudfiles.engine.job.spark_command import DEFAULT_PORT
 from airflow_cloudfiles.engine.spark import daemon
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "compose"

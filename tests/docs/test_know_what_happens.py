@@ -10,8 +10,7 @@ import pytest
 
 from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.observability.callbacks import call_each
-from airflow_cloudfiles.hooks.observability.run_events import lost_files, rescued_data
+from airflow_cloudfiles.hooks.observability.run_events import call_each, lost_files, rescued_data
 from tests.docs.pages import ROOT, python_blocks
 
 pytestmark = pytest.mark.airflow

@@ -9,11 +9,11 @@ from typing import Any
 
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from airflow_cloudfiles.engine.extensions.iceberg.lineage import Noted, SnapshotLineage, lineage
+from airflow_cloudfiles.engine.extensions.iceberg.commit import Noted, SnapshotLineage, lineage
 from airflow_cloudfiles.engine.intake.ledger.rocksdb import IndexMark, decode_mark, encode_mark
 from airflow_cloudfiles.engine.job.jvm import ClassArchive
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.tables.delta.commit import note_of
 from airflow_cloudfiles.engine.tables.delta.lineage import COMMIT_NOTE, batch_note
 from airflow_cloudfiles.engine.tables.delta.read.actions import Metadata, Protocol

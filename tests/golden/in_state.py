@@ -47,11 +47,13 @@ from airflow_cloudfiles.engine.intake.ledger.changed import (
     note_change,
     note_overwritten,
     note_read,
+    note_refused,
     notices,
     overwritten,
     path_hash,
     read_change,
     was_read,
+    was_refused,
 )
 from airflow_cloudfiles.engine.intake.ledger.opening import check_whole, mark_head
 from airflow_cloudfiles.engine.intake.ledger.snapshots import IndexSnapshot, SnapshotFile
@@ -71,7 +73,7 @@ from airflow_cloudfiles.engine.schema.proposals import (
     find_proposal,
     propose,
 )
-from airflow_cloudfiles.engine.state import refused, run_history, spark_checkpoint
+from airflow_cloudfiles.engine.state import run_history, spark_checkpoint
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.locks.lease import Lease
 from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
@@ -221,7 +223,7 @@ def _noted(write: Callable[[str], object], key: str) -> bytes:
 
 def _refusal() -> tuple[str, bytes]:
     store = new_store()
-    refused.note_refused(store.uri, FILES.files[:1], {"b": 1, "a": 2})
+    note_refused(store.uri, FILES.files[:1], {"b": 1, "a": 2})
     [entry] = store.list()
     return entry.path, store.get(entry.path)
 
@@ -463,7 +465,7 @@ NOTES = [
         name="refused",
         keys=r"_source/refused/[0-9a-f]{64}",
         write=lambda: _refusal()[1],
-        read=in_store(_REFUSED, lambda store: refused.was_refused(store.uri, FILES.files[0])),
+        read=in_store(_REFUSED, lambda store: was_refused(store.uri, FILES.files[0])),
         expected=True,
     ),
     Format(

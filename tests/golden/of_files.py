@@ -10,16 +10,16 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 from airflow_cloudfiles.engine.extensions.transfer.archived import MANIFEST, write_archive
-from airflow_cloudfiles.engine.extensions.transfer.contents import fence
+from airflow_cloudfiles.engine.extensions.transfer.move import fence
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset
-from airflow_cloudfiles.engine.intake.ledger.packed_changes import KEY as PACKED
-from airflow_cloudfiles.engine.intake.ledger.packed_changes import (
+from airflow_cloudfiles.engine.intake.ledger.changed import (
+    PACKED,
     PackedNote,
     encode_notes,
     read_packed,
 )
-from airflow_cloudfiles.engine.schema.names import KEY as SOURCES
-from airflow_cloudfiles.engine.schema.names import add_name, names_of
+from airflow_cloudfiles.engine.schema.log_entry import KEY as SOURCES
+from airflow_cloudfiles.engine.schema.log_entry import add_name, names_of
 from airflow_cloudfiles.engine.state.batch_states import (
     CleanedFiles,
     CleaningHistory,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from airflow_cloudfiles.triggers.cloud_files import CloudFilesTrigger
@@ -28,7 +29,7 @@ TRIGGERS = {
         poke_interval=30.0,
     ),
     "spark_connect.v1.json": SparkConnectQueryTrigger(
-        query=QUERY.to_json(), spark_conn_id="spark", poke_interval=30.0, is_own=False
+        query=asdict(QUERY), spark_conn_id="spark", poke_interval=30.0, is_own=False
     ),
 }
 

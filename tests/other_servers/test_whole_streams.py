@@ -16,6 +16,7 @@ from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from airflow_cloudfiles.engine.tables.delta.commit import BatchId, commit_batch
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 from tests.support.emulators.other_servers import STORES
 from tests.support.waiting import until
 
@@ -106,5 +107,11 @@ def test_a_server_without_conditional_writes_is_refused(
     schema = pa.schema([("a", pa.int64())])
     batch = BatchId("stream", 0, "plan")
     with pytest.raises(SinkError, match=rf"{bucket}/table ignores If-None-Match"):
-        commit_batch(f"{bucket}/table", batch=batch, files=[], schema=schema, merge_schema=True)
+        commit_batch(
+            f"{bucket}/table",
+            batch=batch,
+            files=[],
+            schema=schema,
+            rules=WriteRules(merge_schema=True),
+        )
     assert list(open_store(bucket, gofakes3.access).list()) == []

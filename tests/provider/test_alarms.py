@@ -128,7 +128,7 @@ def test_a_state_that_cannot_be_asked_fails_no_sensor(
     def fail(*_: object) -> None:
         raise OSError("no answer")
 
-    monkeypatch.setattr("airflow_cloudfiles.hooks.observability.silence.last_arrival", fail)
+    monkeypatch.setattr("airflow_cloudfiles.hooks.silence.last_arrival", fail)
     assert not _sensor(tmp_path, expected_every=AT_ONCE).poke(_context()).is_done
     assert "How long nothing has arrived could not be found out." in capsys.readouterr().out
 

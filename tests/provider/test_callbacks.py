@@ -14,8 +14,9 @@ from airflow_cloudfiles.engine.errors import TableEvolvedError, UnknownFieldExce
 from airflow_cloudfiles.engine.schema.log_entry import SchemaEntry, append_entry, open_log
 from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
-from airflow_cloudfiles.hooks.observability.callbacks import call_each, callbacks_of
 from airflow_cloudfiles.hooks.observability.run_events import (
+    call_each,
+    callbacks_of,
     is_schema_change,
     rescued_data,
     schema_change,

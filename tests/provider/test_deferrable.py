@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.left_query import (
     LeftQuery,
     LeftRun,
@@ -21,7 +23,6 @@ from airflow_cloudfiles.engine.job.connect.left_query import (
 )
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, launch
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.hooks.left_query import LeftQueryHook
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
 from airflow_cloudfiles.triggers.spark_connect import SparkConnectQueryTrigger
 
@@ -113,7 +114,7 @@ async def _event(trigger: SparkConnectQueryTrigger) -> Any:
 
 def test_a_connection_that_is_gone_resumes_the_task_which_meets_the_error() -> None:
     trigger = SparkConnectQueryTrigger(
-        query=QUERY.to_json(), spark_conn_id="gone", poke_interval=0.01
+        query=asdict(QUERY), spark_conn_id="gone", poke_interval=0.01
     )
     assert asyncio.run(asyncio.wait_for(_event(trigger), 60)) == {"query": "unknown"}
 
@@ -127,17 +128,17 @@ def test_a_trigger_that_was_moved_stops_nothing(
     """A triggerer whose heartbeat was late calls `on_kill` as it does when a user ends a task."""
     from airflow.sdk.execution_time import task_runner
 
-    stopped: list[LeftQueryHook] = []
+    stopped: list[object] = []
 
-    def stop(hook: LeftQueryHook) -> None:
-        stopped.append(hook)
+    def stop(_server: object, query: object) -> None:
+        stopped.append(query)
 
     states = {"r": {"t": task_is}}
     monkeypatch.setattr(
         task_runner.RuntimeTaskInstance, "get_task_states", staticmethod(lambda **_: states)
     )
-    monkeypatch.setattr(LeftQueryHook, "stop", stop)
-    trigger = SparkConnectQueryTrigger(query=QUERY.to_json(), spark_conn_id="server")
+    monkeypatch.setattr(left_query, "stop", stop)
+    trigger = SparkConnectQueryTrigger(query=asdict(QUERY), spark_remote="sc://server")
     trigger.task_instance = _context()["ti"]  # as the triggerer sets it
     asyncio.run(trigger.on_kill())
     assert bool(stopped) is stops

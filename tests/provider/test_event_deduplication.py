@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake.results import Arrivals
-from airflow_cloudfiles.triggers.cloud_files import EventDeduplication
+from airflow_cloudfiles.triggers.cloud_files import judged
 
 pytestmark = pytest.mark.airflow
 
@@ -29,9 +29,8 @@ def _fires(*checks: Arrivals) -> list[bool]:
     """What a watcher does that forgets nothing, though it is started anew before each check."""
     fired, memory = [], None
     for seen in checks:
-        deduplication = EventDeduplication(json.loads(json.dumps(memory)))
-        fired.append(deduplication.should_fire(seen))
-        memory = deduplication.memory
+        should_fire, memory = judged(seen, json.loads(json.dumps(memory)))
+        fired.append(should_fire)
     return fired
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.hooks.job_log import JobLog
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
+from airflow_cloudfiles.operators.job import JobLog
 
 pytestmark = pytest.mark.airflow
 

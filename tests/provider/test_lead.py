@@ -21,8 +21,8 @@ from airflow_cloudfiles.engine.extensions.overview.runs import newest_runs, stre
 from airflow_cloudfiles.engine.extensions.overview.status import judge
 from airflow_cloudfiles.engine.schema.proposals import Proposal, ProposedChange
 from airflow_cloudfiles.engine.state.run_history import encode_report
-from airflow_cloudfiles.plugins.lead import Lead, lead_of
 from airflow_cloudfiles.plugins.tasks import TaskKey, UnfinishedTask
+from airflow_cloudfiles.plugins.views import Lead, lead_of
 from tests.support.written_state import WrittenState
 
 pytestmark = pytest.mark.airflow

@@ -107,7 +107,8 @@ def _task(written: WrittenState, **more: str | None) -> TaskStream:
     named = {"source": stream.source, "format": "json", "checkpoint_location": written.uri}
     stream = StreamArguments(**{**named, **more})  # type: ignore[arg-type]
     operator = "CloudFilesIngestOperator"
-    return TaskStream(KEY, stream, None, "success", operator, 2, checkpoint=written.uri)
+    fields = {"checkpoint_location": written.uri}
+    return TaskStream(KEY, fields, "success", operator, 2, "", stream, None)
 
 
 def _page(template: str, view: object, task: TaskStream | None, **more: Any) -> str:

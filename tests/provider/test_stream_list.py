@@ -24,10 +24,17 @@ from airflow_cloudfiles.engine.extensions.overview.runs import RunSummary, Strea
 from airflow_cloudfiles.engine.extensions.overview.status import StreamStatus
 from airflow_cloudfiles.engine.state.run_history import write_report
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.plugins import statuses, stream_list, tasks
+from airflow_cloudfiles.plugins import stream_list, tasks
 from airflow_cloudfiles.plugins.app import list_parts
-from airflow_cloudfiles.plugins.statuses import StateKey, Statuses
-from airflow_cloudfiles.plugins.stream_list import ROWS, TROUBLE, ListedStream, ListQuery, page_of
+from airflow_cloudfiles.plugins.stream_list import (
+    ROWS,
+    TROUBLE,
+    ListedStream,
+    ListQuery,
+    StateKey,
+    Statuses,
+    page_of,
+)
 from airflow_cloudfiles.plugins.tasks import RenderedTask, TaskKey
 from tests.support.counted_calls import counted_calls
 from tests.support.seen_page import HOSTILE, SeenPage
@@ -224,8 +231,8 @@ def test_no_more_is_asked_at_once_than_may_be() -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statuses, "ANSWER_SECONDS", 0.3)
-    monkeypatch.setattr(statuses, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(stream_list, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(stream_list, "FRESH_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -12,11 +12,13 @@ import pytest
 from airflow.sdk import BaseOperator, BaseSensorOperator
 
 from airflow_cloudfiles.hooks import keywords
+from airflow_cloudfiles.hooks.silence import WatchedTask
 from airflow_cloudfiles.hooks.stream_task import StreamTask
-from airflow_cloudfiles.operators.approving import ApprovingSparkJobOperator
 from airflow_cloudfiles.operators.cloud_files import CloudFilesIngestOperator
-from airflow_cloudfiles.operators.deferrable import DeferrableSparkJobOperator
-from airflow_cloudfiles.operators.spark_job import CloudFilesSparkJobOperator
+from airflow_cloudfiles.operators.spark_job import (
+    CloudFilesSparkJobOperator,
+    ParkingSparkJobOperator,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,19 +154,14 @@ def _declared(declaration: Any) -> dict[str, str]:
         ([StreamTask], keywords.ReconcileKeywords),
         ([StreamTask, CloudFilesSparkJobOperator], keywords.InferKeywords),
         (
-            [
-                StreamTask,
-                CloudFilesSparkJobOperator,
-                DeferrableSparkJobOperator,
-                ApprovingSparkJobOperator,
-            ],
-            keywords.ApprovingKeywords,
+            [StreamTask, WatchedTask, CloudFilesSparkJobOperator, ParkingSparkJobOperator],
+            keywords.ParkingKeywords,
         ),
     ],
 )
 def test_what_is_declared_is_what_the_classes_take(bases: list[Any], declaration: Any) -> None:
     own = {name: kind for base in bases for name, kind in _named(base).items()}
-    if declaration is keywords.ApprovingKeywords:
+    if declaration is keywords.ParkingKeywords:
         own.pop("target")  # the operator requires it
     own.pop("retry_policy", None)  # Airflow's
     airflow = _declared(keywords.OperatorKeywords)
@@ -174,7 +171,7 @@ def test_what_is_declared_is_what_the_classes_take(bases: list[Any], declaration
 
 def test_a_decorated_function_takes_what_the_operator_takes_but_the_function() -> None:
     own = {*_named(CloudFilesIngestOperator)} - {"transform", "transform_kwargs"}
-    shared = {*keywords.ApprovingKeywords.__annotations__}
+    shared = {*keywords.ParkingKeywords.__annotations__}
     assert {*keywords.IngestKeywords.__annotations__} == own | shared
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from airflow_cloudfiles.engine.job.batch_function import BatchFunction
 from airflow_cloudfiles.engine.job.launch import LocalSpark
 from airflow_cloudfiles.engine.job.spec import BESIDE, SPEC, TRANSFORMS
-from airflow_cloudfiles.engine.job.transform.function import BatchFunction
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.tables.delta.opening import open_table
 from tests.support import laws

@@ -33,7 +33,9 @@ from deltalake.transaction import AddAction
 from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.extensions.merge.batch_write import add_action
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.tables.delta.write.evolve import WideningRule
 
 TARGET = str(ROOT / "new" / "folders" / "table")
@@ -45,7 +47,7 @@ def files(schema, *rows):
 def commit(number, schema, *rows):
     return delta_commit.commit_batch(
         TARGET, batch=BatchId("stream", number), files=files(schema, *rows), schema=schema,
-        merge_schema=True, widening=WideningRule(),
+        rules=WriteRules(merge_schema=True, widened_bytes=2**30),
     )
 
 A = pa.schema([("a", pa.int32())])
@@ -61,7 +63,7 @@ commit(1, A, {"a": 2}); ack("repeated")
 commit(2, AB, {"a": 3, "b": "x"}); ack("new column")
 commit(3, WIDE, {"a": 4, "b": "x"}); ack("wider type")
 commit(4, LOCAL, {"a": 4, "b": "x", "c": None}); ack("another column")
-delta_commit.add_columns(TARGET, pa.schema([("d", pa.string())]), widening=None); ack("grown")
+delta_commit.add_columns(TARGET, pa.schema([("d", pa.string())]), widened_bytes=None); ack("grown")
 """
 
 UNSYNCED = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError, S
 from airflow_cloudfiles.engine.extensions.upkeep.alter import rename_column, set_properties
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.tables.delta.commit import check_target
-from airflow_cloudfiles.engine.tables.delta.write.creation import NewTable
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 from tests.support.delta_writes import read_by_all, snapshot_of
 from tests.support.landing import drop, stream
 from tests.support.shared_runs import run_in
@@ -157,11 +158,11 @@ def test_a_job_writes_by_the_layout_of_its_table(spark: SparkSession, tmp_path: 
         },
         run_id="run",
     )
-    new = NewTable.of(spec.table_options)
-    assert new.partition_by == ("who",)
+    rules = WriteRules.of(spec.table_options)
+    assert rules.partition_by == ("who",)
     strings = [(name, pa.string()) for name in ("day", "who", "_rescued_data")]
     schema = pa.schema([("id", pa.int64()), *strings])
-    check_target(str(target), schema, merge_schema=True, new=new)
+    check_target(str(target), schema, replace(rules, merge_schema=True))
     stream(spark, source, state, **{"cloudFiles.schemaHints": "id LONG"})  # infers the schema
     run_in(spark, spec)
     rename_column(str(target), "id", "key")

@@ -17,8 +17,8 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.errors import SparkVersionError, UnknownFieldException
+from airflow_cloudfiles.engine.job.batch_function import BatchFunction
 from airflow_cloudfiles.engine.job.launch import LocalPython, LocalSpark, launch
-from airflow_cloudfiles.engine.job.transform.function import BatchFunction
 from tests.support import pyspark_versions
 from tests.support.driver import Driver
 from tests.support.landing import drop, rows

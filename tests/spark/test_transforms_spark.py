@@ -19,9 +19,9 @@ from airflow_cloudfiles.engine.errors import (
     TransformError,
     UnknownFieldException,
 )
+from airflow_cloudfiles.engine.job.batch_function import BatchFunction
 from airflow_cloudfiles.engine.job.launch import LocalPython, LocalSpark, launch
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.job.transform.function import BatchFunction
 from tests.support.iceberg_tables import LocalCatalog
 from tests.support.landing import rows
 from tests.support.shared_runs import run_in

@@ -28,8 +28,6 @@ EVENT_LOG_POINTS = (
 )
 """The points that a stream passes which drains a queue into an event log and reads the log, in this
 order."""
-RETENTION_POINTS = ("before-event-drop",)
-"""The point that dropping old events passes, once for each hundred objects."""
 WAITING_POINTS = ("before-waiting-note", "after-waiting-note", "after-waiting-record")
 """The points that letting files wait passes besides."""
 NOTICE_POINTS = ("before-change-notice", "after-change-notice")
@@ -83,14 +81,8 @@ COMPACTION_POINTS = (
     "before-packed-removal",
     "after-packed-removal",
 )
-"""The points that compacting a state passes, in this order, once for each pack of a log."""
-NOTICE_SWEEP_POINTS = (
-    "before-notices-packed",
-    "after-notices-packed",
-    "before-notices-removal",
-    "after-notices-removal",
-)
-"""The points that sweeping the notes of changed files passes; the last two for each hundred."""
+"""The points that packing old entries passes, in this order, once for each pack; the last two for
+each hundred objects, and where old events are dropped."""
 MOVE_POINTS = (
     "after-move-claim",
     "after-part-of-copy",

@@ -10,18 +10,23 @@ from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.extensions.merge.batch_write import BatchWrite
 from airflow_cloudfiles.engine.extensions.merge.commit import merge_batch
-from airflow_cloudfiles.engine.extensions.merge.rule import MergeRule
+from airflow_cloudfiles.engine.extensions.merge.source_rows import MergeRule
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed
 from airflow_cloudfiles.engine.tables.delta.commit import check_target, commit_batch
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFileWriter, FileSettings
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.log import STAGED
 from airflow_cloudfiles.engine.tables.delta.read.snapshot import Snapshot, TableLog
-from airflow_cloudfiles.engine.tables.delta.write.creation import NewTable
-from airflow_cloudfiles.engine.tables.delta.write.evolve import Evolution, WideningRule, layout_for
+from airflow_cloudfiles.engine.tables.delta.write.evolve import (
+    WriteRules,
+    layout_for,
+)
 from airflow_cloudfiles.engine.tables.delta.write.rows import write_rows
 from tests.support.delta_tables import read, read_by_duckdb, sorted_rows
+
+ANY_SIZE = 10 * 2**30
+"""`widened_bytes` of `WriteRules` that no test exceeds."""
 
 
 class Sink:
@@ -30,7 +35,7 @@ class Sink:
     Args:
         target: The table.
         app: The stream.
-        options: As `NewTable`, and `merge_schema`, `widening`.
+        options: As `WriteRules`.
     """
 
     def __init__(
@@ -40,16 +45,17 @@ class Sink:
         app: str = "stream",
         partition_by: tuple[str, ...] = (),
         merge_schema: bool = True,
-        widening: WideningRule | None = None,
+        widening: int | None = None,
         **properties: str,
     ) -> None:
         self.target = str(target)
         self.app = app
-        self.new = NewTable(
+        self.rules = WriteRules(
+            merge_schema=merge_schema,
+            widened_bytes=widening,
             partition_by=partition_by,
             properties={key.replace("_", "."): value for key, value in properties.items()},
         )
-        self.evolution = Evolution(merge_schema=merge_schema, widening=widening)
         self.batch = -1
 
     def write(self, rows: pa.Table | list[dict[str, Any]], schema: pa.Schema | None = None) -> Any:
@@ -66,14 +72,8 @@ class Sink:
 
     def task(self, table: pa.Table) -> tuple[Any, Any]:
         """What the driver does before a batch, and one task then: the files, and their layout."""
-        state = check_target(
-            self.target,
-            table.schema,
-            merge_schema=self.evolution.merge_schema,
-            widening=self.evolution.widening,
-            new=self.new,
-        )
-        layout = None if state is None else layout_for(state, table.schema, self.evolution)
+        state = check_target(self.target, table.schema, self.rules)
+        layout = None if state is None else layout_for(state, table.schema, self.rules)
         return write_rows(self.target, table.schema, table.to_batches(), layout), layout
 
     def commit(self, files: Any, layout: Any, schema: pa.Schema) -> Committed:
@@ -83,10 +83,8 @@ class Sink:
             batch=BatchId(self.app, self.batch),
             files=files,
             schema=schema,
-            merge_schema=self.evolution.merge_schema,
-            widening=self.evolution.widening,
+            rules=self.rules,
             layout=layout,
-            new=self.new,
         )
 
 
@@ -160,8 +158,7 @@ def merge_rows(
         batch=BatchId("merges", number),
         files=files,
         schema=rows.schema,
-        merge_schema=True,
-        new=NewTable(takes_void=void),
+        rules=WriteRules(merge_schema=True, takes_void=void),
     )
 
 

@@ -14,8 +14,7 @@ from airflow_cloudfiles.engine.extensions.iceberg.commit import (
     ready_table,
 )
 from airflow_cloudfiles.engine.extensions.iceberg.data_files import IcebergFileWriter
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
-from airflow_cloudfiles.engine.state.sink_log import SinkRecord
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, Expected, SinkRecord
 from tests.support.iceberg_tables import LocalCatalog
 
 

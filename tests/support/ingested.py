@@ -18,6 +18,7 @@ from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.opening import locate, own_locations
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.fetch import packed
@@ -26,7 +27,6 @@ from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import Position, position
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream import definition
-from airflow_cloudfiles.engine.tables.kinds import target_table
 
 
 class Ingested:

@@ -12,8 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.extensions.promotion.backfill import Promoted
-from airflow_cloudfiles.engine.extensions.promotion.promote import Promotion, promote
+from airflow_cloudfiles.engine.extensions.promotion.promote import Promoted, Promotion, promote
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_schema

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, CASE_SENSITIVE, NameMatcher
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.schema.ddl import parse_columns, parse_schema
-from airflow_cloudfiles.engine.schema.hints import apply_hints
+from airflow_cloudfiles.engine.schema.ddl import apply_hints, parse_columns, parse_schema
 from airflow_cloudfiles.engine.schema.inference import evolve
 from airflow_cloudfiles.engine.schema.source_columns import (
     beside,

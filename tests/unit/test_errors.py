@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles.engine import errors
-from airflow_cloudfiles.engine.batches.error_marks import marking_errors
+from airflow_cloudfiles.engine.batches.task_process import marking_errors
 from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
 
 

@@ -25,6 +25,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 from tests.unit.stream.test_every_format import WRITERS, Landing
 
 PACKAGE = Path(airflow_cloudfiles.__file__).parent
@@ -79,7 +80,7 @@ def test_many_columns_that_a_table_lacks_make_no_long_message(tmp_path: Path) ->
     many = pa.schema([(f"column_{number}", pa.string()) for number in range(3000)])
     deltalake.write_deltalake(target, few_columns.empty_table())
     with pytest.raises(SchemaMismatchError, match="2,995 more") as caught:
-        delta_commit.check_target(target, many, merge_schema=False, widening=None)
+        delta_commit.check_target(target, many, WriteRules(merge_schema=False, widened_bytes=None))
     assert len(caught.value.message) < MOST
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.storage.local_disk import make_private
+from airflow_cloudfiles.engine.storage.local import make_private
 from tests.support.other_user import OtherUser
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from airflow_cloudfiles.engine.intake.ledger.opening import CACHE_DIR, cache_fol
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.spark.checkpoint_mirror import CheckpointMirror
 from airflow_cloudfiles.engine.state.file_log import FileLog
-from airflow_cloudfiles.engine.storage.local_disk import make_private, path_below
+from airflow_cloudfiles.engine.storage.local import make_private, path_below
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 
 OUTSIDE = ["../x", "a/../../x", "/x", "//x", "a//x", "./x", "a/.", "..", "", "a/\0", "a/b/../c"]

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from airflow_cloudfiles.commands.help.docs import pages
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
+from airflow_cloudfiles.commands.running.outcome import Commands, Outcome, Parser, add_command
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.messages import install
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS, usable
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.running.outcome import Commands
 
 SHELLS: Final = ("bash", "zsh", "fish", "tcsh")
 _PATHS: Final = {"URI": "DIRECTORY", "FOLDER": "DIRECTORY", "FILE": "FILE"}
 """What an argument with this placeholder takes: of shtab's kinds. Locations may be local."""
 
 
-def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+def add_to(commands: Commands, shared: Parser) -> None:
     """Add the command."""
     text = "write a script for a shell that completes commands, arguments and names of options"
     found = add_command(commands, "completion", _run, help=text, parents=[shared])
@@ -37,7 +34,7 @@ def _run(given: argparse.Namespace) -> Outcome:
         raise CloudFilesError(
             f"Completion needs shtab, which is not installed. {install('completion')}"
         ) from missing
-    program: argparse.ArgumentParser = given.program
+    program: Parser = given.program
     for action in _actions(program):
         _describe(action, shtab)
     script = shtab.complete(program, given.shell)
@@ -54,7 +51,7 @@ def _describe(action: argparse.Action, shtab: Any) -> None:
         action.complete = getattr(shtab, kind)  # type: ignore[attr-defined]  # shtab's way
 
 
-def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+def _actions(parser: Parser) -> Iterator[argparse.Action]:
     """Yield all arguments of a parser and of the commands in it."""
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way
         yield action

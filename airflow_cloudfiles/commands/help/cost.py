@@ -5,26 +5,22 @@ from __future__ import annotations
 import argparse
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_options, add_pairs
+from airflow_cloudfiles.commands.running.outcome import Commands, Outcome, Parser, add_command
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.extensions.overview.cost import KINDS, Load, estimated
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.values import choice
 
-if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.running.outcome import Commands
-
 _DAYS = 30
 
 
-def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+def add_to(commands: Commands, shared: Parser) -> None:
     """Add the command."""
     help_text = "estimate the requests of a stream and what they come to; nothing is read"
     found = add_command(commands, "cost", _cost, help=help_text, parents=[shared])
-    found.add_argument("--source", required=True, metavar="URI", help="where the files land")
+    found.add_location("--source", "where the files land", required=True)
     found.add_argument("--format", default="json", help="cloudFiles.format (json)")
     numbers = {
         "--files": (1_000_000, "how many files there are"),
@@ -38,8 +34,8 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
             name, type=number, default=default, metavar="N", help=f"{text} ({default})"
         )
     text = f"what a thousand requests of a kind cost: {', '.join(KINDS)}"
-    add_pairs(found, "--price", text, metavar="KIND=PRICE")
-    add_options(found, "an option of the stream")
+    found.add_pairs("--price", text, metavar="KIND=PRICE")
+    found.add_options("an option of the stream")
 
 
 def number(text: str) -> int:

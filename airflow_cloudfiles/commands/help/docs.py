@@ -10,13 +10,10 @@ import argparse
 import difflib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command
+from airflow_cloudfiles.commands.running.outcome import Commands, Outcome, Parser, add_command
 from airflow_cloudfiles.engine.errors import PAGE, OptionError
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.running.outcome import Commands
 
 _PACKAGE: Final = Path(__file__).resolve().parents[2]
 _INTERNAL: Final = "decisions"
@@ -25,7 +22,7 @@ _CODE: Final = re.compile(r"\[?(CF\d{3})\]?", re.IGNORECASE)
 """The code of an error, as a message ends with it."""
 
 
-def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+def add_to(commands: Commands, shared: Parser) -> None:
     """Add the command."""
     text = "show a page of the documentation or the section of an error, or list the pages"
     found = add_command(commands, "docs", _run, help=text, parents=[shared])

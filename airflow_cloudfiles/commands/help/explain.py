@@ -5,14 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow_cloudfiles.commands.running.outcome import (
-    Outcome,
-    add_checkpoint_location,
-    add_command,
-    add_options,
-)
+from airflow_cloudfiles.commands.running.outcome import Commands, Outcome, Parser, add_command
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.extensions.streams_file import read_streams
 from airflow_cloudfiles.engine.files import printable_path
@@ -21,24 +16,21 @@ from airflow_cloudfiles.engine.options.explained import Explained, explain
 from airflow_cloudfiles.engine.state.run_history import newest_ingest
 from airflow_cloudfiles.engine.storage import open_store
 
-if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.running.outcome import Commands
 
-
-def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+def add_to(commands: Commands, shared: Parser) -> None:
     """Add the command."""
     help_text = "say what the options of a stream amount to; no file is read, nothing written"
     found = add_command(commands, "explain", _explain, help=help_text, parents=[shared])
-    found.add_argument("--source", metavar="URI", help="where the files land")
+    found.add_location("--source", "where the files land")
     found.add_argument("--format", metavar="NAME", help="cloudFiles.format")
     found.add_argument(
         "--file",
         metavar="YAML",
         help="check a file of streams (streams_from_file) instead, as a test of a repository",
     )
-    add_checkpoint_location(found, required=False, help_text="of a stream: what its newest run has")
-    found.add_argument("--all", action="store_true", help="list the options not given, too")
-    add_options(found, "an option of the stream")
+    found.add_checkpoint_location(required=False, help_text="of a stream: what its newest run has")
+    found.add_flag("--all", "list the options not given, too")
+    found.add_options("an option of the stream")
 
 
 def _explain(given: argparse.Namespace) -> Outcome:

@@ -12,11 +12,17 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_group, add_pairs
+from airflow_cloudfiles.commands.running.outcome import (
+    Commands,
+    Outcome,
+    Parser,
+    add_command,
+    add_group,
+)
 from airflow_cloudfiles.commands.tables.ingest import add_stream, ingestion
-from airflow_cloudfiles.engine.extensions.cluster.kubernetes import Kubernetes
 from airflow_cloudfiles.engine.extensions.cluster.submission import (
     SCRIPT,
+    Kubernetes,
     Resources,
     Standalone,
     Yarn,
@@ -24,12 +30,10 @@ from airflow_cloudfiles.engine.extensions.cluster.submission import (
 from airflow_cloudfiles.engine.job.spark_command import IMAGE_PYTHON
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.running.outcome import Commands
-
     Cluster = Kubernetes | Standalone | Yarn
 
 
-def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+def add_to(commands: Commands, shared: Parser) -> None:
     """Add the command, with one of its own for each kind of cluster."""
     text = "write the spark-submit line of an ingestion on a cluster, and the files that it names"
     kinds = add_group(commands, "cluster", text, title="kinds", metavar="kind")
@@ -44,11 +48,11 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 def _add(
     kinds: Commands,
-    shared: argparse.ArgumentParser,
+    shared: Parser,
     name: str,
     kind: type[Cluster],
     text: str,
-) -> argparse.ArgumentParser:
+) -> Parser:
     """Add a kind of cluster, with the arguments that all have."""
     found = add_command(kinds, name, _write, help=text, parents=[shared])
     found.set_defaults(kind=kind)
@@ -63,9 +67,9 @@ def _add(
     ):
         help_text = f"{what}; default: {value}"
         found.add_argument(f"--{flag}", type=type(value), default=value, help=help_text)
-    add_pairs(found, "--conf", "Spark configuration")
+    found.add_pairs("--conf", "Spark configuration")
     what = "an environment variable of driver and executors; nothing secret"
-    add_pairs(found, "--env", what, dest="environment")
+    found.add_pairs("--env", what, dest="environment")
     found.add_argument(
         "--output",
         type=Path,
@@ -76,7 +80,7 @@ def _add(
     return found
 
 
-def _add_kubernetes(found: argparse.ArgumentParser) -> None:
+def _add_kubernetes(found: Parser) -> None:
     for flag, text in (("master", "k8s://https://host:port"), ("image", "with this package")):
         found.add_argument(f"--{flag}", required=True, help=text)
     found.add_argument(
@@ -94,8 +98,8 @@ def _add_kubernetes(found: argparse.ArgumentParser) -> None:
     )
     _add_deploy_mode(found)
     text = "of the service accounts, such as a role in the cloud"
-    add_pairs(found, "--annotation", text, dest="annotations")
-    add_pairs(found, "--label", "of the pods", dest="labels")
+    found.add_pairs("--annotation", text, dest="annotations")
+    found.add_pairs("--label", "of the pods", dest="labels")
     found.add_argument(
         "--secret-env",
         dest="secret_variables",
@@ -105,10 +109,10 @@ def _add_kubernetes(found: argparse.ArgumentParser) -> None:
         metavar="VARIABLE=SECRET:KEY",
         help="an environment variable with the value of a key of a secret; may be repeated",
     )
-    add_pairs(found, "--secret-files", "the folder of the pods with the keys of a secret as files")
+    found.add_pairs("--secret-files", "the folder of the pods with the keys of a secret as files")
 
 
-def _add_yarn(found: argparse.ArgumentParser) -> None:
+def _add_yarn(found: Parser) -> None:
     python = found.add_mutually_exclusive_group(required=True)
     python.add_argument("--python", metavar="PATH", help="Python of the nodes, with this package")
     python.add_argument("--archive", metavar="URI", help="an environment that venv-pack has packed")
@@ -117,7 +121,7 @@ def _add_yarn(found: argparse.ArgumentParser) -> None:
         found.add_argument(f"--{flag}", help=f"as spark-submit's --{flag}")
 
 
-def _add_deploy_mode(found: argparse.ArgumentParser) -> None:
+def _add_deploy_mode(found: Parser) -> None:
     found.add_argument(
         "--deploy-mode",
         choices=("cluster", "client"),

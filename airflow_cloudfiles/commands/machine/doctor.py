@@ -19,14 +19,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, Tone, Toned, add_command
+from airflow_cloudfiles.commands.running.outcome import (
+    Commands,
+    Outcome,
+    Parser,
+    Tone,
+    Toned,
+    add_command,
+)
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.messages import counted, install
 from airflow_cloudfiles.engine.storage.vendors import VENDORS
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.running.outcome import Commands
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 Verdict = Literal["ok", "note", "problem"]
@@ -63,7 +69,7 @@ class Finding:
     found: str
 
 
-def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+def add_to(commands: Commands, shared: Parser) -> None:
     """Add the command."""
     text = "check whether a stream would work here: Java, Spark, extras, locations, clocks"
     found = add_command(commands, "doctor", _run, help=text, parents=[shared])

@@ -15,12 +15,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
+from typing import Any, Final, Literal, TextIO, TypeAlias
 
 from airflow_cloudfiles.engine.messages import printable
 
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - has no other name
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # noqa: SLF001 - has no other name
+"""What commands are added to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,53 +99,49 @@ def pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def add_pairs(
-    parser: argparse.ArgumentParser,
-    flag: str,
-    help_text: str,
-    *,
-    metavar: str = "KEY=VALUE",
-    dest: str | None = None,
-) -> None:
-    """Add an argument that gives pairs, and may be repeated."""
-    parser.add_argument(
-        flag,
-        dest=dest,
-        type=pair,
-        action="append",
-        default=[],
-        metavar=metavar,
-        help=f"{help_text}; may be repeated",
-    )
+class Parser(argparse.ArgumentParser):
+    """The parser of a command, which knows the arguments that several have."""
 
+    def add_flag(self, flag: str, help_text: str) -> None:
+        """Add an argument without a value, which is false where it is not given."""
+        self.add_argument(flag, action="store_true", help=help_text)
 
-def add_options(parser: argparse.ArgumentParser, help_text: str) -> None:
-    """Add `--option KEY=VALUE`, which may be repeated."""
-    add_pairs(parser, "--option", help_text)
+    def add_pairs(
+        self, flag: str, help_text: str, *, metavar: str = "KEY=VALUE", dest: str | None = None
+    ) -> None:
+        """Add an argument that gives pairs, and may be repeated."""
+        self.add_argument(
+            flag,
+            dest=dest,
+            type=pair,
+            action="append",
+            default=[],
+            metavar=metavar,
+            help=f"{help_text}; may be repeated",
+        )
 
+    def add_options(self, help_text: str) -> None:
+        """Add `--option KEY=VALUE`, which may be repeated."""
+        self.add_pairs("--option", help_text)
 
-def add_checkpoint_location(
-    parser: argparse.ArgumentParser,
-    *,
-    required: bool = True,
-    help_text: str = "the state of the stream",
-) -> None:
-    """Add `--checkpoint-location`."""
-    parser.add_argument("--checkpoint-location", required=required, metavar="URI", help=help_text)
+    def add_location(self, flag: str, help_text: str, *, required: bool = False) -> None:
+        """Add an argument that gives a location."""
+        self.add_argument(flag, required=required, metavar="URI", help=help_text)
 
+    def add_checkpoint_location(
+        self, *, required: bool = True, help_text: str = "the state of the stream"
+    ) -> None:
+        """Add `--checkpoint-location`."""
+        self.add_location("--checkpoint-location", help_text, required=required)
 
-def add_schema_location(parser: argparse.ArgumentParser) -> None:
-    """Add `--schema-location`."""
-    parser.add_argument(
-        "--schema-location", metavar="URI", help="the folder that has _schemas/, if it is another"
-    )
+    def add_schema_location(self) -> None:
+        """Add `--schema-location`."""
+        self.add_location("--schema-location", "the folder that has _schemas/, if it is another")
 
-
-def add_txn_app_id(parser: argparse.ArgumentParser) -> None:
-    """Add `--txn-app-id`."""
-    parser.add_argument(
-        "--txn-app-id", metavar="NAME", help="for a query of your own: its txnAppId, if it has one"
-    )
+    def add_txn_app_id(self) -> None:
+        """Add `--txn-app-id`."""
+        text = "for a query of your own: its txnAppId, if it has one"
+        self.add_argument("--txn-app-id", metavar="NAME", help=text)
 
 
 def add_command(
@@ -154,8 +150,8 @@ def add_command(
     run: Callable[[argparse.Namespace], Outcome],
     *,
     help: str,  # noqa: A002 - argparse's word
-    parents: list[argparse.ArgumentParser],
-) -> argparse.ArgumentParser:
+    parents: list[Parser],
+) -> Parser:
     """Add a command that runs a function."""
     found = commands.add_parser(name, help=help, description=help, parents=parents)
     found.set_defaults(run=run)

@@ -1,1 +1,1 @@
-"""Commands for where files come from: discovery, notifications, event logs, cleaning."""
+"""Commands for where files come from: discovery, notifications, event logs."""

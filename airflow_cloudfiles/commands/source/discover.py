@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.running.outcome import (
+    Commands,
     Outcome,
-    add_checkpoint_location,
+    Parser,
     add_command,
-    add_options,
     as_text,
 )
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
-if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.running.outcome import Commands
 
-
-def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+def add_to(commands: Commands, shared: Parser) -> None:
     """Add the command."""
     help_text = "record the files that have arrived; nothing is ingested"
     found = add_command(commands, "discover", _discover, help=help_text, parents=[shared])
-    found.add_argument("--source", required=True, metavar="URI", help="where the files land")
-    add_checkpoint_location(found)
+    found.add_location("--source", "where the files land", required=True)
+    found.add_checkpoint_location()
     found.add_argument("--format", default="json", help="cloudFiles.format (json)")
-    add_options(found, "an option of the stream, such as cloudFiles.useNotifications=true")
+    found.add_options("an option of the stream, such as cloudFiles.useNotifications=true")
     found.add_argument(
         "--exclude",
         action="append",
@@ -35,7 +31,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
         metavar="URI",
         help="a place below the source that is no input: schema location, target; may be repeated",
     )
-    found.add_argument("--full", action="store_true", help="list everything once")
+    found.add_flag("--full", "list everything once")
 
 
 def _discover(given: argparse.Namespace) -> Outcome:

@@ -12,13 +12,19 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_group, as_text
+from airflow_cloudfiles.commands.running.outcome import (
+    Commands,
+    Outcome,
+    Parser,
+    add_command,
+    add_group,
+    as_text,
+)
 from airflow_cloudfiles.engine.extensions.event_log.collector import EventCollector, collect_on
 from airflow_cloudfiles.engine.extensions.event_log.log import EventLog
 from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.running.outcome import Commands
     from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
 
 _COUNTED = ("received", "files", "poison", "deleted", "outside", "redelivered")
@@ -26,14 +32,12 @@ _COUNTED = ("received", "files", "poison", "deleted", "outside", "redelivered")
 _SHOWN = "show what an event log is of, and how far it is"
 
 
-def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+def add_to(commands: Commands, shared: Parser) -> None:
     """Add the command and its verbs."""
     help_text = "drain the queue of a bucket into its event log, or look at the log"
     verbs = add_group(commands, "events", help_text, title="what to do", metavar="verb")
-    where = argparse.ArgumentParser(add_help=False)
-    where.add_argument(
-        "--events-location", required=True, metavar="URI", help="cloudFiles.fileEventsLocation"
-    )
+    where = Parser(add_help=False)
+    where.add_location("--events-location", "cloudFiles.fileEventsLocation", required=True)
     parents = [where, shared]
     collect = add_command(
         verbs,
@@ -42,7 +46,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="drain the queue again and again, until stopped; streams then only read the log",
         parents=parents,
     )
-    collect.add_argument("--once", action="store_true", help="drain it once, and end")
+    collect.add_flag("--once", "drain it once, and end")
     collect.add_argument(
         "--poll-seconds",
         type=_seconds,

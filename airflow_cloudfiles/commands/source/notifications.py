@@ -6,7 +6,14 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_group, pair
+from airflow_cloudfiles.commands.running.outcome import (
+    Commands,
+    Outcome,
+    Parser,
+    add_command,
+    add_group,
+    pair,
+)
 from airflow_cloudfiles.engine.discovery.services import (
     VIAS,
     CloudScope,
@@ -26,7 +33,6 @@ from airflow_cloudfiles.engine.storage.access import of_kind
 from airflow_cloudfiles.engine.storage.vendors import BY_NAME
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.running.outcome import Commands
     from airflow_cloudfiles.engine.storage.access import Access
 
 _DAY_SECONDS = 86400.0
@@ -34,7 +40,7 @@ _SET_UP = "make what a source needs for notifications, as far as it is missing"
 _LISTED = "show what was set up for notifications, and what is missing of it"
 
 
-def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+def add_to(commands: Commands, shared: Parser) -> None:
     """Add the command and its three verbs."""
     help_text = "set up, list and tear down what a source needs for notifications"
     verbs = add_group(commands, "notifications", help_text, title="what to do", metavar="verb")
@@ -52,9 +58,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "checkpointLocation and streamId; may be repeated",
     )
     made.add_argument("--via", choices=VIAS, help="AWS: how events get to the queue (sqs)")
-    made.add_argument(
-        "--same-account", action="store_true", help="AWS: refuse a bucket of another account"
-    )
+    made.add_flag("--same-account", "AWS: refuse a bucket of another account")
     made.add_argument(
         "--dead-letter-topic",
         metavar="TOPIC",
@@ -62,7 +66,10 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "the service account of Pub/Sub publishes there, and subscribes to the subscription",
     )
 
-    _one_log(made, "make the event log there, which many streams read, and whose queue this is")
+    made.add_location(
+        "--events-location",
+        "make the event log there, which many streams read, and whose queue this is",
+    )
     made.add_argument(
         "--keep-days",
         type=int,
@@ -73,8 +80,11 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
     listed = add_command(verbs, "list", _list, help=_LISTED, parents=parents)
     what = listed.add_mutually_exclusive_group(required=True)
-    what.add_argument("--source", metavar="URI", help="for this source and what is below it")
-    _one_log(what, "for an event log: what it is of, and its one queue")
+    for flag, text in (
+        ("--source", "for this source and what is below it"),
+        ("--events-location", "for an event log: what it is of, and its one queue"),
+    ):
+        what.add_argument(flag, metavar="URI", help=text)
     what.add_argument("--cloud", choices=("aws", "gcp"), help="for all sources of a cloud")
 
     removed = add_command(
@@ -85,25 +95,24 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
         parents=parents,
     )
     _one_set_up(removed)
-    _one_log(removed, "the event log of the queue: its streams end with an error from then on")
+    removed.add_location(
+        "--events-location",
+        "the event log of the queue: its streams end with an error from then on",
+    )
 
 
-def _one_log(parser: argparse._ActionsContainer, help_text: str) -> None:
-    parser.add_argument("--events-location", metavar="URI", help=help_text)
-
-
-def _one_set_up(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--source", required=True, metavar="URI", help="as the stream has it")
+def _one_set_up(parser: Parser) -> None:
+    parser.add_location("--source", "as the stream has it", required=True)
     parser.add_argument(
         "--name",
         required=True,
         help="orders-prod: two to forty lower-case letters, digits and single hyphens",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
+    parser.add_flag("--dry-run", "only tell what would be done")
 
 
-def _place_arguments() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(add_help=False)
+def _place_arguments() -> Parser:
+    found = Parser(add_help=False)
     found.add_argument("--subscription-id", help="Azure: subscription of the storage account")
     found.add_argument("--resource-group", help="Azure: resource group of the storage account")
     found.add_argument("--project-id", help="Google Cloud: project of topic and subscription")

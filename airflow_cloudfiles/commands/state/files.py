@@ -1,4 +1,8 @@
-"""Run `cloudfiles state files`, which says whether, when and how a file was ingested."""
+"""Run `cloudfiles state files` and `cloudfiles file`, which are about single files of a stream.
+
+The first says whether, when and how a file was ingested; the second has files ingested again, left
+out, put aside, or forgotten.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,19 @@ import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from airflow_cloudfiles.commands.running.outcome import (
+    Commands,
     Outcome,
+    Parser,
     Toned,
     add_command,
+    add_group,
+    as_text,
     terminal_width,
 )
+from airflow_cloudfiles.engine.extensions.table_run import TableRun
 from airflow_cloudfiles.engine.intake.file_state_columns import rows
 from airflow_cloudfiles.engine.intake.file_states import (
     STATUSES,
@@ -22,9 +31,6 @@ from airflow_cloudfiles.engine.intake.file_states import (
     StateSnapshot,
 )
 from airflow_cloudfiles.engine.messages import counted, printable
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.running.outcome import Commands
 
 _TIMES = ("discovered_since", "discovered_until", "committed_since", "committed_until")
 Shown = Sequence[tuple[str, int]]
@@ -39,9 +45,25 @@ _SHOWN: Final[Shown] = (
     ("run_id", 0),
 )
 _NUMBERS = {"batch_id", "size"}
+_ACTIONS = {
+    "replay": "have files ingested again by the next run, whose rows replace their former ones; "
+    "batches that a table has lost: cloudfiles replay",
+    "skip": "never ingest files that were not ingested yet",
+    "quarantine": "put files aside that make runs fail, until they are released",
+    "release": "have files ingested that were skipped or quarantined",
+    "forget": "let the stream not know files any more: what is still there is found as new",
+}
+_OPERATED: Final[Shown] = (
+    ("operation", 10),
+    ("operation_time", 19),
+    ("status", 11),
+    ("batch_id", 8),
+    ("path", 0),
+    ("operation_reason", 0),
+)
 
 
-def add_to(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:
+def add_action(actions: Commands, parents: list[Parser]) -> None:
     """Add the action."""
     text = "list the files that were recorded: how far each is, when, in which batch and run"
     found = add_command(actions, "files", _files, help=text, parents=parents)
@@ -79,10 +101,10 @@ def _files(given: argparse.Namespace) -> Outcome:
     )
     snapshot = StateSnapshot.take(given.checkpoint_location)
     found = rows(FileStates(snapshot, query).groups())
-    return Outcome(None, "", lines=file_lines(found, _SHOWN, as_json=given.json))
+    return Outcome(None, "", lines=_lines_of(found, _SHOWN, as_json=given.json))
 
 
-def file_lines(
+def _lines_of(
     found: Iterator[Mapping[str, Any]], shown: Shown, *, as_json: bool
 ) -> Iterator[str | Toned]:
     """Write rows of files, as they come.
@@ -142,3 +164,75 @@ def _time(text: str) -> datetime:
         msg = f"{text!r} is not a time, such as 2026-11-23 or 2026-11-23T08:00"
         raise argparse.ArgumentTypeError(msg) from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def add_to(commands: Commands, shared: Parser) -> None:
+    """Add the command and what it can do."""
+    text = "have single files ingested again, left out, put aside, or forgotten"
+    actions = add_group(commands, "file", text)
+    for name, help_text in _ACTIONS.items():
+        _add(actions, name, help_text, shared)
+    text = "list the files to which something was done, and how far they are"
+    listed = add_command(actions, "list", _list, help=text, parents=[shared])
+    listed.add_checkpoint_location()
+
+
+def _add(actions: Commands, name: str, help_text: str, shared: Parser) -> None:
+    found = add_command(actions, name, _operate, help=help_text, parents=[shared])
+    found.set_defaults(action=name)
+    found.add_checkpoint_location()
+    found.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="a file: relative to the source, or its URI; written exactly as it is named",
+    )
+    found.add_flag(
+        "--glob",
+        "the paths are patterns or folders, and mean the files to which this applies",
+    )
+    found.add_argument("--reason", default="", metavar="TEXT", help="why, for people")
+    found.add_location("--target", "the table, where no run of a job has written it")
+    found.add_txn_app_id()
+    found.add_argument(
+        "--operation-id",
+        default="",
+        metavar="NAME",
+        help="a name of this operation: it is done once to a file under this name",
+    )
+    found.add_flag("--dry-run", "only tell what would be done")
+    if name == "replay":
+        found.add_flag("--append", "former rows stay: the rows of the files are there twice")
+        found.add_argument(
+            "--path-column",
+            metavar="COLUMN",
+            help="the column of the table with the URI of a row's file; default: what "
+            "cloudFiles.metadataColumns says",
+        )
+
+
+def _operate(given: argparse.Namespace) -> Outcome:
+    asked = {
+        "checkpoint_location": given.checkpoint_location,
+        "action": given.action,
+        "paths": given.paths,
+        "reason": given.reason,
+        "pattern": given.glob,
+        "append": getattr(given, "append", False),
+        "target": given.target,
+        "path_column": getattr(given, "path_column", None),
+        "txn_app_id": given.txn_app_id,
+        "operation_id": given.operation_id,
+        "dry_run": given.dry_run,
+    }
+    report = TableRun("operate", asked).wait()
+    lines = [as_text(report)]
+    if given.dry_run and report["files"]:
+        lines.append("Nothing was changed. Leave out --dry-run to do it.")
+    return Outcome(report, "\n".join(lines))
+
+
+def _list(given: argparse.Namespace) -> Outcome:
+    snapshot = StateSnapshot.take(given.checkpoint_location)
+    found = rows(FileStates(snapshot, FileQuery()).operated())
+    return Outcome(None, "", lines=_lines_of(found, _OPERATED, as_json=given.json))

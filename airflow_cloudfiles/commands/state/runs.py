@@ -1,4 +1,7 @@
-"""Run `cloudfiles state runs`, which says how the newest runs of a stream went."""
+"""Run `cloudfiles state runs`, which says how the newest runs of a stream went.
+
+`cloudfiles runs` is the same, where people look first.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.running.outcome import (
+    Commands,
     Outcome,
+    Parser,
     Toned,
     add_command,
     columns,
@@ -19,23 +23,27 @@ from airflow_cloudfiles.engine.messages import printable, short_time
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.storage import open_store
 
-if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.running.outcome import Commands
-
 _HEADS = ("started", "outcome", "files", "rows", "rescued", "schema", "table", "seconds", "run")
 _NUMBERS = range(2, 8)
 """Places of those that are numbers."""
 _MOST = 20
 
 
-def add_to(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:
+def add_action(actions: Commands, parents: list[Parser]) -> None:
     """Add the action."""
     text = "list the newest runs: what each has committed, how long it took, what it failed for"
     found = add_command(actions, "runs", _runs, help=text, parents=parents)
     found.add_argument(
         "--most", type=_number, default=_MOST, metavar="N", help=f"how many at most ({_MOST})"
     )
-    found.add_argument("--failed", action="store_true", help="of these, only those that failed")
+    found.add_flag("--failed", "of these, only those that failed")
+
+
+def add_to(commands: Commands, shared: Parser) -> None:
+    """Add the command."""
+    where = Parser(add_help=False)
+    where.add_checkpoint_location()
+    add_action(commands, [shared, where])
 
 
 def _runs(given: argparse.Namespace) -> Outcome:

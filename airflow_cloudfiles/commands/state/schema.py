@@ -7,27 +7,27 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.running.outcome import (
+    Commands,
     Outcome,
+    Parser,
     add_command,
     add_group,
     columns,
 )
 from airflow_cloudfiles.engine.messages import counted, few, printable
 from airflow_cloudfiles.engine.names import quoted
-from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
 from airflow_cloudfiles.engine.schema.diff import paths_of, type_text
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.schema.log_entry import NEW_FIELDS, SchemaEntry
+from airflow_cloudfiles.engine.schema.proposals import SchemaProposals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_cloudfiles.commands.running.outcome import Commands
 
-
-def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+def add_to(commands: Commands, shared: Parser) -> None:
     """Add the command and what it can do."""
-    where = argparse.ArgumentParser(add_help=False)
+    where = Parser(add_help=False)
     location = where.add_mutually_exclusive_group(required=True)
     location.add_argument(
         "--schema-location", dest="location", metavar="URI", help="the folder that has _schemas/"
@@ -222,29 +222,29 @@ def _of_proposal(reason: Mapping[str, Any]) -> list[str]:
     return parts + ([f"proposal {reason['proposal']}"] if "proposal" in reason else [])
 
 
-def _version(help_text: str) -> Callable[[argparse.ArgumentParser], None]:
-    def add(found: argparse.ArgumentParser) -> None:
+def _version(help_text: str) -> Callable[[Parser], None]:
+    def add(found: Parser) -> None:
         found.add_argument("--version", type=int, metavar="N", help=help_text)
 
     return add
 
 
-def _old_and_new(found: argparse.ArgumentParser) -> None:
+def _old_and_new(found: Parser) -> None:
     found.add_argument("--from", dest="old", type=int, metavar="N", help="the one before")
     found.add_argument("--to", dest="new", type=int, metavar="N", help="the newest")
 
 
-def _noted(found: argparse.ArgumentParser) -> None:
+def _noted(found: Parser) -> None:
     found.add_argument("--note", metavar="TEXT", help="why, for who reads the log later")
 
 
-def _rolls_back(found: argparse.ArgumentParser) -> None:
+def _rolls_back(found: Parser) -> None:
     found.add_argument("--to", type=int, metavar="N", required=True, help="the version to take")
     found.add_argument("--pin", choices=NEW_FIELDS, help="and stay there; see pin --new-fields")
     _noted(found)
 
 
-def _pins(found: argparse.ArgumentParser) -> None:
+def _pins(found: Parser) -> None:
     _version("the version to stay at; the newest")(found)
     found.add_argument(
         "--new-fields",
@@ -255,21 +255,21 @@ def _pins(found: argparse.ArgumentParser) -> None:
     _noted(found)
 
 
-def _decides(found: argparse.ArgumentParser) -> None:
+def _decides(found: Parser) -> None:
     found.add_argument(
         "--proposal", type=int, metavar="N", help="the one that was looked at; whichever waits"
     )
     _noted(found)
 
 
-def _accepts(found: argparse.ArgumentParser) -> None:
+def _accepts(found: Parser) -> None:
     found.add_argument(
         "--hints", metavar="DDL", help="other types for what is new, as in cloudFiles.schemaHints"
     )
     _decides(found)
 
 
-def _nothing(_: argparse.ArgumentParser) -> None:
+def _nothing(_: Parser) -> None:
     """Add no arguments."""
 
 

@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.running.outcome import (
+    Commands,
     Outcome,
-    add_checkpoint_location,
+    Parser,
     add_command,
-    add_schema_location,
     as_text,
 )
 from airflow_cloudfiles.commands.state import files, runs
@@ -47,18 +47,15 @@ from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.running.outcome import Commands
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 
-def add_transfer(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:
+def add_transfer(actions: Commands, parents: list[Parser]) -> None:
     """Add the actions."""
     text = "write the whole state into one archive, with digests"
     found = add_command(actions, "export", _export, help=text, parents=parents)
     found.add_argument("--to", metavar="FILE", required=True, help="a file or an object to create")
-    found.add_argument(
-        "--damaged", action="store_true", help="also a state that verify finds damaged, as it is"
-    )
+    found.add_flag("--damaged", "also a state that verify finds damaged, as it is")
     text = "make a state of an archive, in a location that has nothing"
     found = add_command(actions, "import", _import, help=text, parents=parents)
     found.add_argument(
@@ -66,43 +63,36 @@ def add_transfer(actions: Commands, parents: list[argparse.ArgumentParser]) -> N
     )
     text = "move the state to another location; the old one refuses every run then"
     found = add_command(actions, "move", _move, help=text, parents=parents)
-    found.add_argument("--to", metavar="URI", required=True, help="a location that has nothing")
+    found.add_location("--to", "a location that has nothing", required=True)
     _add_relocate(actions, parents)
     _add_start_over(actions, parents)
 
 
-def _add_relocate(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:
+def _add_relocate(actions: Commands, parents: list[Parser]) -> None:
     text = "go on with the same files at another place, under the same relative paths"
     found = add_command(actions, "relocate", _relocate, help=text, parents=parents)
-    found.add_argument("--source", metavar="URI", required=True, help="where the files are now")
-    found.add_argument("--dry-run", action="store_true", help="only compare, and print counts")
+    found.add_location("--source", "where the files are now", required=True)
+    found.add_flag("--dry-run", "only compare, and print counts")
     found.add_argument(
         "--sample",
         type=int,
         metavar="N",
         help="look for N recorded files instead of listing the new place",
     )
-    found.add_argument(
-        "--allow-missing",
-        action="store_true",
-        help="go on although recorded files are not at the new place",
-    )
-    found.add_argument(
+    found.add_flag("--allow-missing", "go on although recorded files are not at the new place")
+    found.add_flag(
         "--allow-overwrites",
-        action="store_true",
-        help="for streams with cloudFiles.allowOverwrites: the versions at the new place are known",
+        "for streams with cloudFiles.allowOverwrites: the versions at the new place are known",
     )
-    add_schema_location(found)
+    found.add_schema_location()
 
 
-def _add_start_over(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:
+def _add_start_over(actions: Commands, parents: list[Parser]) -> None:
     text = "remove the state, so that the stream ingests everything again; no row of a table goes"
     found = add_command(actions, "start-over", _start_over, help=text, parents=parents)
-    found.add_argument(
-        "--target", metavar="URI", help="the table to fill: another one, or one that was deleted"
-    )
-    found.add_argument("--dry-run", action="store_true", help="only tell what would be removed")
-    add_schema_location(found)
+    found.add_location("--target", "the table to fill: another one, or one that was deleted")
+    found.add_flag("--dry-run", "only tell what would be removed")
+    found.add_schema_location()
 
 
 def _start_over(given: argparse.Namespace) -> Outcome:
@@ -163,13 +153,11 @@ def _outcome(done: object) -> Outcome:
     return Outcome(value, as_text(value))
 
 
-def add_compact(actions: Commands, parents: list[argparse.ArgumentParser]) -> None:
+def add_compact(actions: Commands, parents: list[Parser]) -> None:
     """Add the action."""
     text = "pack old entries of the logs, as jobs do by themselves; no entry is lost by it"
     found = add_command(actions, "compact", _compact, help=text, parents=parents)
-    found.add_argument(
-        "--dry-run", action="store_true", help="only tell what the first pass would do"
-    )
+    found.add_flag("--dry-run", "only tell what the first pass would do")
     found.add_argument(
         "--run-retention",
         metavar="INTERVAL",
@@ -188,17 +176,17 @@ def _compact(given: argparse.Namespace) -> Outcome:
     return Outcome(value, as_text(value))
 
 
-def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+def add_to(commands: Commands, shared: Parser) -> None:
     """Add the command."""
     help_text = "show what a checkpoint location holds, compact or move it"
     found = add_command(commands, "state", _state, help=help_text, parents=[shared])
     # Not required here: it may stand behind the action, too.
-    add_checkpoint_location(found, required=False)
-    where = argparse.ArgumentParser(add_help=False)
-    add_checkpoint_location(where)
+    found.add_checkpoint_location(required=False)
+    where = Parser(add_help=False)
+    where.add_checkpoint_location()
     actions = found.add_subparsers(title="actions", metavar="action")
     add_command(actions, "show", _state, help="sum it up (the default)", parents=[shared, where])
-    for add in (files.add_to, runs.add_to, add_compact, add_transfer):
+    for add in (files.add_action, runs.add_action, add_compact, add_transfer):
         add(actions, [shared, where])
 
 

@@ -1,29 +1,35 @@
-"""`cloudfiles status`: one line a stream, and an exit code for monitors."""
+"""Say how a stream is: `status`, `verify` and `rescued`.
+
+`status` has one line a stream, and an exit code for monitors; `verify` reads all of a state, and
+says what of it is damaged; `rescued` says why values are in the rescued data, and what helps.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.running.outcome import (
+    Commands,
     Outcome,
+    Parser,
     Toned,
-    add_checkpoint_location,
     add_command,
-    add_schema_location,
+    as_text,
     columns,
 )
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.extensions.overview.status import StreamStatus, stream_status
+from airflow_cloudfiles.engine.extensions.overview.verify import VerifiedState, verify_state
+from airflow_cloudfiles.engine.extensions.table_run import TableRun
 from airflow_cloudfiles.engine.messages import counted, printable, short_time
 from airflow_cloudfiles.engine.options.values import interval
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.running.outcome import Commands
     from airflow_cloudfiles.engine.extensions.streams_file import NamedStream
 
 _AT_ONCE = 8
@@ -31,17 +37,13 @@ _HEADS = ("stream", "status", "newest run", "rows", "waiting", "")
 _NUMBERS = (3, 4)
 
 
-def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+def add_status(commands: Commands, shared: Parser) -> None:
     """Add the command."""
     text = "say how a stream is, or each of many: a line each; ends with 1 where one needs somebody"
     found = add_command(commands, "status", _status, help=text, parents=[shared])
-    add_checkpoint_location(found, required=False)
-    add_schema_location(found)
-    found.add_argument(
-        "--all",
-        action="store_true",
-        help="all streams of --streams-file; without one, all that Airflow has run",
-    )
+    found.add_checkpoint_location(required=False)
+    found.add_schema_location()
+    found.add_flag("--all", "all streams of --streams-file; without one, all that Airflow has run")
     found.add_argument(
         "--behind",
         metavar="INTERVAL",
@@ -58,7 +60,7 @@ def _status(given: argparse.Namespace) -> Outcome:
         one = stream_status(
             given.checkpoint_location, schema_location=given.schema_location, behind=behind
         )
-        return _outcome([(name, one)])
+        return _statuses([(name, one)])
     streams: Sequence[NamedStream] = given.all_streams(given.streams_file)
 
     def look(stream: NamedStream) -> tuple[str, StreamStatus]:
@@ -68,10 +70,10 @@ def _status(given: argparse.Namespace) -> Outcome:
         return stream.name, status
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return _outcome(list(pool.map(look, streams)))
+        return _statuses(list(pool.map(look, streams)))
 
 
-def _outcome(found: Sequence[tuple[str, StreamStatus]]) -> Outcome:
+def _statuses(found: Sequence[tuple[str, StreamStatus]]) -> Outcome:
     troubles = sum(status.is_trouble for _, status in found)
     value: list[dict[str, Any]] = [{"stream": name, **asdict(status)} for name, status in found]
     head, *rows = columns([_HEADS, *(_cells(*each) for each in found)], right=_NUMBERS)
@@ -96,3 +98,51 @@ def _cells(name: str, status: StreamStatus) -> tuple[str, ...]:
         waiting,
         printable(status.sentence),
     )
+
+
+def add_verify(commands: Commands, shared: Parser) -> None:
+    """Add the command."""
+    text = "read all of a state, and say what of it is damaged; nothing is changed"
+    found = add_command(commands, "verify", _verify, help=text, parents=[shared])
+    found.add_checkpoint_location()
+    found.add_schema_location()
+
+
+def _verify(given: argparse.Namespace) -> Outcome:
+    found = verify_state(given.checkpoint_location, schema_location=given.schema_location)
+    return Outcome(asdict(found), "", code=1 if found.damages else 0, lines=_damages(found))
+
+
+def _damages(found: VerifiedState) -> Iterator[str | Toned]:
+    for each in found.damages:
+        yield Toned(f"{each.name}: {each.problem}", "problem")
+    read = (
+        counted(found.entries, "entry"),
+        counted(found.files, "file"),
+        counted(found.batches, "batch"),
+        counted(found.schema_versions, "version of the schema", "versions of the schema"),
+        counted(found.objects, "other object"),
+    )
+    yield f"{found.source}: {', '.join(read)}"
+    damages = len(found.damages)
+    yield f"{counted(damages, 'damage')} found" if damages else "The state is whole."
+
+
+def add_rescued(commands: Commands, shared: Parser) -> None:
+    """Add the command."""
+    text = "say why the newest rescued values of a table do not fit their columns, and what helps"
+    found = add_command(commands, "rescued", _rescued, help=text, parents=[shared])
+    found.add_checkpoint_location()
+    found.add_schema_location()
+    found.add_location("--target", "the table (default: the stream's own)")
+    found.add_argument("--field", metavar="PATH", help="only this field, or what is inside it")
+    found.add_argument("--file", metavar="NAME", help="only rows of this file: name, URI, pattern")
+
+
+def _rescued(given: argparse.Namespace) -> Outcome:
+    names = ("checkpoint_location", "schema_location", "target", "field", "file")
+    asked = {name: getattr(given, name) for name in names}
+    report = TableRun("explain", asked).wait()
+    reasons = report["reasons"]
+    text = "\n\n".join(map(as_text, reasons)) or "Nothing is rescued."
+    return Outcome(reasons, text)

@@ -8,29 +8,20 @@ import sys
 import uuid
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.commands.running.job import run_job
-from airflow_cloudfiles.commands.running.outcome import (
-    Outcome,
-    add_command,
-    add_options,
-    add_schema_location,
-)
+from airflow_cloudfiles.commands.running.outcome import Commands, Outcome, Parser, add_command
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.job.batch_function import BatchFunction
 from airflow_cloudfiles.engine.job.launch import LocalPython, LocalSpark, SparkConnect
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.job.transform.function import BatchFunction
 from airflow_cloudfiles.engine.source import source_of
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.running.outcome import Commands
 
 REMOTE = "SPARK_REMOTE"
 """Environment variable of Spark itself: the address of a Spark Connect server."""
 
 
-def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+def add_to(commands: Commands, shared: Parser) -> None:
     """Add the command."""
     help_text = "ingest what has arrived into a Delta table, each file once, with Spark"
     found = add_command(commands, "ingest", _ingest, help=help_text, parents=[shared])
@@ -60,7 +51,7 @@ def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
     )
 
 
-def add_stream(found: argparse.ArgumentParser) -> None:
+def add_stream(found: Parser) -> None:
     """Add what says what is to be ingested, and where to."""
     for name, text in (
         ("source", "where the files land, or a Delta table"),
@@ -70,8 +61,8 @@ def add_stream(found: argparse.ArgumentParser) -> None:
     ):
         metavar = "NAME" if name == "format" else "URI"
         found.add_argument(f"--{name}", required=True, metavar=metavar, help=text)
-    add_schema_location(found)
-    add_options(found, "an option of the stream or of the sink")
+    found.add_schema_location()
+    found.add_options("an option of the stream or of the sink")
 
 
 def ingestion(given: argparse.Namespace, run_id: str) -> JobSpec:

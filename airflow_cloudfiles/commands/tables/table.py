@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import argparse
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, add_group, as_text
+from airflow_cloudfiles.commands.running.outcome import (
+    Commands,
+    Outcome,
+    Parser,
+    add_command,
+    add_group,
+    as_text,
+)
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.extensions.table_run import TableRun
 from airflow_cloudfiles.engine.options.values import size
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.commands.running.outcome import Commands
 
 _SHOWN = 20
 """Files that the text names; `--json` names all."""
 
 
-def add_to(commands: Commands, shared: argparse.ArgumentParser) -> None:
+def add_to(commands: Commands, shared: Parser) -> None:
     """Add the command and what it can do."""
     actions = add_group(commands, "table", "maintain a Delta table")
     _add_vacuum(actions, shared)
     _add_optimize(actions, shared)
 
 
-def _add_vacuum(actions: Commands, shared: argparse.ArgumentParser) -> None:
+def _add_vacuum(actions: Commands, shared: Parser) -> None:
     help_text = "remove the files that no version within the retention names; a dry run at first"
     action = add_command(actions, "vacuum", _vacuum, help=help_text, parents=[shared])
-    action.add_argument("--target", required=True, metavar="URI", help="the Delta table")
+    action.add_location("--target", "the Delta table", required=True)
     action.add_argument(
         "--retention-hours",
         type=_hours,
@@ -36,79 +39,71 @@ def _add_vacuum(actions: Commands, shared: argparse.ArgumentParser) -> None:
         help="how far back versions stay readable; default: the table's own, a week unless "
         "delta.deletedFileRetentionDuration is set",
     )
-    action.add_argument(
-        "--delete", action="store_true", help="remove the files; without it they are only listed"
-    )
-    action.add_argument(
+    action.add_flag("--delete", "remove the files; without it they are only listed")
+    action.add_flag(
         "--allow-short-retention",
-        action="store_true",
-        help="accept a retention below the table's own; queries of older versions and running "
+        "accept a retention below the table's own; queries of older versions and running "
         "tasks can lose their files",
     )
     _add_changes(actions, shared)
 
 
-def _add_changes(actions: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add what changes the metadata of a table only."""
-    text = "rename a column as a change of the metadata; streams that feed it go on"
-    action = _add_change(actions, "rename-column", text, shared)
-    action.add_argument("column", metavar="COLUMN", help="a, or a.b for a field of a struct")
-    action.add_argument("name", metavar="NAME", help="the new name, without a path")
-    text = "drop a column as a change of the metadata; a dry run at first"
-    action = _add_change(actions, "drop-column", text, shared, with_apply=True)
-    action.add_argument("column", metavar="COLUMN", help="a, or a.b for a field of a struct")
-    text = "add a column, or a field to a struct, at the end"
-    action = _add_change(actions, "add-column", text, shared)
-    action.add_argument("column", metavar="'COLUMN TYPE'", help="such as 'discount DECIMAL(10,2)'")
-    text = "let a column be null, which may be NOT NULL, as a change of the metadata"
-    action = _add_change(actions, "drop-not-null", text, shared)
-    action.add_argument("column", metavar="COLUMN", help="a, or a.b for a field of a struct")
-    text = "set table properties, and the table features they need; a dry run at first"
-    action = _add_change(actions, "set-property", text, shared, with_apply=True)
-    action.add_argument(
-        "properties",
-        nargs="+",
-        metavar="KEY=VALUE",
-        help="such as delta.columnMapping.mode=name or delta.enableTypeWidening=true",
-    )
+_COLUMN = ("column", "COLUMN", "a, or a.b for a field of a struct")
+_CHANGES = {
+    "rename-column": (
+        "rename a column as a change of the metadata; streams that feed it go on",
+        (_COLUMN, ("name", "NAME", "the new name, without a path")),
+    ),
+    "drop-column": ("drop a column as a change of the metadata; a dry run at first", (_COLUMN,)),
+    "add-column": (
+        "add a column, or a field to a struct, at the end",
+        (("column", "'COLUMN TYPE'", "such as 'discount DECIMAL(10,2)'"),),
+    ),
+    "drop-not-null": (
+        "let a column be null, which may be NOT NULL, as a change of the metadata",
+        (_COLUMN,),
+    ),
+    "set-property": (
+        "set table properties, and the table features they need; a dry run at first",
+        (
+            (
+                "properties",
+                "KEY=VALUE",
+                "such as delta.columnMapping.mode=name or delta.enableTypeWidening=true",
+            ),
+        ),
+    ),
+}
+"""What changes the metadata of a table only, and what each takes."""
+_DRY_AT_FIRST = ("drop-column", "set-property")
 
 
-def _add_change(
-    actions: Commands,
-    name: str,
-    help_text: str,
-    shared: argparse.ArgumentParser,
-    *,
-    with_apply: bool = False,
-) -> argparse.ArgumentParser:
-    action = add_command(actions, name, _change, help=help_text, parents=[shared])
-    action.set_defaults(change=name)
-    action.add_argument("--target", required=True, metavar="URI", help="the Delta table")
-    if with_apply:
-        text = "change the table; without it nothing is"
-        action.add_argument("--apply", dest="dry_run", action="store_false", help=text)
-    else:
-        text = "only say what would change in the table"
-        action.add_argument("--dry-run", action="store_true", help=text)
-    return action
+def _add_changes(actions: Commands, shared: Parser) -> None:
+    for name, (text, arguments) in _CHANGES.items():
+        action = add_command(actions, name, _change, help=text, parents=[shared])
+        action.set_defaults(change=name)
+        action.add_location("--target", "the Delta table", required=True)
+        if name in _DRY_AT_FIRST:
+            apply = "change the table; without it nothing is"
+            action.add_argument("--apply", dest="dry_run", action="store_false", help=apply)
+        else:
+            action.add_flag("--dry-run", "only say what would change in the table")
+        for dest, metavar, meaning in arguments:
+            nargs = "+" if dest == "properties" else None
+            action.add_argument(dest, nargs=nargs, metavar=metavar, help=meaning)
 
 
 def _change(given: argparse.Namespace) -> Outcome:
     from airflow_cloudfiles.engine.extensions.upkeep import alter  # noqa: PLC0415 - as in `_vacuum`
 
-    target, is_dry_run = given.target, given.dry_run
-    match given.change:
-        case "rename-column":
-            change = alter.rename_column(target, given.column, given.name, dry_run=is_dry_run)
-        case "drop-column":
-            change = alter.drop_column(target, given.column, dry_run=is_dry_run)
-        case "add-column":
-            change = alter.add_column(target, given.column, dry_run=is_dry_run)
-        case "drop-not-null":
-            change = alter.drop_not_null(target, given.column, dry_run=is_dry_run)
-        case _:
-            pairs = dict(each.partition("=")[::2] for each in given.properties)
-            change = alter.set_properties(target, pairs, dry_run=is_dry_run)
+    is_dry_run = given.dry_run
+    if given.change == "set-property":
+        pairs = dict(each.partition("=")[::2] for each in given.properties)
+        change = alter.set_properties(given.target, pairs, dry_run=is_dry_run)
+    else:
+        altered = getattr(alter, given.change.replace("-", "_"))
+        named = [getattr(given, dest) for dest, _, _ in _CHANGES[given.change][1]]
+        change = altered(given.target, *named, dry_run=is_dry_run)
     value = {
         "target": change.target,
         "version": change.version,
@@ -127,13 +122,11 @@ def _change(given: argparse.Namespace) -> Outcome:
     return Outcome(value, "\n".join(lines))
 
 
-def _add_optimize(actions: Commands, shared: argparse.ArgumentParser) -> None:
+def _add_optimize(actions: Commands, shared: Parser) -> None:
     help_text = "write small data files together, or all files anew"
     action = add_command(actions, "optimize", _optimize, help=help_text, parents=[shared])
-    action.add_argument("--target", required=True, metavar="URI", help="the Delta table")
-    action.add_argument(
-        "--all", action="store_true", help="write files of the target size anew, too"
-    )
+    action.add_location("--target", "the Delta table", required=True)
+    action.add_flag("--all", "write files of the target size anew, too")
     action.add_argument(
         "--target-size",
         type=_size,
@@ -141,7 +134,7 @@ def _add_optimize(actions: Commands, shared: argparse.ArgumentParser) -> None:
         help="size of a file, such as 128m; default: delta.targetFileSize of the table, or else "
         "256m on a disk and 64m in a cloud",
     )
-    action.add_argument("--dry-run", action="store_true", help="only count what would be done")
+    action.add_flag("--dry-run", "only count what would be done")
 
 
 def _optimize(given: argparse.Namespace) -> Outcome:

@@ -20,13 +20,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from airflow_cloudfiles.engine.batches.client_version import CLIENT_VERSION, check_client
-from airflow_cloudfiles.engine.batches.error_marks import marked_call, marking
 from airflow_cloudfiles.engine.batches.run import PROGRESS_SECONDS, Task, collected, result_of
+from airflow_cloudfiles.engine.batches.task_process import (
+    CLIENT_VERSION,
+    check_client,
+    marked_call,
+    marking,
+)
 from airflow_cloudfiles.engine.errors import RunError
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.spark_types import require_types
 from airflow_cloudfiles.engine.spark_versions import numbers
+from airflow_cloudfiles.engine.types import require_types
 from airflow_cloudfiles.version import __version__
 
 if TYPE_CHECKING:
@@ -67,7 +71,7 @@ class FrameTasks:
             SparkVersionError: This Spark lacks a type of theirs.
         """
         session = self._session()
-        require_types(schema, session.version, "a function over micro-batches")
+        require_types(schema, session.version)
         # Each task is sent them all, and unpickles only its own.
         pickled = [pickle.dumps(part) for part in parts]
 

@@ -13,15 +13,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches.run import Planned, Task
-from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
+from airflow_cloudfiles.engine.batches.task_process import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset
-from airflow_cloudfiles.engine.intake.opening import Opened, opened_at_once
+from airflow_cloudfiles.engine.intake.opening import opened_at_once
 from airflow_cloudfiles.engine.messages import Progress, counted
 from airflow_cloudfiles.engine.reading.fetch import packed
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
 from airflow_cloudfiles.engine.state.sink_log import position_of_a_job
-from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
+from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, side_by_side
 from airflow_cloudfiles.engine.stream import definition
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
 from airflow_cloudfiles.engine.stream.schema_change import TaskReader
@@ -59,7 +59,7 @@ class FileBatches:
         *,
         up_to: Offset,
         parallelism: int,
-        known: Opened | None = None,
+        known: OpenedState | None = None,
     ) -> None:
         self._options = options
         self._location = checkpoint_location
@@ -82,11 +82,12 @@ class FileBatches:
             StateLockedError: Another run or query is at work.
             CloudFilesError: The schema or the state cannot be used.
         """
-        with opened_at_once(self._location, self._known):
-            self._resolved = definition.resolve_schema(self._options)
+        with opened_at_once(self._location, self._known) as opened:
+            self._resolved = definition.resolve_schema(self._options, open_state=opened.open)
             definition.check_readable(self._resolved, self._options)
+            locations = QueryLocations(self._location)
             self._intake, self._lock = definition.open_intake(
-                self._options, QueryLocations(self._location), LOCK_PATIENCE_SECONDS
+                self._options, locations, LOCK_PATIENCE_SECONDS, opened.open
             )
             self._begin(self._intake)
             self._intake.check()

@@ -17,7 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow_cloudfiles.engine.batches.run import PROGRESS_SECONDS, Task, TaskFailed
-from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
+from airflow_cloudfiles.engine.batches.task_process import log_to_stderr
 from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:

@@ -124,7 +124,7 @@ def run_batches(
 
     Args:
         source: What the micro-batches are made of.
-        write: Writes and commits one (`WrittenByTasks`).
+        write: Writes and commits one (`write_by_tasks`).
         check: Called before each micro-batch; raises to end the run.
 
     Raises:
@@ -141,32 +141,24 @@ def run_batches(
             source.committed(planned)
 
 
-class WrittenByTasks:
-    """Has tasks read and write a micro-batch, then commits it.
+def write_by_tasks(
+    executor: Executor, source: BatchSource, new_writer: Callable[[], TableWriter], planned: Planned
+) -> None:
+    """Have tasks read and write a micro-batch, then commit it.
 
     Args:
         executor: What carries the tasks.
         source: What the micro-batches are made of.
         new_writer: Makes the writer of one micro-batch, for the table as it is then.
+        planned: The micro-batch.
+
+    Raises:
+        CloudFilesError: What failed; what tasks have written is removed then.
     """
-
-    def __init__(
-        self, executor: Executor, source: BatchSource, new_writer: Callable[[], TableWriter]
-    ) -> None:
-        self._executor = executor
-        self._source = source
-        self._new_writer = new_writer
-
-    def __call__(self, planned: Planned) -> None:
-        """Write and commit; remove what tasks have written where one fails.
-
-        Raises:
-            CloudFilesError: What failed.
-        """
-        writer = self._new_writer()
-        task = self._source.task(writer)
-        carried = partial(self._executor.carry, task, planned.parts, planned.number)
-        commit_or_abort(writer, planned.number, carried)
+    writer = new_writer()
+    task = source.task(writer)
+    carried = partial(executor.carry, task, planned.parts, planned.number)
+    commit_or_abort(writer, planned.number, carried)
 
 
 def commit_or_abort(

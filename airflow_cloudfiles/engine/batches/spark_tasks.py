@@ -17,7 +17,6 @@ from pyspark import InheritableThread
 from pyspark.accumulators import AccumulatorParam
 
 from airflow_cloudfiles.engine import errors
-from airflow_cloudfiles.engine.batches.error_marks import marking
 from airflow_cloudfiles.engine.batches.run import (
     PROGRESS_SECONDS,
     Task,
@@ -26,6 +25,7 @@ from airflow_cloudfiles.engine.batches.run import (
     result_of,
     unpacked,
 )
+from airflow_cloudfiles.engine.batches.task_process import marking
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.messages import counted
 

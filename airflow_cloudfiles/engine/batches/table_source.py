@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.batches.run import Planned, Task
-from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
+from airflow_cloudfiles.engine.batches.task_process import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.reading.splits import OPEN_COST_BYTES, split_bytes

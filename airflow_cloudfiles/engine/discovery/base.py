@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from airflow_cloudfiles.engine.errors import ListingError
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 FoundBy = Literal["listing", "notification", "backfill", "existing"]

@@ -23,11 +23,9 @@ from airflow_cloudfiles.engine.discovery.globs import (
     NamePatterns,
     SourcePattern,
     compile_name,
-    escape_pattern,
-    split_pattern,
 )
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.options.discovery import (
     IN_PROGRESS_NAMES,
     MARKED_NAME,
@@ -36,8 +34,6 @@ from airflow_cloudfiles.engine.options.discovery import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from airflow_cloudfiles.engine.files import FileEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +132,6 @@ class PassedMarkers(threading.local):
         passed, self._passed = self._passed, Passed()
         return passed
 
-
-__all__ = ["FileFilter", "escape_pattern", "is_hidden", "split_pattern"]
 
 HIDDEN = "hidden name"
 MARK = "mark of a folder"

@@ -11,16 +11,13 @@ default way `*` crosses folders, and what the pattern names is only how a path m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from airflow_cloudfiles.engine.errors import OptionError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _DISKS = ("file:", "memory:", "sftp:")
 _SPECIAL = frozenset("*?[{")

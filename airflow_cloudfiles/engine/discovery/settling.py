@@ -40,8 +40,8 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.discovery.base import head_of
-from airflow_cloudfiles.engine.discovery.filters import Passed
+from airflow_cloudfiles.engine.discovery.base import FoundBy, Recorder, head_of
+from airflow_cloudfiles.engine.discovery.filters import FileFilter, Passed
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.discovery.listing.ranges import order_of
 from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
@@ -54,8 +54,6 @@ from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, as_record, fields_of
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.base import FoundBy, Recorder
-    from airflow_cloudfiles.engine.discovery.filters import FileFilter
     from airflow_cloudfiles.engine.discovery.listing.edges import KeyOrder
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.storage import ObjectStore

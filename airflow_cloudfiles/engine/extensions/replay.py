@@ -43,21 +43,26 @@ from airflow_cloudfiles.engine.errors import (
     StateError,
     UnknownFieldException,
 )
-from airflow_cloudfiles.engine.extensions.merge.rule import MergeRule
+from airflow_cloudfiles.engine.extensions.merge.source_rows import MergeRule
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake.ledger.opening import check_whole
 from airflow_cloudfiles.engine.intake.opening import locate
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.job.target import check_target, new_writer
+from airflow_cloudfiles.engine.job.target import check_target, new_writer, target_table
 from airflow_cloudfiles.engine.messages import counted, plural
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.log import SchemaLog
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord, position
+from airflow_cloudfiles.engine.state.sink_log import (
+    BatchId,
+    Committed,
+    Decision,
+    SinkLog,
+    SinkRecord,
+    position,
+)
 from airflow_cloudfiles.engine.state.spark_checkpoint import last_committed_batch
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.stream import definition
@@ -70,7 +75,6 @@ from airflow_cloudfiles.engine.tables.delta.lineage import (
 )
 from airflow_cloudfiles.engine.tables.delta.opening import open_table, open_to_write
 from airflow_cloudfiles.engine.tables.delta.read.columns import schema_of
-from airflow_cloudfiles.engine.tables.kinds import target_table
 from airflow_cloudfiles.engine.tables.table_writer import former_rows
 from airflow_cloudfiles.engine.types import to_arrow
 
@@ -108,7 +112,7 @@ class BatchReader:
         self.state = state
         self._files = files
         self._plans = plans
-        self._options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
+        self._options = spec.parsed()
         merge = MergeRule.of(spec.table_options)
         if merge is not None and merge.order_by is None:
             raise OptionError(

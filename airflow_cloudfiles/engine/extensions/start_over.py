@@ -11,6 +11,7 @@ Killed between 2 and 4, the state refuses every run and says to repeat the comma
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -20,21 +21,22 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
     StateConflictError,
 )
-from airflow_cloudfiles.engine.extensions.transfer.contents import LOCKS, is_part, locked, no_state
+from airflow_cloudfiles.engine.extensions.transfer.move import LOCKS, is_part, no_state
 from airflow_cloudfiles.engine.files import START, printable_path
 from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes
+from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.schema import names
+from airflow_cloudfiles.engine.schema import log_entry as names
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from airflow_cloudfiles.engine.state import metadata
 from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.locks.run_lock import locked
 from airflow_cloudfiles.engine.state.metadata_format import decode_standing, encode_standing
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
 from airflow_cloudfiles.engine.storage.uri import is_iceberg
-from airflow_cloudfiles.engine.tables.kinds import target_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -115,9 +117,9 @@ def start_over(
     schemas = None if schema_location is None else open_store(schema_location, access)
     with reaching_state(state):
         content, stream = _owner(state)
-        known = _StateCounts.of(state)
+        files, batches, former_target = _known(state)
         if not target:
-            has = "" if known.target is None else f" {known.target} has its rows, and keeps them."
+            has = "" if former_target is None else f" {former_target} has its rows, and keeps them."
             raise OptionError(
                 f"Say which table the stream in {printable_path(state.uri)} is to fill when it "
                 f"starts over (target).{has} Give another one, or delete that one first."
@@ -130,9 +132,9 @@ def start_over(
         found = StartedOver(
             checkpoint_location=printable_path(state.uri),
             source=printable_path(stream.source),
-            files=known.files,
-            batches=known.batches,
-            former_target=known.target,
+            files=files,
+            batches=batches,
+            former_target=former_target,
             target=printable_path(target),
             objects=len(parts),
             bytes=sum(each.size for each in parts),
@@ -150,27 +152,17 @@ def start_over(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _StateCounts:
-    """What a state says of its stream, as far as it can be read: it may be damaged."""
-
-    files: int | None = None
-    batches: int | None = None
-    target: str | None = None
-
-    @classmethod
-    def of(cls, state: ObjectStore) -> _StateCounts:
-        try:
-            record = SinkLog(state).newest()
-            target = None if record is None else printable_path(record.target) or None
-        except CorruptedStateError:
-            target = None
-        try:
-            log = FileLog(state)
-            files = files_and_bytes(log, START, log.head())[0]
-            return cls(files, position(state).batch + 1, target)
-        except CorruptedStateError:
-            return cls(target=target)
+def _known(state: ObjectStore) -> tuple[int | None, int | None, str | None]:
+    """Count files and batches of a state, and find its table, as far as it is not damaged."""
+    target = files = batches = None
+    with suppress(CorruptedStateError):
+        record = SinkLog(state).newest()
+        target = None if record is None else printable_path(record.target) or None
+    with suppress(CorruptedStateError):
+        log = FileLog(state)
+        found = files_and_bytes(log, START, log.head())[0]
+        files, batches = found, position(state).batch + 1
+    return files, batches, target
 
 
 def _owner(state: ObjectStore) -> tuple[bytes, StreamMetadata]:

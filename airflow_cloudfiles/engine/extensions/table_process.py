@@ -1,4 +1,4 @@
-"""Carry out what `run` asks for, in a process of its own.
+"""Carry out what `table_run` asks for, in a process of its own.
 
 `python -m airflow_cloudfiles.engine.extensions.table_process ACTION`, with the arguments as JSON on
 its standard input.
@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, to_record
 from airflow_cloudfiles.engine.extensions.file_operations.of_table import operate_on_files
-from airflow_cloudfiles.engine.extensions.overview.why_rescued import why_rescued
+from airflow_cloudfiles.engine.extensions.overview.rescued import why_rescued
 from airflow_cloudfiles.engine.extensions.start_over import start_over
 from airflow_cloudfiles.engine.extensions.table_run import RESULT
 from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
@@ -25,61 +24,26 @@ from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
 
 
-def optimize_table(**given: Any) -> dict[str, Any]:
-    """Optimize a table; see `optimize`."""
-    return asdict(optimize(**given))
-
-
-def vacuum_table(
-    target: str,
-    *,
-    retention_hours: float | None = None,
-    dry_run: bool = True,
-    allow_short_retention: bool = False,
-) -> dict[str, Any]:
-    """Vacuum a table; see `vacuum`.
-
-    Args:
-        target: Path or URI of the table.
-        retention_hours: How far back versions stay readable; `None` for the table's own.
-        dry_run: Only say what would be removed.
-        allow_short_retention: Whether the retention may be shorter than the table's own.
-    """
-    report = vacuum(
-        TableLog(DeltaLocation.to_read(target)),
-        retention=None if retention_hours is None else timedelta(hours=retention_hours),
-        dry_run=dry_run,
-        allow_short_retention=allow_short_retention,
-    )
-    return report.as_record()
-
-
-def operate(**given: Any) -> dict[str, Any]:
-    """Do something to files of a stream; see `operate_on_files`."""
-    return asdict(operate_on_files(**given))
-
-
-def start_stream_over(**given: Any) -> dict[str, Any]:
-    """Begin a stream again; see `start_over`."""
-    return asdict(start_over(**given))
-
-
-def explain_rescued(**given: Any) -> dict[str, Any]:
-    """Explain why values were rescued; see `why_rescued`."""
-    return {"reasons": [asdict(each) for each in why_rescued(**given)]}
-
-
-_ACTIONS: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
-    "explain": explain_rescued,
-    "operate": operate,
-    "optimize": optimize_table,
-    "start over": start_stream_over,
-    "vacuum": vacuum_table,
-}
+def _carried_out(action: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Do what the process is for; gives its report."""
+    match action:
+        case "explain":
+            return {"reasons": [asdict(each) for each in why_rescued(**given)]}
+        case "operate":
+            return asdict(operate_on_files(**given))
+        case "optimize":
+            return asdict(optimize(**given))
+        case "start over":
+            return asdict(start_over(**given))
+        case _:
+            hours = given.pop("retention_hours")
+            retention = None if hours is None else timedelta(hours=hours)
+            table = TableLog(DeltaLocation.to_read(given.pop("target")))
+            return vacuum(table, retention=retention, **given).as_record()
 
 
 def main(action: str, text: str) -> int:
-    """Maintain a table; the last line that is printed has the report, or the error.
+    """Carry an action out; the last line that is printed has the report, or the error.
 
     Args:
         action: One of `Action`.
@@ -87,10 +51,9 @@ def main(action: str, text: str) -> int:
     """
     logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.WARNING)
     logging.getLogger("airflow_cloudfiles").setLevel(logging.INFO)
-    given: dict[str, Any] = json.loads(text)
     result: dict[str, Any]
     try:
-        result = {"report": _ACTIONS[action](**given)}
+        result = {"report": _carried_out(action, json.loads(text))}
     except CloudFilesError as error:
         result = {"error": to_record(error)}
     sys.stdout.write(f"{RESULT}{json.dumps(result, ensure_ascii=True)}\n")

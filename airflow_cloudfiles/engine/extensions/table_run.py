@@ -40,7 +40,7 @@ class TableRun:
 
     Args:
         action: What is done.
-        arguments: Of the function that does it (`process`), as JSON has them.
+        arguments: Of the function that does it (`table_process`), as JSON has them.
         access: How the table is reached; `None`: the environment's own chain.
     """
 

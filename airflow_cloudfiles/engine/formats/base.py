@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from dataclasses import dataclass, field, fields
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, Self, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
     from airflow_cloudfiles.engine.options.formats.json import JsonOptions
-    from airflow_cloudfiles.engine.options.formats.text import TextOptions
+    from airflow_cloudfiles.engine.options.formats.registry import TextOptions
 
 MAX_COLUMN_DEPTH: Final = 100
 """A field that is nested deeper is never a column."""
@@ -84,7 +84,17 @@ class BadRecord:
 
 
 @dataclass(slots=True)
-class ReadCounts:
+class Counts:
+    """What is counted by parts."""
+
+    def add(self, other: Self) -> None:
+        """Count what another has counted, too."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+
+@dataclass(slots=True)
+class ReadCounts(Counts):
     """What was read so far.
 
     Attributes:
@@ -102,15 +112,6 @@ class ReadCounts:
     dropped_records: int = 0
     error_cells: int = 0
     corrupt_by_file: Counter[str] = field(default_factory=Counter, compare=False)
-
-    def add(self, other: ReadCounts) -> None:
-        """Count what another has counted, too."""
-        self.rows += other.rows
-        self.rescued_rows += other.rescued_rows
-        self.corrupt_records += other.corrupt_records
-        self.dropped_records += other.dropped_records
-        self.error_cells += other.error_cells
-        self.corrupt_by_file.update(other.corrupt_by_file)
 
 
 ENOUGH_RECORDS: Final = 100
@@ -293,6 +294,6 @@ def is_utf8(text: bytes, begin: int = 0, end: int | None = None) -> bool:
     return True
 
 
-def validity(valid: Bools) -> pa.Buffer:
-    """Build an Arrow validity bitmap."""
-    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+def validity(valid: Bools) -> pa.Buffer | None:
+    """Build an Arrow validity bitmap; `None` where all is valid."""
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))

@@ -1,14 +1,24 @@
-"""Read formats that have the same columns for every file.
+r"""Read formats that have the same columns for every file.
 
 The rows of such a format are about files rather than of them: a file as a whole (`binaryFile`), or
 the sheets of a workbook (`listSheets`). A schema may leave columns out, and order them otherwise.
+
+`binaryFile` has one row a file: where it is, when it was written, how long it is, and its bytes as
+they are stored, never decompressed (B14).
+
+`text` has one column, one row a line, or one row a file with `wholeText` (B14). The text is what is
+between the line breaks, whatever it is: nothing is trimmed, and an empty line is an empty text.
+Bytes that are no UTF-8 are written as `\xNN`, and such a line is counted as a corrupt record. With
+a rescued data column it goes there, and the column is NULL.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     BinaryType,
     LongType,
@@ -18,13 +28,25 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
-from airflow_cloudfiles.engine.formats.base import BadRecord, ReadCounts
-from airflow_cloudfiles.engine.formats.record_policy import batch_schema, make_batch
-from airflow_cloudfiles.engine.types import to_arrow
+from airflow_cloudfiles.engine.errors import FileUnreadableError, IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats.base import (
+    OpenedFile,
+    is_utf8,
+    line_blocks,
+    member,
+    path_end,
+    printable,
+    with_line_breaks,
+)
+from airflow_cloudfiles.engine.formats.record_policy import FormatReader, make_batch
+from airflow_cloudfiles.engine.types import short_type, to_arrow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+    from airflow_cloudfiles.engine.options.formats.registry import TextOptions
+
 
 BINARY_FILE: Final = StructType(
     [
@@ -42,7 +64,7 @@ TEXT: Final = StructType([StructField("value", StringType())])
 """As Spark's own source for `text`; the column may have any name in a given schema."""
 
 
-class FixedColumnsReader:
+class FixedColumnsReader(FormatReader):
     """Makes rows of columns that are always the same.
 
     Args:
@@ -74,12 +96,162 @@ class FixedColumnsReader:
                     f"{self.WHAT} has no column {field.name} of type {field.type}. Its columns "
                     f"are: {names}."
                 )
-        self.arrow_schema = batch_schema(data_schema, options)
-        self.counts = ReadCounts()
-        self.bad_records: list[BadRecord] = []
+        super().__init__(data_schema, options)
 
     def _row(self, values: dict[str, object]) -> pa.RecordBatch:
         """Build a batch of one row; columns without a value are NULL."""
         arrays = [pa.array([values.get(each.name)], each.type) for each in self.arrow_schema]
         self.counts.rows += 1
         return make_batch(arrays, self.arrow_schema, 1)
+
+
+_MAX_CONTENT_BYTES: Final = 2**31 - 1
+"""As Spark's `spark.sql.sources.binaryFile.maxLength`."""
+
+
+class BinaryReader(FixedColumnsReader):
+    """Reads files as they are, in some or all of the columns of `binaryFile`."""
+
+    WHAT = "Format binaryFile"
+    COLUMNS = BINARY_FILE
+
+    def read_file(
+        self, file: OpenedFile, start: int = 0, end: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read one file. It is a row of the part that it begins in.
+
+        Raises:
+            FileUnreadableError: It is larger than a row can take.
+        """
+        del end  # of the protocol
+        if start:
+            return
+        found: dict[str, object] = {
+            "path": file.uri,
+            "modificationTime": file.entry.modification_time_us,
+            "length": file.entry.size,
+        }
+        if "content" in self.arrow_schema.names:
+            found["content"] = _content(file)
+        yield self._row(found)
+
+
+def _content(file: OpenedFile) -> bytes:
+    if file.entry.size > _MAX_CONTENT_BYTES:
+        raise FileUnreadableError(
+            f"{file.uri} has {file.entry.size} bytes, more than the {_MAX_CONTENT_BYTES} that one "
+            "row can take. Leave it out with pathGlobFilter, or give a schema without `content`."
+        )
+    with file.random_access() as stream:
+        return stream.read()
+
+
+_CHUNK_BYTES: Final = 16 * 2**20
+
+
+class TextReader(FormatReader):
+    """Reads text files.
+
+    Args:
+        data_schema: At most one column, a string, under any name.
+        options: Of the source.
+
+    Attributes:
+        arrow_schema: Of the batches: the column, then the rescued data column if any.
+        counts: What was read so far.
+        bad_records: Stays empty.
+
+    Raises:
+        IncompatibleSchemaError: The schema is another.
+    """
+
+    def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
+        if len(data_schema.fields) > 1 or not all(
+            isinstance(field.dataType, StringType) for field in data_schema.fields
+        ):
+            raise IncompatibleSchemaError(
+                f"Format text has one column, a string, not {short_type(data_schema)}. Give a "
+                "schema such as `value STRING`, with partition columns besides if there are any."
+            )
+        super().__init__(data_schema, options)
+        self._column = data_schema.names[0] if data_schema.fields else None
+        self._rescues = options.rescued_data_column is not None
+        self._own = cast("TextOptions", options.format_options)
+
+    def read_file(
+        self, file: OpenedFile, start: int = 0, end: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read one file, or the lines of it that begin in a range of bytes.
+
+        Raises:
+            FileUnreadableError: It is not in its encoding, or too large for one row.
+        """
+        for lines in self._lines(file, start, end):
+            batch = self._batch(lines, file.uri)
+            self.counts.rows += batch.num_rows
+            yield batch
+
+    def _lines(self, file: OpenedFile, start: int, end: int | None) -> Iterator[list[bytes]]:
+        own = self._own
+        if own.whole_text:
+            yield [_whole(file, own)]
+            return
+        separator = None if own.line_sep is None else own.line_sep.encode()
+        for block in line_blocks(file, own, start, end):
+            yield _split(block, separator)
+
+    def _batch(self, lines: list[bytes], uri: str) -> pa.RecordBatch:
+        raw = pa.array(lines, pa.binary())
+        rescued = pa.nulls(len(lines), pa.string())
+        try:
+            values = raw.cast(pa.string())
+        except pa.ArrowInvalid:
+            values, rescued = self._odd(lines, uri)
+        arrays = [values] if self._column is not None else []
+        if self._rescues:
+            arrays.append(rescued)
+        return make_batch(arrays, self.arrow_schema, len(lines))
+
+    def _odd(self, lines: list[bytes], uri: str) -> tuple[pa.Array, pa.Array]:
+        """Lines of which some are no UTF-8."""
+        strings = list(map(printable, lines))
+        odd = np.array([not is_utf8(line) for line in lines])
+        self.counts.corrupt_records += int(np.count_nonzero(odd))
+        self.counts.corrupt_by_file[uri] += int(np.count_nonzero(odd))
+        values = pa.array(strings, pa.string())
+        if not self._rescues or self._column is None:
+            return values, pa.nulls(len(lines), pa.string())
+        self.counts.rescued_rows += int(np.count_nonzero(odd))
+        end = path_end(uri)
+        rescued = [
+            "{" + member(self._column, string) + end if is_odd else None
+            for string, is_odd in zip(strings, odd.tolist(), strict=True)
+        ]
+        kept = pc.if_else(pa.array(odd), pa.scalar(None, pa.string()), values)
+        return kept, pa.array(rescued, pa.string())
+
+
+def _split(block: bytes, separator: bytes | None) -> list[bytes]:
+    r"""Split a block into lines; by default each ends with `\n`, `\r\n` or `\r`, as in Spark."""
+    if separator is None:
+        block, separator = with_line_breaks(block), b"\n"
+    lines = block.split(separator)
+    if not lines[-1]:
+        lines.pop()  # what ends with a separator has no line behind it
+    return lines
+
+
+def _whole(file: OpenedFile, own: TextOptions) -> bytes:
+    parts = []
+    size = 0
+    with file.text_stream(own.encoding) as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            parts.append(chunk)
+            size += len(chunk)
+            if size > own.max_record_bytes:
+                raise FileUnreadableError(
+                    f"{file.uri} has more than {own.max_record_bytes} bytes of text, the most that "
+                    "one row can take (maxRecordBytes). Set wholeText=false to read it line by "
+                    "line."
+                )
+    return b"".join(parts)

@@ -6,6 +6,7 @@ nothing can be read, a mistake in the first record the next. Never decides how a
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import Final
 
@@ -49,7 +50,15 @@ _WORKBOOK: Final = (
 _FIRST_PART: Final = 30
 """Where the name of the first part of a zip archive begins."""
 _ANY_MARK: Final = tuple(mark for mark, _ in (*_MARKS, *_SURE_MARKS))
-_UTF8: Final = b"\xef\xbb\xbf"
+_UTF8: Final = codecs.BOM_UTF8
+BYTE_ORDER_MARKS: Final = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # begins as the mark of UTF-16 does
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+    (codecs.BOM_UTF8, "utf-8"),
+)
+"""With which a text says its encoding."""
 FORMAT_NAMES: Final = {
     "Avro": "avro",
     "CSV": "csv",

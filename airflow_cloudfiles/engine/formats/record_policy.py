@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -44,13 +44,10 @@ from airflow_cloudfiles.engine.options.cloud_files import (
     CloudFilesOptions,
     InexactNumbers,
 )
-from airflow_cloudfiles.engine.spark_types import VariantType
-from airflow_cloudfiles.engine.types import missing_fields, short_type, to_arrow
+from airflow_cloudfiles.engine.types import VariantType, missing_fields, short_type, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from airflow_cloudfiles.engine.options.cloud_files import ParseMode
 
 
 MISFIT_REASON: Final = "a value does not fit its column"
@@ -58,9 +55,13 @@ _SHOWN_CHARACTERS: Final = 200
 """How much of a record an error quotes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPolicy:
     """What a schema and options say about bad records.
+
+    Args:
+        data_schema: The columns to fill.
+        options: Of the source.
+        arrow_schema: Of the batches.
 
     Attributes:
         mode: Decides where there is no `badRecordsPath`.
@@ -69,26 +70,18 @@ class RecordPolicy:
         corrupt_name: Name of the corrupt record column, and key of a corrupt record in rescued
             data.
         corrupt_position: Position of the corrupt record column, if the schema has one.
-        arrow_schema: Of the batches.
+        arrow_schema: As above.
         parsed: The columns that records are parsed into: all but these two.
+        parsed_type: The same as one Arrow struct.
+
+    Raises:
+        IncompatibleSchemaError: The corrupt record column is no string.
     """
 
-    mode: ParseMode
-    has_bad_records_path: bool
-    rescues: bool
-    corrupt_name: str
-    corrupt_position: int | None
-    arrow_schema: pa.Schema
-    parsed: StructType
-
-    @classmethod
-    def of(cls, data_schema: StructType, options: CloudFilesOptions) -> Self:
-        """Choose the policy of a reader.
-
-        Raises:
-            IncompatibleSchemaError: The corrupt record column is no string.
-        """
-        name = options.corrupt_record_column
+    def __init__(
+        self, data_schema: StructType, options: CloudFilesOptions, arrow_schema: pa.Schema
+    ) -> None:
+        name = self.corrupt_name = options.corrupt_record_column
         # The corrupt record column is a string, as in Spark; a schema may lack it.
         if name in data_schema.names and not isinstance(data_schema[name].dataType, StringType):
             raise IncompatibleSchemaError(
@@ -96,22 +89,14 @@ class RecordPolicy:
                 f"{short_type(data_schema[name].dataType)}. Change its type, or name another "
                 "column with columnNameOfCorruptRecord."
             )
-        schema = batch_schema(data_schema, options)
-        position = schema.get_field_index(name)
-        return cls(
-            mode=options.mode,
-            has_bad_records_path=options.bad_records_path is not None,
-            rescues=options.rescued_data_column is not None,
-            corrupt_name=name,
-            corrupt_position=position if position >= 0 else None,
-            arrow_schema=schema,
-            parsed=StructType([each for each in data_schema.fields if each.name != name]),
-        )
-
-    @property
-    def parsed_type(self) -> pa.DataType:
-        """The parsed columns as one Arrow struct."""
-        return pa.struct(list(to_arrow(self.parsed)))
+        self.mode = options.mode
+        self.has_bad_records_path = options.bad_records_path is not None
+        self.rescues = options.rescued_data_column is not None
+        self.arrow_schema = arrow_schema
+        position = arrow_schema.get_field_index(name)
+        self.corrupt_position = position if position >= 0 else None
+        self.parsed = StructType([each for each in data_schema.fields if each.name != name])
+        self.parsed_type = pa.struct(list(to_arrow(self.parsed)))
 
 
 class RecordOutcomes:
@@ -225,7 +210,27 @@ class RecordOutcomes:
         return batch
 
 
-class RecordReader:
+class FormatReader:
+    """What the readers of all formats have in common.
+
+    Args:
+        data_schema: The columns to fill: without partition columns and rescued data column.
+        options: Of the source.
+
+    Attributes:
+        arrow_schema: Of the batches: the data columns, then the rescued data column if any.
+        counts: What was read so far.
+        bad_records: What `badRecordsPath` takes; whoever writes it empties the list.
+    """
+
+    def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
+        self._options = options
+        self.arrow_schema = batch_schema(data_schema, options)
+        self.counts = ReadCounts()
+        self.bad_records: list[BadRecord] = []
+
+
+class RecordReader(FormatReader):
     """Reads records with one schema.
 
     Args:
@@ -234,21 +239,16 @@ class RecordReader:
         options: Mode, evolution mode, case sensitivity and the names of the special columns.
 
     Attributes:
-        arrow_schema: Of the batches: the data columns, then the rescued data column if any.
-        counts: What was read so far.
-        bad_records: What `badRecordsPath` takes; whoever writes it empties the list.
+        watches: Whether new columns are reported.
 
     Raises:
         IncompatibleSchemaError: The corrupt record column is no string.
     """
 
     def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
-        self._options = options
-        self._policy = RecordPolicy.of(data_schema, options)
-        self.arrow_schema: pa.Schema = self._policy.arrow_schema
-        self.counts = ReadCounts()
-        self.bad_records: list[BadRecord] = []
-        self._watches = options.schema_evolution_mode in WATCHING_MODES
+        super().__init__(data_schema, options)
+        self._policy = RecordPolicy(data_schema, options, self.arrow_schema)
+        self.watches = options.schema_evolution_mode in WATCHING_MODES
         self._reserved = options.matcher.keys(options.reserved_columns)
         self._left_out = missing_fields(options.stay_rescued, data_schema, options.matcher)
 

@@ -13,36 +13,35 @@ from pyspark.sql.types import StructField, StructType
 from airflow_cloudfiles.engine.formats.fixed_columns import BINARY_FILE, SHEETS, TEXT
 from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
-from airflow_cloudfiles.engine.spark_types import VariantType
+from airflow_cloudfiles.engine.types import VariantType
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.base import BlockReader, FileReader, Inference
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
-_ROOM: Final = __package__
 _READERS: Final = {
-    "avro": ("avro.reader", "AvroReader"),
-    "binaryFile": ("binary", "BinaryReader"),
-    "csv": ("csv.reader", "CsvReader"),
-    "excel": ("excel.reader", "ExcelReader"),
-    "excel sheets": ("excel.reader", "SheetListReader"),
-    "json": ("json.reader", "JsonReader"),
-    "json document": ("json.document", "JsonDocumentReader"),
-    "json variant": ("json.document", "JsonVariantReader"),
-    "orc": ("orc.file", "OrcReader"),
-    "parquet": ("parquet.file", "ParquetReader"),
-    "text": ("text", "TextReader"),
-    "xml": ("xml.reader", "XmlReader"),
+    "avro": "avro.reader.AvroReader",
+    "binaryFile": "fixed_columns.BinaryReader",
+    "csv": "csv.reader.CsvReader",
+    "excel": "excel.reader.ExcelReader",
+    "excel sheets": "excel.reader.SheetListReader",
+    "json": "json.reader.JsonReader",
+    "json document": "json.document.JsonDocumentReader",
+    "json variant": "json.document.JsonVariantReader",
+    "orc": "orc.OrcReader",
+    "parquet": "parquet.file.ParquetReader",
+    "text": "fixed_columns.TextReader",
+    "xml": "xml.reader.XmlReader",
 }
 _INFERENCES: Final = {
-    "avro": ("avro.reader", "AvroInference"),
-    "csv": ("csv.infer", "CsvInference"),
-    "excel": ("excel.infer", "ExcelInference"),
-    "json": ("json.infer", "JsonInference"),
-    "json document": ("json.document", "JsonDocumentInference"),
-    "orc": ("orc.file", "OrcInference"),
-    "parquet": ("parquet.file", "ParquetInference"),
-    "xml": ("xml.infer", "XmlInference"),
+    "avro": "avro.reader.AvroInference",
+    "csv": "csv.infer.CsvInference",
+    "excel": "excel.reader.ExcelInference",
+    "json": "json.infer.JsonInference",
+    "json document": "json.document.JsonDocumentInference",
+    "orc": "orc.OrcInference",
+    "parquet": "parquet.file.ParquetInference",
+    "xml": "xml.infer.XmlInference",
 }
 
 
@@ -101,6 +100,6 @@ def open_inference(options: CloudFilesOptions, known: StructType | None = None) 
     return cast("Inference", _load(_INFERENCES[kind_of(options)])(options, known))
 
 
-def _load(place: tuple[str, str]) -> Any:
-    module, name = place
-    return getattr(import_module(f"{_ROOM}.{module}"), name)
+def _load(place: str) -> Any:
+    module, _, name = place.rpartition(".")
+    return getattr(import_module(f"{__package__}.{module}"), name)

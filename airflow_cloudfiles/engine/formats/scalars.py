@@ -2,7 +2,7 @@
 
 What the formats share of their conversions, one string at a time: the numbers of Java, decimals of
 a precision, scale and language, dates and timestamps. Which strings a format takes beyond these,
-or takes them for, is its own business (`converters` of JSON and CSV, `casts` of XML).
+or takes them for, is its own business (`shape` of JSON and XML, `columns` of CSV).
 
 A value that Spark would change into another one does not fit where a rescued data column takes it:
 a decimal with more digits than the column has, a number beyond the largest double. A double is the
@@ -303,6 +303,16 @@ def _hexadecimal(text: str) -> float | None:
 def ascii_digits(text: str) -> str:
     """Replace the digits of any script by ASCII ones."""
     return text if text.isascii() else _DIGIT.sub(lambda found: str(int(found[0])), text)
+
+
+def integer_type(number: int, least: type[DataType]) -> DataType:
+    """Find the least type of a whole number: INT or BIGINT, a decimal of its digits, or double."""
+    for kind in (least, LongType):
+        if -(2 ** (INTEGER_BITS[kind] - 1)) <= number < 2 ** (INTEGER_BITS[kind] - 1):
+            return kind()
+    if abs(number) >= 10**MAX_DECIMAL_PRECISION:
+        return DoubleType()
+    return DecimalType(len(str(abs(number))), 0)
 
 
 def decimal_type(value: Decimal) -> DataType:

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -45,35 +45,26 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.names import NameMatcher
 
 STRING: Final = StringType()
-Values_contra = TypeVar("Values_contra", contravariant=True)
+Values = TypeVar("Values")
 """Values of one column, as a format has them."""
 
 
-class TypeFinder(Protocol[Values_contra]):
-    """Finds the types of values."""
-
-    def of(self, values: Values_contra, known: DataType, /) -> DataType:
-        """Find the type that holds these values and what is of a known type."""
-
-    def merge(self, left: DataType, right: DataType) -> DataType:
-        """Find the type that holds the values of both."""
-
-
-class TableInference(Generic[Values_contra]):
+class TableInference(Generic[Values]):
     """Learns the schema of files.
 
     Args:
         options: Of the source.
         known: A schema the files are read with already; what they have besides is appended to it,
             its own types stay.
-        finder: Finds the types of columns; `None` where all are strings.
+        finder: Finds the type that holds some values and what is of a known type; `None` where
+            all columns are strings.
     """
 
     def __init__(
         self,
         options: CloudFilesOptions,
         known: StructType | None,
-        finder: TypeFinder[Values_contra] | None,
+        finder: Callable[[Values, DataType], DataType] | None,
     ) -> None:
         self._known = StructType([]) if known is None else known
         self._matcher = options.matcher
@@ -94,10 +85,10 @@ class TableInference(Generic[Values_contra]):
                 self._names[key] = name
                 self._types[key] = STRING if self._finder is None else NullType()
 
-    def _learn_type(self, key: str | None, values: Values_contra) -> None:
+    def _learn_type(self, key: str | None, values: Values) -> None:
         """Learn from values of a column, unless its type is known."""
         if self._finder is not None and key in self._types:
-            self._types[key] = self._finder.of(values, self._types[key])
+            self._types[key] = self._finder(values, self._types[key])
 
 
 _POSITIONAL: Final = re.compile(r"_c(0|[1-9][0-9]{0,5})")
@@ -172,6 +163,9 @@ class TableReader(RecordReader):
         data_schema: The columns to fill.
         options: Of the source.
         first: The number of the first column in a file.
+
+    Attributes:
+        stay_rescued: Names that are no new columns, all the same.
     """
 
     def __init__(
@@ -180,8 +174,8 @@ class TableReader(RecordReader):
         super().__init__(data_schema, options)
         parsed, self._key = self._policy.parsed, options.matcher.key
         left_out = missing_fields(options.stay_rescued, parsed, options.matcher)
-        self._stay_rescued = frozenset(name for name, *_ in left_out)
-        self._never_new = self._reserved | options.matcher.keys(self._stay_rescued)
+        self.stay_rescued = frozenset(name for name, *_ in left_out)
+        self._never_new = self._reserved | options.matcher.keys(self.stay_rescued)
         self._first = first
         self._names = parsed.names
         columns = [*enumerate(self._names)][::-1]

@@ -15,13 +15,17 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_cloudfiles.engine.files import Offset, iso_time, printable_path
-from airflow_cloudfiles.engine.intake.file_states import FileQuery, FileStates, StateSnapshot
+from airflow_cloudfiles.engine.intake.file_states import (
+    FileGroup,
+    FileQuery,
+    FileStates,
+    StateSnapshot,
+)
 from airflow_cloudfiles.engine.intake.ledger.changed import path_hash
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from airflow_cloudfiles.engine.intake.file_states import FileGroup
     from airflow_cloudfiles.engine.state.batch_states import CleanedFiles
     from airflow_cloudfiles.engine.storage.access import Access
 

@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import Final, Literal, get_args
 
 from airflow_cloudfiles.engine.discovery.globs import SourcePattern, compile_name
-from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError, StateError
+from airflow_cloudfiles.engine.errors import OptionError, StateError
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
 from airflow_cloudfiles.engine.intake.ledger.changed import changed_times
 from airflow_cloudfiles.engine.intake.ledger.opening import check_whole
@@ -37,6 +37,7 @@ from airflow_cloudfiles.engine.state.batch_states import (
 from airflow_cloudfiles.engine.state.file_log import EntrySummary, FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.operations import Operation, excluded_by, latest_of
+from airflow_cloudfiles.engine.state.packs import beyond_repair
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
 from airflow_cloudfiles.engine.state.sink_log import Position, SinkLog, position
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
@@ -282,10 +283,10 @@ class StateSnapshot:
         latest = plans.latest()
         planned = START if latest is None else latest.end
         if committed.end > planned:
-            raise CorruptedStateError(
+            raise beyond_repair(
                 f"The stream in {printable_path(state.uri)} has committed up to "
                 f"{committed.end.to_json()}, but its plan log ends at {planned.to_json()}. They "
-                "do not belong together. Restore the checkpoint location as a whole from a backup."
+                "do not belong together."
             )
         check_whole(state, files, plans, committed)
         return cls(

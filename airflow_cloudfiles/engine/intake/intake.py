@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
-from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing, ListingReport
+from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
+from airflow_cloudfiles.engine.discovery.listing.run import ListingReport
 from airflow_cloudfiles.engine.discovery.listing.state import (
     expect_notifications,
     remember_notifications,
 )
 from airflow_cloudfiles.engine.errors import LedgerError
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.intake.contents import Contents
 from airflow_cloudfiles.engine.intake.ledger.base import (
     Ledger,
     catch_up,
@@ -38,7 +38,12 @@ from airflow_cloudfiles.engine.intake.ledger.changed import has_overwritten
 from airflow_cloudfiles.engine.intake.ledger.opening import mark_head, open_ledger
 from airflow_cloudfiles.engine.intake.ledger.snapshots import maybe_snapshot
 from airflow_cloudfiles.engine.intake.opening import locate, name_of
-from airflow_cloudfiles.engine.intake.recorder import Baseline, LedgerRecorder, record_overwritten
+from airflow_cloudfiles.engine.intake.recorder import (
+    Baseline,
+    Contents,
+    LedgerRecorder,
+    record_overwritten,
+)
 from airflow_cloudfiles.engine.intake.results import Arrivals, Discovered
 from airflow_cloudfiles.engine.intake.stream_logs import SourceMetrics, StreamLogs, source_metrics
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
@@ -46,7 +51,7 @@ from airflow_cloudfiles.engine.options.values import check_ends
 from airflow_cloudfiles.engine.registry import extension
 from airflow_cloudfiles.engine.state.file_log import log_of
 from airflow_cloudfiles.engine.state.metadata import open_metadata
-from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from airflow_cloudfiles.engine.storage import ObjectStore, StoreOpener, open_store
 from airflow_cloudfiles.engine.storage.access import Access
 
 if TYPE_CHECKING:
@@ -136,6 +141,7 @@ class Intake(StreamLogs):
         exclude: Sequence[str] = (),
         discovery: DiscoveryOptions | None = None,
         access: Access | None = None,
+        open_state: StoreOpener | None = None,
     ) -> Intake:
         """Open the state of a source, or begin one.
 
@@ -151,6 +157,7 @@ class Intake(StreamLogs):
                 schema location, the target.
             discovery: Which files are wanted and how they are found.
             access: How the clouds are reached; `None` for the environment's own chain.
+            open_state: Opens the state, where a run has it open (`OpenedState.open`).
 
         Raises:
             StateConflictError: The state belongs to another source or format, or knows files in
@@ -158,7 +165,8 @@ class Intake(StreamLogs):
             OptionError: A location is not one, or is the source itself.
         """
         check_ends("The source", source)
-        state = open_store(check_ends("The checkpoint location", checkpoint_location), access)
+        location = check_ends("The checkpoint location", checkpoint_location)
+        state = open_state(location) if open_state else open_store(location, access)
         place = locate(source, state)
         return cls(
             source=open_store(place.root, access),

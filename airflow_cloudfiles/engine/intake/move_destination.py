@@ -14,13 +14,15 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake.opening import SourcePath, named_locations, place_of
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.storage import StoreOpener, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.uri import bucket_and_path, is_iceberg
 
 OPTION: Final = "cloudFiles.cleanSource.moveDestination"
 
 
-def check_cleaning(options: CloudFilesOptions, *others: str | None) -> None:
+def check_cleaning(
+    options: CloudFilesOptions, *others: str | None, open_state: StoreOpener = open_store
+) -> None:
     """Find out whether files of the source can be moved where they are to be.
 
     Raises:
@@ -30,7 +32,7 @@ def check_cleaning(options: CloudFilesOptions, *others: str | None) -> None:
     if destination is not None:
         check_destination(
             destination,
-            place_of(options, options.checkpoint_location),
+            place_of(options, options.checkpoint_location, open_state),
             [each for each in (*others, *named_locations(options), *options.exclude) if each],
             strict=options.discovery.use_strict_globber,
         )

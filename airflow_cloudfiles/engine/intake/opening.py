@@ -19,7 +19,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from airflow_cloudfiles.engine.discovery.filters import escape_pattern, split_pattern
+from airflow_cloudfiles.engine.discovery.globs import escape_pattern, split_pattern
 from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.intake.ledger.opening import HEAD
@@ -28,15 +28,14 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state import file_log, metadata, plan_log, sink_log
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.spark_checkpoint import COMMITS
-from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.fetched_ahead import far, given_to_all
+from airflow_cloudfiles.engine.storage import ObjectStore, StoreOpener, normalize_uri, open_store
+from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead, OpenedState
 from airflow_cloudfiles.engine.storage.uri import refuse_source_only
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
-    from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
 
 
 _DECISION: Final = f"{sink_log.DECISIONS}/{0:020}"
@@ -46,26 +45,11 @@ _RECORDS: Final = f"{sink_log.PREFIX}/"
 _COMMITTED: Final = (_RECORDS, f"{COMMITS}/")
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A state that is open.
-
-    Attributes:
-        end_reads: Ends that `open_store` gives what was fetched; old answers would mislead.
-        ahead: What was fetched; `None` where the state is not far away.
-    """
-
-    end_reads: Callable[[], None]
-    ahead: FetchedAhead | None = None
-
-
 @contextlib.contextmanager
 def opened_under(
     lock: RunLock, checkpoint_location: str, *, timeout_seconds: float
-) -> Iterator[Opened]:
+) -> Iterator[OpenedState]:
     """Take a lock, and fetch what opening a state reads, in two round trips, one with the lock.
-
-    In the block `open_store` has the answers.
 
     Args:
         lock: Of the state. At the end of the block it is freed (`end_releases` waits for that).
@@ -76,11 +60,12 @@ def opened_under(
         StateLockedError: Another run has the lock.
         StateUnreachableError: The store cannot be reached.
     """
-    ahead = far(checkpoint_location)
+    opened = OpenedState.at(checkpoint_location)
+    ahead = opened.ahead
     if ahead is None:
         lock.acquire(timeout_seconds)
         with lock:
-            yield Opened(lambda: None)
+            yield opened
         return
     with ahead.meanwhile(lambda: _before_the_lock(ahead)):
         is_at_once = lock.acquire(timeout_seconds)
@@ -89,34 +74,33 @@ def opened_under(
             ahead.forget()
             _before_the_lock(ahead)
         _under_the_lock(ahead)
-        with given_to_all(ahead) as end:
-            yield Opened(end, ahead)
+        with opened.until_written():
+            yield opened
     finally:
         lock.release_aside()
 
 
 @contextlib.contextmanager
-def opened_at_once(checkpoint_location: str, known: Opened | None = None) -> Iterator[None]:
+def opened_at_once(
+    checkpoint_location: str, known: OpenedState | None = None
+) -> Iterator[OpenedState]:
     """Fetch what opening a state reads, in two round trips; for a caller that has no lock yet.
 
-    What is committed is not fetched: that is to be read when the lock is held. In the block
-    `open_store` has the answers.
+    What is committed is not fetched: that is to be read when the lock is held.
 
     Args:
         checkpoint_location: The state.
         known: What this run has fetched before, under its lock; `None` for nothing.
     """
-    ahead = far(checkpoint_location)
-    if ahead is None:
-        yield
-        return
-    if known is None or known.ahead is None:
-        ahead.fetch([metadata.KEY], _LOGS, [HEAD])
-        ahead.fetch(ahead.newest(_NUMBERED), once=[LISTING])
-    else:
-        ahead.seed(known.ahead, _LOGS)
-    with given_to_all(ahead):
-        yield
+    opened = OpenedState.at(checkpoint_location)
+    if opened.ahead is not None:
+        if known is None or known.ahead is None:
+            opened.ahead.fetch([metadata.KEY], _LOGS, [HEAD])
+            opened.ahead.fetch(opened.ahead.newest(_NUMBERED), once=[LISTING])
+        else:
+            opened.ahead.seed(known.ahead, _LOGS)
+    with opened.until_written():
+        yield opened
 
 
 def _before_the_lock(ahead: FetchedAhead) -> None:
@@ -198,6 +182,10 @@ def named_locations(options: CloudFilesOptions) -> tuple[str | None, ...]:
     return options.checkpoint_location, options.schema_location, options.bad_records_path
 
 
-def place_of(options: CloudFilesOptions, checkpoint: str | None) -> SourcePath:
+def place_of(
+    options: CloudFilesOptions,
+    checkpoint: str | None,
+    open_state: StoreOpener = open_store,
+) -> SourcePath:
     """Find where the files land, as the state sees it."""
-    return locate(options.path, open_store(checkpoint) if checkpoint else None)
+    return locate(options.path, open_state(checkpoint) if checkpoint else None)

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.listing.directory import ListingReport
+    from airflow_cloudfiles.engine.discovery.listing.run import ListingReport
     from airflow_cloudfiles.engine.discovery.settling import WaitingReport
-    from airflow_cloudfiles.engine.files import Offset
     from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder
 
 _log = logging.getLogger(__name__)

@@ -1,8 +1,8 @@
 """Keep a state from growing with the number of runs.
 
-Old entries of its logs are packed (`state.compaction`), as are old notes of changed files
-(`ledger.packed_changes`), and what runs of the past have left is swept (`state.run_history`). All
-of it is done under the locks of the state, by a run that has written its report, or by
+Old entries of its logs are packed, as are old notes of batches and of changed files
+(`state.compaction`), and what runs of the past have left is swept (`state.run_history`). All of it
+is done under the locks of the state, by a run that has written its report, or by
 `cloudfiles state compact`.
 
 Whether anything is due, a run sees in the listings that it has made to open the state.
@@ -11,12 +11,13 @@ Whether anything is due, a run sees in the listings that it has made to open the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, StateError, StateLockedError
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.intake.ledger.changed import ChangedFolder
 from airflow_cloudfiles.engine.intake.ledger.opening import check_whole
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.state import file_log, plan_log, run_history, sink_log
@@ -25,20 +26,15 @@ from airflow_cloudfiles.engine.state.compaction import (
     Compacted,
     Compaction,
     Folder,
-    Work,
+    PackedFolder,
     work_of,
 )
 from airflow_cloudfiles.engine.state.file_log import FileLog
-from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
-from airflow_cloudfiles.engine.state.locks.run_lock import KEY as RUN_KEY
+from airflow_cloudfiles.engine.state.locks.run_lock import locked
 from airflow_cloudfiles.engine.state.metadata import allow_packs, read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.storage import ObjectStore
 
 TOLD_ENTRIES = 1000
 """So many plans that are objects of their own a plain query tells of when it starts."""
@@ -108,15 +104,14 @@ def after_run(
     state = open_store(checkpoint_location)
     done = Compacted()
     try:
-        with ExitStack() as stack:
-            may_go_on = _lock(state, stack)
+        with locked(state) as may_go_on, reaching_state(state):
             if compacts:
-                _pass(state, least, GRACE_SECONDS, done, may_go_on, most=MOST_PACKS)
+                given: dict[str, Any] = {"least": least, "grace_seconds": GRACE_SECONDS}
+                _pass(state, _numbered(state), done, may_go_on, most=MOST_PACKS, **given)
             if sweeps:
-                with reaching_state(state):
-                    now_us = state.clock_us()
-                    done.expired = run_history.sweep(state, now_us, retention_seconds)
-                    _sweep_notices(state, now_us, GRACE_SECONDS, done, may_go_on)
+                now_us = state.clock_us()
+                done.expired = run_history.sweep(state, now_us, retention_seconds)
+                _pass(state, [ChangedFolder(state, now_us)], done, may_go_on)
     except StateLockedError:
         _log.info("The state is compacted another time: a run is working on it")
     except (CloudFilesError, LookupError) as failure:
@@ -158,53 +153,18 @@ def compact(
             "yet. Give the checkpoint location of a cloudFiles stream, or of runs from a table."
         )
     done = Compacted()
-    with ExitStack() as stack, reaching_state(state):
-        may_go_on = _lock(state, stack)
-        now_us = state.clock_us()
-        if dry_run:
-            _tell(state, grace_seconds, done)
-            _sweep_notices(state, now_us, grace_seconds, done)
-        else:
-            while _pass(state, 1, grace_seconds, done, may_go_on):
-                pass
-            while _sweep_notices(state, now_us, grace_seconds, done, may_go_on):
-                pass
+    with locked(state) as may_go_on, reaching_state(state):
+        has_more = True
+        while has_more:
+            folders: list[PackedFolder[Any]] = [*_numbered(state)]
+            folders.append(ChangedFolder(state, state.clock_us()))
+            given: dict[str, Any] = {"least": 1, "grace_seconds": grace_seconds}
+            found = _pass(state, folders, done, may_go_on, tells=dry_run, **given)
+            has_more = found and not dry_run
         done.expired = run_history.sweep(
             state, state.clock_us(), retention_seconds, dry_run=dry_run
         )
     return done
-
-
-def _sweep_notices(
-    state: ObjectStore,
-    now_us: int,
-    grace_seconds: float,
-    done: Compacted,
-    may_go_on: Callable[[], None] | None = None,
-) -> bool:
-    """Sweep the notes of changed files once, or tell what that would do; whether it is anything.
-
-    Args:
-        state: The checkpoint location.
-        now_us: The time by its clock.
-        grace_seconds: As for `compact`.
-        done: Is added to.
-        may_go_on: Raises when the locks are lost; `None` to tell only.
-    """
-    from airflow_cloudfiles.engine.intake.ledger.packed_changes import (  # noqa: PLC0415 - few runs sweep
-        sweep_notices,
-    )
-
-    swept = sweep_notices(
-        state,
-        now_us,
-        grace_seconds=grace_seconds,
-        may_go_on=may_go_on or (lambda: None),
-        dry_run=may_go_on is None,
-    )
-    done.packed += swept.packed
-    done.removed += swept.removed
-    return bool(swept.packed or swept.removed)
 
 
 def _is_of_table(state: ObjectStore) -> bool:
@@ -213,65 +173,45 @@ def _is_of_table(state: ObjectStore) -> bool:
         return next(state.list(f"{sink_log.PREFIX}/"), None) is not None
 
 
-def _lock(state: ObjectStore, stack: ExitStack) -> Callable[[], None]:
-    """Take the locks of a state; gives what raises when one is lost."""
-    locks = [stack.enter_context(RunLock(state, key)) for key in (JOB_KEY, RUN_KEY)]
-
-    def may_go_on() -> None:
-        if not all(lock.is_held for lock in locks):
-            raise StateLockedError(
-                f"The lock of {printable_path(state.uri)} was lost while it was compacted. Nothing "
-                "is lost. Run again."
-            )
-
-    return may_go_on
-
-
 def _pass(  # noqa: PLR0913 - what a pass needs
     state: ObjectStore,
-    least: int,
-    grace_seconds: float,
+    folders: Iterable[PackedFolder[Any]],
     done: Compacted,
     may_go_on: Callable[[], None],
     *,
     most: int | None = None,
+    tells: bool = False,
+    **given: Any,
 ) -> bool:
-    """Do what is due for each log once; return whether there was anything to do."""
-    is_marked = False
-    before = (done.packed, done.merged, done.restored, done.removed)
-    with reaching_state(state):
-        for folder, work in _due(state, least, grace_seconds):
-            if work.remove and folder.is_log and not is_marked:
-                if read_metadata(state) is not None:  # runs from a table have none
-                    allow_packs(state)
-                is_marked = True
-            try:
-                Compaction(state, folder, may_go_on=may_go_on, done=done).run(work, most=most)
-            except ObjectNotFoundError as failure:
-                raise StateError(
-                    f"{failure} was removed while the state was compacted, by somebody who does "
-                    "not obey its lock. What was removed by this run is in packs. Run again."
-                ) from failure
-    return before != (done.packed, done.merged, done.restored, done.removed)
-
-
-def _tell(state: ObjectStore, grace_seconds: float, done: Compacted) -> None:
-    """Count what the next pass would do."""
-    for folder, work in _due(state, 1, grace_seconds):
-        done.packed += sum(pack.count for pack in work.create)
-        done.merged += sum(len(packs) for packs in work.merge)
-        done.restored += len(work.restore)
-        done.removed += sum(folder.held_beside(pack) for pack in work.remove)
-
-
-def _due(state: ObjectStore, least: int, grace_seconds: float) -> Iterator[tuple[Folder, Work]]:
-    """Yield what is due in each log; refuse a state that has lost entries."""
-    check_whole(state, FileLog(state), PlanLog(state))
+    """Do what is due in each folder once (`work_of`), or tell of it; return whether it was any."""
     now_us = state.clock_us()
+    is_marked, before = False, replace(done)
+    for folder in folders:
+        work = work_of(folder, now_us, **given)
+        compaction = Compaction(state, folder, may_go_on, done)
+        if tells:
+            compaction.tell(work)
+            continue
+        if work.remove and isinstance(folder, Folder) and folder.is_log and not is_marked:
+            if read_metadata(state) is not None:  # runs from a table have none
+                allow_packs(state)
+            is_marked = True
+        try:
+            compaction.run(work, most=most)
+        except ObjectNotFoundError as failure:
+            raise StateError(
+                f"{failure} was removed while the state was compacted, by somebody who does not "
+                "obey its lock. What was removed by this run is in packs. Run again."
+            ) from failure
+    return before != done
+
+
+def _numbered(state: ObjectStore) -> list[Folder]:
+    """List what grows with the batches; refuse a state that has lost entries."""
+    check_whole(state, FileLog(state), PlanLog(state))
     prefix = run_history.PREFIX
     notes = Folder.of(prefix, state.list(f"{prefix}/"), width=0, is_log=False)
-    for folder in (*_logs(state.list), notes):
-        yield folder, work_of(folder, now_us, least=least, grace_seconds=grace_seconds)
+    return [*_logs(state.list), notes]
 
 
 def _logs(listed: Callable[[str], Iterable[FileEntry]]) -> list[Folder]:

@@ -14,31 +14,28 @@ from airflow_cloudfiles.engine.batches.file_source import FileBatches
 from airflow_cloudfiles.engine.batches.run import (
     BatchSource,
     Planned,
-    WrittenByTasks,
     run_batches,
+    write_by_tasks,
 )
 from airflow_cloudfiles.engine.discovery.events import NO_FILE
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.stream_logs import oldest, source_metrics
 from airflow_cloudfiles.engine.job.spec import MOST_DDL, JobSpec
-from airflow_cloudfiles.engine.job.target import Rows, new_writer
+from airflow_cloudfiles.engine.job.target import Rows, new_writer, target_table
 from airflow_cloudfiles.engine.messages import sentence
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.sink_log import newest_batch, position
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
+from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, side_by_side
 from airflow_cloudfiles.engine.tables import expectations
-from airflow_cloudfiles.engine.tables.delta.batch_history import COMPACTED, MERGED
-from airflow_cloudfiles.engine.tables.kinds import target_table
+from airflow_cloudfiles.engine.tables.delta.lineage import COMPACTED, MERGED
 from airflow_cloudfiles.engine.types import simple_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.intake.opening import Opened
     from airflow_cloudfiles.engine.job.session import SparkStart
     from airflow_cloudfiles.engine.storage import ObjectStore
 
@@ -198,7 +195,7 @@ def _batch_warnings(spec: JobSpec, total: dict[str, int]) -> list[str]:
 
 
 def files_of(
-    spec: JobSpec, last_entry: int, parallelism: int, known: Opened | None = None
+    spec: JobSpec, last_entry: int, parallelism: int, known: OpenedState | None = None
 ) -> FileBatches:
     """Open the micro-batches of a run whose source is files.
 
@@ -209,7 +206,7 @@ def files_of(
         known: As for `FileBatches`.
     """
     return FileBatches(
-        CloudFilesOptions.parse(spec.source_options(), path=spec.source),
+        spec.parsed(),
         spec.checkpoint_location,
         up_to=Offset(last_entry + 1, 0),
         parallelism=parallelism,
@@ -241,9 +238,9 @@ def carry_out(
         if spec.transform is None:
             with spark.executor() as executor:
                 writer = partial(new_writer, spec, **rows.stream)
-                carry(source, WrittenByTasks(executor, source, writer))
+                carry(source, partial(write_by_tasks, executor, source, writer))
         else:
-            from airflow_cloudfiles.engine.job.transform.batches import (  # noqa: PLC0415 - needs Spark
+            from airflow_cloudfiles.engine.job.transformed_batches import (  # noqa: PLC0415 - needs Spark
                 TransformedBatches,
             )
 

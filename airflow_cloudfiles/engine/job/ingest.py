@@ -23,14 +23,14 @@ from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.move_destination import check_cleaning
-from airflow_cloudfiles.engine.intake.opening import Opened, locate, opened_under
+from airflow_cloudfiles.engine.intake.opening import locate, opened_under
 from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.coming_back import Leaving, come_back, has_to_wait
 from airflow_cloudfiles.engine.job.connect.left_query import LeftRun
 from airflow_cloudfiles.engine.job.counts import add_counts, carry_out, files_of, written_schema
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.job.target import Rows, check_target, record_committed
+from airflow_cloudfiles.engine.job.target import Rows, check_target, record_committed, target_table
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.registry import extension
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
@@ -40,13 +40,14 @@ from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import position_of_a_job
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.stream import approval, definition, schema_change
 from airflow_cloudfiles.engine.tables.expectations import check_source
-from airflow_cloudfiles.engine.tables.kinds import target_table
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.errors import CloudFilesError
     from airflow_cloudfiles.engine.job.connect.session import ConnectStart
     from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
@@ -107,9 +108,9 @@ def ingest(
     return False
 
 
-def _is_due(spec: JobSpec, state: ObjectStore, opened: Opened) -> bool:
+def _is_due(spec: JobSpec, state: ObjectStore, opened: OpenedState) -> bool:
     """Tell whether the logs are to be compacted, by what was listed to open the state."""
-    options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
+    options = spec.parsed()
     with reaching_state(state):
         listed = state.list if opened.ahead is None else opened.ahead.listed
         return upkeep.is_due(listed, options.upkeep.state_compact_interval)
@@ -118,39 +119,41 @@ def _is_due(spec: JobSpec, state: ObjectStore, opened: Opened) -> bool:
 def _ingest(  # noqa: PLR0913 - as `ingest`
     spec: JobSpec,
     spark: SparkStart,
-    opened: Opened,
+    opened: OpenedState,
     *,
     report: dict[str, Any],
     durations: dict[str, float],
     earlier: LeftRun | None,
 ) -> None:
     """Ingest, under the lock of jobs; what remains of an earlier part of the same run."""
-    options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
-    state = open_store(spec.checkpoint_location)
+    options = spec.parsed()
+    state = opened.open(spec.checkpoint_location)
     if options.cleaning.is_on:
-        check_cleaning(options, spec.target)
+        check_cleaning(options, spec.target, open_state=opened.open)
     check_source(spec.table_options, options)
     begun = position_of_a_job(state, PlanLog(state))
     target_table(str(spec.target)).check_before_run(state, locate(spec.source, state).name)
+    resolve = partial(definition.resolve_schema, options, open_state=opened.open)
     resolved: ResolvedSchema | None = None
     if read_metadata(state) is None:
         # A source that does not exist, or has nothing to infer from, binds no state.
         # Spark starts while the schema is inferred, for the files that it is inferred from.
         begin = spark.begin if options.discovery.include_existing_files else None
-        resolved = definition.resolve_schema(options, on_found=begin)
-    with closing(definition.intake_of(options, spec.checkpoint_location, spec.target)) as intake:
+        resolved = resolve(on_found=begin)
+    with closing(
+        definition.intake_of(options, spec.checkpoint_location, spec.target, opened.open)
+    ) as intake:
         intake.begin_at(begun)
         intake.check()
-        before = record_committed(spec, intake.plans, begun)
+        before = record_committed(spec, state, intake.plans, begun)
         intake.begin_at(before)
         if options.require_approval:
-            resolved = resolved or definition.resolve_schema(options)
-            _refuse_undecided(intake, options, resolved)
+            resolved = resolved or resolve()
+            _refuse_undecided(intake, options, approval.undecided(options, resolved, opened.open))
         found = _look(intake, options, spark, before.batch)
-        resolved = resolved or definition.resolve_schema(options)
-        evolved = None
-        if found.has_work:
-            evolved = schema_change.evolve_ahead(options, intake, resolved)
+        resolved = resolved or resolve()
+        ahead = schema_change.evolve_ahead
+        evolved = ahead(options, intake, resolved, opened.open) if found.has_work else None
     # A run that comes back may have evolved the schema before it left its query.
     has_evolved = evolved or (earlier is not None and earlier.report.get("evolved_ahead"))
     resolved = evolved or resolved
@@ -163,15 +166,25 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     }
     report |= of_schema
     rows = _rows(spec, resolved, options, report)
-    named = spec.spark_conf.get(SESSION_ZONE)
-    zone = None if named is None else zone_warning(columns, options, named)
+    zone = (named := spec.spark_conf.get(SESSION_ZONE)) and zone_warning(columns, options, named)
     if spec.transform is None:  # else the function says which columns there are, and the writer
         check_target(spec, to_arrow(columns))
     opened.end_reads()
     known = {**of_schema, "warnings": [*filter(None, (*resolved.warnings, zone))]}
-    run = replace(earlier or _as_run(spec, found, begun.batch), report=known)
-    leaving = Leaving(run, spec)
-    query = partial(_query, spec, spark, found, rows, opened, durations)
+    run = earlier or LeftRun(
+        run_id=spec.run_id,
+        before=begun.batch,  # the last one that had a record
+        last_entry=found.last_entry,
+        started=datetime.now(tz=UTC).isoformat(),
+        discovered=found.discovered,
+    )
+    leaving = Leaving(replace(run, report=known), spec)
+
+    def carry() -> None:
+        source = files_of(spec, found.last_entry, spark.parallelism(), opened)
+        carry_out(spec, spark, source, durations, rows)
+
+    query: Callable[[], None] = carry
     if spec.leave_after_seconds is not None and spark.keeps_queries_on is not None:
         from airflow_cloudfiles.engine.job.connect.on_server import (  # noqa: PLC0415 - needs Spark
             run_on_server,
@@ -200,20 +213,6 @@ def _rows(
     return Rows(columns, stream, lambda found: report.update(written_schema(found)))
 
 
-def _as_run(spec: JobSpec, found: _Found, before: int) -> LeftRun:
-    """Describe a run, should it leave its query.
-
-    `before` is the last batch that had a record when it began.
-    """
-    return LeftRun(
-        run_id=spec.run_id,
-        before=before,
-        last_entry=found.last_entry,
-        started=datetime.now(tz=UTC).isoformat(),
-        discovered=found.discovered,
-    )
-
-
 def _run_query(
     query: Callable[[], None], found: _Found, leaving: Leaving, report: dict[str, Any]
 ) -> None:
@@ -229,7 +228,18 @@ def _run_query(
         if leaving.query is not None:
             leaving.reported(report)
         else:
-            _end(report, leaving, found, is_complete=is_complete)
+            run = leaving.run
+            add_counts(
+                report,
+                leaving.spec,
+                run.before,
+                run.last_entry,
+                run.discovered,
+                newest_found=found.newest_found,
+                has_work=found.has_work or run.before < found.before,
+                is_complete=is_complete,
+            )
+            report["warnings"] = [*run.report["warnings"], *report.get("warnings", [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,40 +288,12 @@ def _written(intake: Intake, entry: int) -> str | None:
     return intake.files.summary(entry).created if is_known else None
 
 
-def _refuse_undecided(intake: Intake, options: CloudFilesOptions, resolved: ResolvedSchema) -> None:
+def _refuse_undecided(
+    intake: Intake, options: CloudFilesOptions, waits: CloudFilesError | None
+) -> None:
     """End the run while a change of the schema waits for a decision, after it has discovered."""
-    waits = approval.undecided(options, resolved)
     if waits is None:
         return
     if options.up_to_entry is None:  # messages of a queue do not wait for ever
         intake.discover()
     raise waits
-
-
-def _query(  # noqa: PLR0913, PLR0917 - the parts of a run
-    spec: JobSpec,
-    spark: SparkStart,
-    found: _Found,
-    rows: Rows,
-    opened: Opened,
-    durations: dict[str, float],
-) -> None:
-    """Carry the micro-batches of the run to their end."""
-    source = files_of(spec, found.last_entry, spark.parallelism(), opened)
-    carry_out(spec, spark, source, durations, rows)
-
-
-def _end(report: dict[str, Any], leaving: Leaving, found: _Found, *, is_complete: bool) -> None:
-    """Begin to free what a query has left behind, and read what it did."""
-    run, spec = leaving.run, leaving.spec
-    add_counts(
-        report,
-        spec,
-        run.before,
-        run.last_entry,
-        run.discovered,
-        newest_found=found.newest_found,
-        has_work=found.has_work or run.before < found.before,
-        is_complete=is_complete,
-    )
-    report["warnings"] = [*run.report["warnings"], *report.get("warnings", [])]

@@ -42,7 +42,7 @@ from airflow_cloudfiles.engine.job.java import find_java
 from airflow_cloudfiles.engine.job.spark_command import spark_home
 from airflow_cloudfiles.engine.spark.preload import JVM_ARCHIVE, is_on
 from airflow_cloudfiles.engine.state.locks.run_lock import FileLock
-from airflow_cloudfiles.engine.storage.local_disk import make_private
+from airflow_cloudfiles.engine.storage.local import make_private
 
 MAX_BYTES = 512 * 1024 * 1024
 """Of one archive; a larger one is not kept. One of Spark has about 170 MB."""

@@ -16,6 +16,7 @@ import tempfile
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -26,21 +27,20 @@ from airflow_cloudfiles.engine.errors import (
     UnsupportedOptionError,
     from_record,
 )
-from airflow_cloudfiles.engine.job.connect.server import SparkConnect
+from airflow_cloudfiles.engine.job.batch_function import as_argument, python_path
 from airflow_cloudfiles.engine.job.spark_command import (
     JOB_MODULE,
     How,
     LocalPython,
     LocalSpark,
+    SparkConnect,
     SparkSubmit,
 )
 from airflow_cloudfiles.engine.job.spec import BESIDE, REPORT, SPEC, TRANSFORMS, JobSpec
-from airflow_cloudfiles.engine.job.transform.function import as_argument, python_path
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.spark.preload import ALLOCATOR
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.storage import (
-    ObjectStore,
     normalize_uri,
     open_store,
 )
@@ -69,30 +69,6 @@ TAIL_LINES = 60
 """How many of the driver's last lines an error without a report shows."""
 
 
-class HandedOver:
-    """What a driver on this machine is given while it runs.
-
-    Attributes:
-        folder: Has the specification, and takes the report.
-        served: Answers the driver's questions for credentials, if it needs to ask.
-    """
-
-    def __init__(self) -> None:
-        self.folder = ""
-        self.served: Served | None = None
-
-    def access(self, access: Access) -> Access:
-        """Give the access that the driver gets."""
-        return access if self.served is None else replace(access, identity=self.served.path)
-
-    def take_back(self) -> None:
-        """Remove it; repeating that is harmless."""
-        if self.served is not None:
-            self.served.close()
-        if self.folder:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-
 class Run:
     """A run that was started; `wait` for it, or `kill` it.
 
@@ -102,16 +78,13 @@ class Run:
 
     def __init__(
         self,
-        spec: JobSpec,
         process: subprocess.Popen[str],
         on_log: Callable[[str], None],
-        state: ObjectStore,
-        handed: HandedOver,
+        read_report: Callable[[], dict[str, Any] | None],
+        handed: ExitStack,
     ) -> None:
-        self._folder = handed.folder
-        self._remove = weakref.finalize(self, handed.take_back)
-        self._spec = spec
-        self._state = state
+        self._take_back = weakref.finalize(self, handed.close)
+        self._read_report = read_report
         self._process = process
         self._on_log = on_log
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -140,8 +113,8 @@ class Run:
                 self._tail.append(line.rstrip("\n"))
                 self._on_log(line.rstrip("\n"))
         code = self._process.returncode
-        report = handoff.take(f"{self._folder}/{REPORT}") or self._report()
-        self._remove()
+        report = self._read_report()
+        self._take_back()
         self.report = report
         if report is None:
             how = "was killed" if self._killed else f"ended with exit code {code}"
@@ -159,9 +132,6 @@ class Run:
         self._killed = True
         if self._process.stdin is not None:  # its supervisor ends the driver then
             self._process.stdin.close()
-
-    def _report(self) -> dict[str, Any] | None:
-        return run_history.read_report(self._state, self._spec.run_id)
 
 
 def launch(
@@ -204,16 +174,18 @@ def launch(
             lambda: store.delete(spec.report_key),
             lambda: store.put(spec.spec_key, spec.sealed()),
         )
-    handed = _hand_over(spec, access)
-    try:
-        environment[BESIDE] = handed.folder
-        if access is not None:
-            environment |= to_environment(handed.access(access))
+    with ExitStack() as handed:
+        folder, given = _hand_over(spec, access, handed)
+        environment[BESIDE] = folder
+        if given is not None:
+            environment |= to_environment(given)
         driver = _supervised(command, environment)
-    except BaseException:
-        handed.take_back()
-        raise
-    return Run(spec, driver, on_log, store, handed)
+
+        def report() -> dict[str, Any] | None:
+            beside = handoff.take(f"{folder}/{REPORT}")
+            return beside or run_history.read_report(store, spec.run_id)
+
+        return Run(driver, on_log, report, handed.pop_all())
 
 
 def _check_transform(how: How) -> None:
@@ -234,25 +206,37 @@ def _is_elsewhere(how: How) -> bool:
     return isinstance(how, SparkSubmit) and how.deploy_mode == "cluster"
 
 
-def _hand_over(spec: JobSpec, access: Access | None) -> HandedOver:
+def _hand_over(
+    spec: JobSpec, access: Access | None, handed: ExitStack
+) -> tuple[str, Access | None]:
     """Write a specification into a temporary folder for the driver, and answer for an identity.
+
+    Args:
+        spec: The run.
+        access: How its locations are reached.
+        handed: Gets what takes both back.
+
+    Returns:
+        The folder, which takes the report, too; and the access that the driver gets, who asks this
+        process for credentials.
 
     Raises:
         RunFailedError: That cannot be written.
     """
-    handed = HandedOver()
     try:
-        handed.folder = tempfile.mkdtemp(prefix="airflow-cloudfiles-")
-        handoff.put(f"{handed.folder}/{SPEC}", json.loads(spec.to_json()))
-        if access is not None and (identity := access.identity):
-            handed.served = Served(identity)
+        folder = tempfile.mkdtemp(prefix="airflow-cloudfiles-")
+        handed.callback(shutil.rmtree, folder, ignore_errors=True)
+        handoff.put(f"{folder}/{SPEC}", json.loads(spec.to_json()))
+        if access is None or not access.identity:
+            return folder, access
+        served = Served(access.identity)
+        handed.callback(served.close)
     except OSError as failure:
-        handed.take_back()
         raise RunFailedError(
             f"The temporary folder cannot be written: {failure}. Free space in it, or set TMPDIR "
             "to a folder of this user, and run again."
         ) from failure
-    return handed
+    return folder, replace(access, identity=served.path)
 
 
 def _supervised(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:

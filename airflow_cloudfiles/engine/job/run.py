@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.errors import CloudFilesError, RunFailedError
 from airflow_cloudfiles.engine.intake import upkeep
-from airflow_cloudfiles.engine.job.connect.server import CONNECT
 from airflow_cloudfiles.engine.job.ingest import ingest
 from airflow_cloudfiles.engine.job.session import NoSpark, SparkStart
-from airflow_cloudfiles.engine.job.spark_command import LAUNCHED, WITHOUT_SPARK
+from airflow_cloudfiles.engine.job.spark_command import CONNECT, LAUNCHED, WITHOUT_SPARK
 from airflow_cloudfiles.engine.job.spec import BESIDE, REPORT, JobSpec
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import UpkeepOptions
 from airflow_cloudfiles.engine.reading.split_reader import names_of_the_dead
 from airflow_cloudfiles.engine.registry import extension
@@ -41,8 +39,6 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.spark.python_processes.forked_python import ForkedDaemon
 
-ASSUMED_WORKERS = 8
-"""Tasks at a time on a cluster of which nothing is known before its session is there."""
 _log = logging.getLogger(__name__)
 
 
@@ -118,8 +114,7 @@ def _keep_small(spec: JobSpec, *, compacts: bool) -> None:
     sweeps = run_history.sweeps(spec.run_id)
     if not compacts and not sweeps:
         return
-    given = {key.lower(): value for key, value in spec.source_options().items()}
-    options = UpkeepOptions.read(given)
+    options = _upkeep(spec)
     upkeep.after_run(
         spec.checkpoint_location,
         compacts=compacts,
@@ -154,9 +149,12 @@ def _carry_out(
 
 def _is_due_of_table(spec: JobSpec) -> bool:
     """Tell whether a run from a table, which has committed something, is to compact the state."""
-    given = {key.lower(): value for key, value in spec.source_options().items()}
-    least = UpkeepOptions.read(given).state_compact_interval
-    return upkeep.is_due_of_table(open_store(spec.checkpoint_location), least)
+    state = open_store(spec.checkpoint_location)
+    return upkeep.is_due_of_table(state, _upkeep(spec).state_compact_interval)
+
+
+def _upkeep(spec: JobSpec) -> UpkeepOptions:
+    return UpkeepOptions.read({key.lower(): each for key, each in spec.source_options().items()})
 
 
 def _spark_of(spec: JobSpec, daemon: ForkedDaemon | None) -> SparkStart:
@@ -205,7 +203,7 @@ def _put_aside(spec: JobSpec, failure: CloudFilesError) -> CloudFilesError:
 
 def _infer(spec: JobSpec) -> dict[str, Any]:
     """Write the first schema version, unless there is one; or a new one when asked to."""
-    options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
+    options = spec.parsed()
     resolved = definition.resolve_schema(options, again=spec.infer_again)
     schema = resolved.full_schema(options)
     _log.info("Schema version %s:\n%s", resolved.version, schema_tree(schema))

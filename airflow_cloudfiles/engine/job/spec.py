@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import OF_SINK, TaskSinkOptions
-from airflow_cloudfiles.engine.options.values import check_ends
+from airflow_cloudfiles.engine.options.values import check_ends, option_text
 from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.engine.spark import preload
 from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PREFIX, SPEC_VERSION
@@ -57,6 +58,8 @@ _REFERENCE = re.compile(
 """Keys that name a secret of Kubernetes, and do not hold it."""
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=+-]{0,199}")
 
+JobKind = Literal["ingest", "infer", "promote", "replay", "clean"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
@@ -84,10 +87,10 @@ class JobSpec:
         leave_after_seconds: Of `ingest`, on a Spark Connect server: a query that lasts longer is
             left there, and a run of the same `run_id` comes back to it (`connect.coming_back`).
         transform: Of `ingest`: the function that makes of each micro-batch what is written
-            (`transform.function.BatchFunction`). The state gets its name only.
+            (`batch_function.BatchFunction`). The state gets its name only.
     """
 
-    kind: Literal["ingest", "infer", "promote", "replay", "clean"]
+    kind: JobKind
     source: str
     format: str
     checkpoint_location: str
@@ -202,23 +205,25 @@ class JobSpec:
 
     def source_options(self) -> dict[str, str]:
         """Build the options of the source, without those of the sink."""
-        options = {key: _text(value) for key, value in self.options.items()}
-        for key in list(options):
-            if key.lower() in _OF_SINK:
-                del options[key]
-        given = {key.lower() for key in options}
-        for key, value in (
-            ("cloudFiles.format", self.format),
-            ("checkpointLocation", self.checkpoint_location),
-            ("cloudFiles.schemaLocation", self.schema_location or self.checkpoint_location),
-        ):
-            if key.lower() in given and _lower(options)[key.lower()] != value:
+        arguments = {
+            "cloudFiles.format": self.format,
+            "checkpointLocation": self.checkpoint_location,
+            "cloudFiles.schemaLocation": self.schema_location or self.checkpoint_location,
+        }
+        given = _lower(self.options)
+        for key, value in arguments.items():
+            if given.get(key.lower(), value) != value:
                 raise OptionError(
                     f"{key} is given as an option and as an argument, with different values. "
                     "Give the argument only."
                 )
-            options = {k: v for k, v in options.items() if k.lower() != key.lower()}
-            options[key] = value
+        others = _OF_SINK | _lower(arguments).keys()
+        options = {
+            key: option_text(value)
+            for key, value in self.options.items()
+            if key.lower() not in others
+        }
+        options |= arguments
         if _lower(self.spark_conf).get("spark.sql.casesensitive", "").lower() == "true":
             options["cloudFiles.internal.caseSensitive"] = "true"
         if self.target:
@@ -226,6 +231,14 @@ class JobSpec:
         if self.batch is not None:
             options["cloudFiles.internal.upToEntry"] = str(int(self.batch["last_entry"]))
         return options
+
+    def parsed(self) -> CloudFilesOptions:
+        """Parse the options of a source of files.
+
+        Raises:
+            OptionError: As of `CloudFilesOptions.parse`.
+        """
+        return CloudFilesOptions.parse(self.source_options(), path=self.source)
 
     def sink_options(self) -> dict[str, str]:
         """Build the options of the sink, with the defaults of a job.
@@ -278,9 +291,5 @@ def refuse_secrets(conf: Mapping[str, str]) -> None:
             )
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _lower(options: Mapping[str, object]) -> dict[str, str]:
-    return {key.lower(): _text(value) for key, value in options.items()}
+    return {key.lower(): option_text(value) for key, value in options.items()}

@@ -17,15 +17,14 @@ from airflow_cloudfiles.engine.batches.table_source import TableBatches, TableRa
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, StateConflictError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.counts import carry_out
-from airflow_cloudfiles.engine.job.target import Rows
+from airflow_cloudfiles.engine.job.target import Rows, target_table
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions, table_options
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.metadata import read_metadata, remains_of
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
-from airflow_cloudfiles.engine.tables.delta.batch_history import COMPACTED, MERGED
+from airflow_cloudfiles.engine.tables.delta.lineage import COMPACTED, MERGED
 from airflow_cloudfiles.engine.tables.delta.stream.commits import NOWHERE, TableBacklog, backlog
-from airflow_cloudfiles.engine.tables.kinds import target_table
 from airflow_cloudfiles.engine.tables.sink_state import application
 
 if TYPE_CHECKING:

@@ -1,4 +1,8 @@
-"""Ask the table that a run writes to what the run has to know, and record what it has."""
+"""Find the kind of table that a run writes to, and ask it what a run has to know.
+
+A Delta table at a path or URI, or a table of an Iceberg catalog (`iceberg://...`), whose code is
+imported only then: it is an extra of this package.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.sink import SinkOptions
-from airflow_cloudfiles.engine.state.batch import Committed
 from airflow_cloudfiles.engine.state.run_history import BatchDone, note
-from airflow_cloudfiles.engine.state.sink_log import Position, SinkLog
-from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.state.sink_log import Committed, Position, SinkLog
+from airflow_cloudfiles.engine.storage import normalize_uri
+from airflow_cloudfiles.engine.storage.uri import is_iceberg
 from airflow_cloudfiles.engine.tables import sink_state
-from airflow_cloudfiles.engine.tables.kinds import target_table
+from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
+from airflow_cloudfiles.engine.tables.table_writer import iceberg_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +27,8 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.job.spec import JobSpec
     from airflow_cloudfiles.engine.state.plan_log import PlanLog
-    from airflow_cloudfiles.engine.tables.table_writer import TableWriter
+    from airflow_cloudfiles.engine.storage import ObjectStore
+    from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TargetTable
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +48,15 @@ class Rows:
     on_schema: Callable[[StructType], None] | None = None
 
 
+def target_table(target: str) -> TargetTable:
+    """Give the table of a target; nothing is opened yet.
+
+    Args:
+        target: Path or URI of a Delta table, or `iceberg://catalog/namespace/table`.
+    """
+    return iceberg_table(target) if is_iceberg(target) else DeltaTargetTable(target)
+
+
 def new_writer(spec: JobSpec, **stream: Any) -> TableWriter:
     """Make the writer of one micro-batch of a run.
 
@@ -59,7 +74,9 @@ def new_writer(spec: JobSpec, **stream: Any) -> TableWriter:
     return target_table(target).writer(read, state=state, run_id=spec.run_id, **stream)
 
 
-def record_committed(spec: JobSpec, plans: PlanLog, before: Position) -> Position:
+def record_committed(
+    spec: JobSpec, state: ObjectStore, plans: PlanLog, before: Position
+) -> Position:
     """Record the micro-batches that the table has and the state does not know of.
 
     A killed run leaves one of them, and more where records were lost. Their files are not read
@@ -67,6 +84,7 @@ def record_committed(spec: JobSpec, plans: PlanLog, before: Position) -> Positio
 
     Args:
         spec: The run.
+        state: Its state.
         plans: The plan log of its stream.
         before: Where the stream is, by its records.
 
@@ -76,7 +94,7 @@ def record_committed(spec: JobSpec, plans: PlanLog, before: Position) -> Positio
     Raises:
         SinkError: The table cannot be opened, or is something else.
     """
-    state, target = open_store(spec.checkpoint_location), str(spec.target)
+    target = str(spec.target)
     latest = plans.known()
     while latest is not None and before.batch < latest.number:
         plan = plans.at(before.batch + 1)

@@ -14,7 +14,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, get_args
 
 from airflow_cloudfiles.engine.errors import OptionError, UnknownOptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.files import ReadLimit
@@ -52,6 +52,7 @@ from airflow_cloudfiles.engine.options.values import (
     internal_number,
     lines,
     names,
+    option_text,
     place,
     positive,
     refused,
@@ -111,7 +112,7 @@ def check_names(
         typed: The names as they were typed, by their lower-case form.
         groups: The dataclasses that declare the options of a source.
         format_name: The format of the source.
-        validate: Whether undocumented keys are refused too (B101). Documented ones that
+        validate: Whether keys that nobody documents are refused too (B101). Documented ones that
             would change what is read always are.
 
     Raises:
@@ -167,19 +168,12 @@ EvolutionMode = Literal[
 InexactNumbers = Literal["none", "wholeNumbers", "all"]
 ParseMode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
 
-EVOLUTION_MODES: tuple[EvolutionMode, ...] = (
-    "addNewColumns",
-    "addNewColumnsWithTypeWidening",
-    "rescue",
-    "failOnNewColumns",
-    "none",
-)
+EVOLUTION_MODES: tuple[EvolutionMode, ...] = get_args(EvolutionMode)
 ADDING_MODES = frozenset({"addNewColumns", "addNewColumnsWithTypeWidening"})
 """Modes in which the schema grows by itself."""
 WATCHING_MODES = ADDING_MODES | {"failOnNewColumns"}
 """Modes in which a reader must report new fields."""
-INEXACT_NUMBERS: tuple[InexactNumbers, ...] = ("none", "wholeNumbers", "all")
-PARSE_MODES: tuple[ParseMode, ...] = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
+PARSE_MODES: tuple[ParseMode, ...] = get_args(ParseMode)
 DEFAULT_RESCUED_DATA_COLUMN = "_rescued_data"
 _INFERRED: Final = tuple(name for name, own in FORMATS.items() if own.INFERS_SCHEMA)
 _TEXT_FORMATS: Final = tuple(name for name in _INFERRED if not FORMATS[name].HAS_TYPES)
@@ -248,7 +242,7 @@ class CloudFilesOptions(OptionGroup):
     Ours, not Auto Loader's."""
     rescue_inexact_numbers: InexactNumbers = option(
         "cloudFiles.rescueInexactNumbers",
-        choice(INEXACT_NUMBERS),
+        choice(get_args(InexactNumbers)),
         default="wholeNumbers",
         formats=_TEXT_FORMATS,
     )
@@ -414,7 +408,7 @@ class CloudFilesOptions(OptionGroup):
             UnsupportedOptionError: A documented key or value this version does not offer.
             OptionError: A value of the wrong kind, or options that contradict each other.
         """
-        given = {key.lower(): _text(value) for key, value in options.items()}
+        given = {key.lower(): option_text(value) for key, value in options.items()}
         if path is not None:
             given["path"] = path
         name = options_of(cls)["format"].value_in(given)
@@ -479,10 +473,3 @@ def _check_metadata(values: dict[str, Any]) -> None:
                     f"{METADATA_COLUMNS} makes a column {column.name}, which {option_name} names "
                     f"as well. Give it another name: {column.field} AS another_name."
                 )
-
-
-def _text(value: object) -> str:
-    """Format an option's value as Spark passes it: booleans in lower case."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)

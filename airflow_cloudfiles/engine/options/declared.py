@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, ClassVar, Final, Generic, Self, cast, overload
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.messages import cut
@@ -18,6 +18,7 @@ from airflow_cloudfiles.engine.options.values import Kind, Value
 
 _METADATA: Final = "option"
 _INTERNAL: Final = "cloudfiles.internal."
+Default = TypeVar("Default")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,25 +103,12 @@ def option(
     name: str,
     kind: Kind[Value],
     *,
-    default: Value,
+    default: Default,
     also: tuple[str, ...] = (),
     formats: tuple[str, ...] = (),
     shown: str = "",
     secret: bool = False,
-) -> Value: ...
-
-
-@overload
-def option(
-    name: str,
-    kind: Kind[Value],
-    *,
-    default: None,
-    also: tuple[str, ...] = (),
-    formats: tuple[str, ...] = (),
-    shown: str = "",
-    secret: bool = False,
-) -> Value | None: ...
+) -> Value | Default: ...
 
 
 def option(

@@ -21,7 +21,7 @@ from typing import Any, Final
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import Option, OptionGroup, options_of
 from airflow_cloudfiles.engine.options.metadata_columns import metadata_columns, metadata_option
-from airflow_cloudfiles.engine.options.values import GIB, place, ratio, share, size
+from airflow_cloudfiles.engine.options.values import GIB, option_text, place, ratio, share, size
 
 _PREFIX: Final = "cloudFiles."
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|\.")
@@ -128,8 +128,6 @@ def as_text(declaration: Option[Any], value: object) -> str:
     Raises:
         OptionError: A name in a list has a comma, which separates names there.
     """
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, timedelta):
         return f"{value.total_seconds():f}".rstrip("0").rstrip(".") + " seconds"
     if isinstance(value, datetime):
@@ -138,7 +136,7 @@ def as_text(declaration: Option[Any], value: object) -> str:
         return str(os.fspath(value))
     if isinstance(value, Mapping | Sequence) and not isinstance(value, str):
         return _of_several(declaration, value)
-    return str(value)
+    return option_text(value)
 
 
 def _of_several(declaration: Option[Any], value: Mapping[Any, Any] | Sequence[Any]) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.files import FILE_IDENTITIES, FileIdentity
+from airflow_cloudfiles.engine.files import FileIdentity
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
 from airflow_cloudfiles.engine.options.values import (
     Kind,
@@ -30,9 +30,7 @@ from airflow_cloudfiles.engine.options.values import (
 )
 
 IncrementalListing = Literal["auto", "true", "false"]
-INCREMENTAL_LISTING: tuple[IncrementalListing, ...] = ("auto", "true", "false")
 NoticeChanges = Literal["auto", "true", "false"]
-NOTICE_CHANGES: tuple[NoticeChanges, ...] = ("auto", "true", "false")
 IN_PROGRESS_NAMES: Final = (
     "*.part",
     "*.partial",
@@ -105,7 +103,7 @@ class DiscoveryOptions(OptionGroup):
     """What discovery is asked to do; the defaults are those of the options."""
 
     use_incremental_listing: IncrementalListing = option(
-        "cloudFiles.useIncrementalListing", choice(INCREMENTAL_LISTING), default="auto"
+        "cloudFiles.useIncrementalListing", choice(get_args(IncrementalListing)), default="auto"
     )
     """`auto` lists only where full listings have shown that new files come, with a full listing
     after seven such ones; `true` always lists from the end of each folder that grows, and is
@@ -124,7 +122,7 @@ class DiscoveryOptions(OptionGroup):
     `pathAndModificationTime`."""
     file_identity: FileIdentity | None = option(
         "cloudFiles.fileIdentity",
-        choice(FILE_IDENTITIES),
+        choice(get_args(FileIdentity)),
         default=None,
         shown="`path`; `pathAndModificationTime` with `allowOverwrites`",
     )
@@ -162,7 +160,7 @@ class DiscoveryOptions(OptionGroup):
     out until it is renamed, also in object stores, where servers for SFTP write them. Separated by
     commas; an empty text for none. Ours, not Auto Loader's."""
     notice_changes: NoticeChanges = option(
-        "cloudFiles.noticeChanges", choice(NOTICE_CHANGES), default="auto"
+        "cloudFiles.noticeChanges", choice(get_args(NoticeChanges)), default="auto"
     )
     """Whether a file whose size, modification time or etag has changed since it was ingested is
     reported, once, when it is listed or announced again. `auto`: where that costs nothing, which
@@ -350,7 +348,7 @@ def _check_identity(values: Mapping[str, Any]) -> None:
 
 
 CleanSource = Literal["OFF", "DELETE", "MOVE"]
-CLEAN_SOURCE: tuple[CleanSource, ...] = ("OFF", "DELETE", "MOVE")
+CLEAN_SOURCE: tuple[CleanSource, ...] = get_args(CleanSource)
 
 _DAYS_BEFORE_DELETION: Final = 7
 

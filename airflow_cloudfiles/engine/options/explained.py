@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.declared import OptionGroup, options_of
+from airflow_cloudfiles.engine.options.values import option_text
 
 _NEW_FIELD: Final[Mapping[str, str]] = {
     "addNewColumns": "A new field fails the run once the schema log has its column; the retry "
@@ -102,11 +103,9 @@ def _options(group: OptionGroup, given: Mapping[str, str | None]) -> Iterator[Ex
 def _written(value: Any) -> str | None:
     if value is None or value == ():
         return None
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, tuple):
         return ", ".join(str(each) for each in value)
-    return str(value)
+    return option_text(value)
 
 
 def _follows(options: CloudFilesOptions) -> Iterator[str]:

@@ -22,6 +22,7 @@ from airflow_cloudfiles.engine.options.sink import EXPECT, OF_SINK
 from airflow_cloudfiles.engine.options.values import (
     CREDENTIALS,
     boolean,
+    option_text,
     place,
     positive,
     size,
@@ -165,7 +166,7 @@ def check_names(options: Mapping[str, object]) -> dict[str, str]:
                 f"{name} is no option of a stream from a Delta table.{hint} The options are "
                 f"{', '.join(sorted(_NAMES.values()))}."
             )
-        found[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        found[key] = option_text(value)
     TableStreamOptions.read(found)
     return found
 

@@ -206,6 +206,11 @@ class Kind(Generic[Value]):
     """Whether an empty text is taken as if the option were not given."""
 
 
+def option_text(value: object) -> str:
+    """Write the value of an option as Spark does: booleans in lower case."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def check_ends(name: str, text: str) -> str:
     """Refuse a location or name that a blank or a line end begins or ends.
 

@@ -21,7 +21,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
@@ -33,7 +33,7 @@ from airflow_cloudfiles.engine.errors import (
     FileUnreadableError,
 )
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.formats.base import OpenedFile
+from airflow_cloudfiles.engine.formats.base import Counts, OpenedFile
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.base import FirstPart
 from airflow_cloudfiles.engine.reading import opened
@@ -57,7 +57,7 @@ _Made = TypeVar("_Made")
 
 
 @dataclass(slots=True)
-class FetchCounts:
+class FetchCounts(Counts):
     """What was fetched so far."""
 
     files: int = 0
@@ -66,11 +66,6 @@ class FetchCounts:
     changed_files: int = 0
     superseded_files: int = 0
     corrupt_files: int = 0
-
-    def add(self, other: FetchCounts) -> None:
-        """Count what another has counted, too."""
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already

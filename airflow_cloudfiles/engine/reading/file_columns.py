@@ -44,6 +44,7 @@ from airflow_cloudfiles.engine.formats.scalars import (
     to_integer,
 )
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.options.formats.base import StringValueOptions
 from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME, STRUCT
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange
 from airflow_cloudfiles.engine.schema.log import full_schema, in_order
@@ -54,8 +55,7 @@ from airflow_cloudfiles.engine.schema.source_columns import (
     path_partitions,
     with_metadata,
 )
-from airflow_cloudfiles.engine.spark_types import VariantType
-from airflow_cloudfiles.engine.types import to_arrow
+from airflow_cloudfiles.engine.types import VariantType, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -149,7 +149,7 @@ class PartitionConverters:
         self, time_zone: str | None = None, numbers: NumberRule = SPARK, *, exact: bool = False
     ) -> None:
         self._numbers, self._exact = numbers, exact
-        self._times = TimePatterns(time_zone=time_zone, exact=exact)
+        self._times = TimePatterns(StringValueOptions(time_zone=time_zone), exact=exact)
 
     def scalar(self, text: str, kind: pa.DataType) -> pa.Scalar | None:
         """Give the value of a text in the type of a column; `None` where it does not fit."""

@@ -8,21 +8,21 @@ compressed is decompressed, and what is in another encoding is turned into UTF-8
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, TypeVar, cast
+from typing import IO, cast
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.recognize import MARK_BYTES, refuse_binary
 from airflow_cloudfiles.engine.options.formats.base import overlaps_itself
-from airflow_cloudfiles.engine.reading.compression import (
-    DAMAGED,
-    damaged,
+from airflow_cloudfiles.engine.reading.decoding import (
     decompressed,
+    in_utf8,
+    mark_of_utf8,
     refuse_compressed,
+    without_mark,
 )
-from airflow_cloudfiles.engine.reading.encodings import in_utf8, mark_of_utf8, without_mark
 from airflow_cloudfiles.engine.storage import ObjectStore
 from airflow_cloudfiles.engine.storage.local import LocalStore
 
@@ -34,7 +34,6 @@ used again and again stays in the processor's cache, and is not asked of the sys
 MAX_RECORD_BYTES = 1 * 2**30
 """A line longer than this is refused: it would not fit the columns it goes to."""
 _NEWLINE = b"\n"
-_Made = TypeVar("_Made")
 
 
 class StoreFile:
@@ -117,9 +116,9 @@ class StoreFile:
     def _chunks_of_all(self, encoding: str) -> Iterator[bytes]:
         """Yield the text from its beginning, in chunks that may be cut anywhere."""
         mark = mark_of_utf8(self._beginning(), encoding)
-        if mark is None or self._guarded(self._is_compressed):
-            stream = self._guarded(lambda: self.text_stream(encoding))
-            while chunk := self._guarded(lambda: stream.read(min(TEXT_BYTES, BLOCK_BYTES))):
+        if mark is None or self._is_compressed():
+            stream = self.text_stream(encoding)
+            while chunk := stream.read(min(TEXT_BYTES, BLOCK_BYTES)):
                 yield chunk
             return
         # What needs no change is not copied from stream to stream, nor kept.
@@ -136,13 +135,6 @@ class StoreFile:
         head = self._beginning()
         raw = self._raw(head)
         return decompressed(raw, head, self.uri) is not raw
-
-    def _guarded(self, use: Callable[[], _Made]) -> _Made:
-        """Use what may be compressed."""
-        try:
-            return use()
-        except DAMAGED as error:
-            raise damaged(self.uri, error) from error
 
     def _blocks_of_range(self, start: int, end: int, lines: _LineBuffer) -> Iterator[bytes]:
         """Blocks of the lines that start within `[start, end)` of an uncompressed file.

@@ -3,7 +3,8 @@
 Reads column lists as `cloudFiles.schemaHints` has them (`tags map<string,string>, user.id INT`)
 without a JVM, and without importing Spark: Airflow parses a DAG every few seconds. The grammar is
 Spark's for `StructType.fromDDL`, and besides a column's name may be a dotted path. Character types
-become `string`, as Spark's readers treat them. `ddl` makes Spark's types of what is read.
+become `string`, as Spark's readers treat them. Types are read as Spark's schema JSON has
+them, of which `ddl` makes Spark's types.
 
 ```
 columns     = column {"," column}
@@ -28,28 +29,20 @@ from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, CASE_SENSITIVE, NameMatcher, dotted
 
 Type = TypeVar("Type")
+Json = Any
+"""A type or a field in Spark's schema JSON."""
 
 _ATOMIC: Final = {
-    "boolean": "boolean",
-    "tinyint": "tinyint",
-    "byte": "tinyint",
-    "smallint": "smallint",
-    "short": "smallint",
-    "int": "int",
-    "integer": "int",
-    "bigint": "bigint",
-    "long": "bigint",
-    "float": "float",
+    **{each: each for each in ("boolean", "float", "double", "date", "timestamp", "timestamp_ntz")},
+    **{each: each for each in ("string", "binary")},
+    **dict.fromkeys(("tinyint", "byte"), "byte"),
+    **dict.fromkeys(("smallint", "short"), "short"),
+    **dict.fromkeys(("int", "integer"), "integer"),
+    **dict.fromkeys(("bigint", "long"), "long"),
     "real": "float",
-    "double": "double",
-    "date": "date",
-    "timestamp": "timestamp",
     "timestamp_ltz": "timestamp",
-    "timestamp_ntz": "timestamp_ntz",
-    "string": "string",
-    "binary": "binary",
 }
-"""The names of types without parts, each with the one that `TypeText` has."""
+"""The names of types without parts, each with the one of Spark's schema JSON."""
 
 _DECIMAL: Final = ("decimal", "dec", "numeric")
 _CHARACTERS: Final = ("char", "character", "varchar")
@@ -77,39 +70,12 @@ _TOKEN: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class TypeText:
-    """A type.
-
-    Attributes:
-        name: `array`, `map`, `struct`, `decimal`, or a type without parts: each has one name.
-        numbers: Precision and scale of a decimal.
-        parts: The element of an array; key and value of a map.
-        fields: Of a struct.
-    """
-
-    name: str
-    numbers: tuple[int, int] = (0, 0)
-    parts: tuple[TypeText, ...] = ()
-    fields: tuple[FieldText, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FieldText:
-    """A field of a struct; see `Column`."""
-
-    name: str
-    type: TypeText
-    nullable: bool
-    comment: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Column(Generic[Type]):
     """One column of a DDL text.
 
     Attributes:
         path: Its name; more than one part when it is dotted.
-        data_type: Its type, as the text has it or as Spark's.
+        data_type: Its type, in Spark's schema JSON or as Spark's.
         nullable: False when the text says `NOT NULL`.
         comment: What the text says after `COMMENT`.
         position: Where in the text it begins, counted from 1.
@@ -129,7 +95,7 @@ class _Token:
     position: int
 
 
-def read_columns(text: str, matcher: NameMatcher = CASE_INSENSITIVE) -> list[Column[TypeText]]:
+def read_columns(text: str, matcher: NameMatcher = CASE_INSENSITIVE) -> list[Column[Json]]:
     """Read a list of columns whose names may be dotted paths; empty text gives none.
 
     Args:
@@ -207,7 +173,7 @@ class _DdlParser:
         self._at = 0
         self._depth = 0
 
-    def columns(self) -> list[Column[TypeText]]:
+    def columns(self) -> list[Column[Json]]:
         if self._next.kind == "end":
             return []
         found = [self._column()]
@@ -217,7 +183,7 @@ class _DdlParser:
             self._expected("a comma or the end")
         return found
 
-    def _column(self) -> Column[TypeText]:
+    def _column(self) -> Column[Json]:
         position = self._next.position
         path = [self._name("a column name")]
         while self._accept("."):
@@ -226,12 +192,17 @@ class _DdlParser:
         kind = self._type()
         return Column(tuple(path), kind, self._nullable(), self._comment(), position)
 
-    def _field(self) -> FieldText:
+    def _field(self) -> Json:
         name = self._name("a field name")
         self._accept(":")
-        return FieldText(name, self._type(), self._nullable(), self._comment())
+        return {
+            "name": name,
+            "type": self._type(),
+            "nullable": self._nullable(),
+            "metadata": metadata_of(self._comment()),
+        }
 
-    def _type(self) -> TypeText:
+    def _type(self) -> Json:
         token = self._next
         if token.kind != "word":
             self._expected("a type")
@@ -240,43 +211,43 @@ class _DdlParser:
         if word in _NESTED:
             return self._nested(word)
         if word in _ATOMIC:
-            return TypeText(_ATOMIC[word])
+            return _ATOMIC[word]
         if word in _DECIMAL:
             return self._decimal(token)
         if word in _CHARACTERS:
             self._numbers(1)
-            return TypeText("string")
+            return "string"
         return self._no_type(token)
 
-    def _nested(self, word: str) -> TypeText:
+    def _nested(self, word: str) -> Json:
         self._depth += 1
         if self._depth > _MOST_NESTED:
             fail(self._text, self._next.position, f"types are nested over {_MOST_NESTED} deep")
         self._require("<", f"'<' after {word.upper()}")
         if word == "array":
-            kind = TypeText(word, parts=(self._type(),))
+            inside = {"elementType": self._type(), "containsNull": True}
         elif word == "map":
             key = self._type()
             self._require(",", "a comma after the key type of a MAP")
-            kind = TypeText(word, parts=(key, self._type()))
+            inside = {"keyType": key, "valueType": self._type(), "valueContainsNull": True}
         else:
-            kind = TypeText(word, fields=tuple(self._fields()))
+            inside = {"fields": self._fields()}
         self._require(">", f"'>' at the end of {word.upper()}")
         self._depth -= 1
-        return kind
+        return {"type": word, **inside}
 
-    def _fields(self) -> list[FieldText]:
+    def _fields(self) -> list[Json]:
         if self._next.value == ">":
             return []
-        fields: dict[str, FieldText] = {}
+        fields: dict[str, Json] = {}
         while not fields or self._accept(","):
             position = self._next.position
             field = self._field()
-            if fields.setdefault(self._matcher.key(field.name), field) is not field:
-                fail(self._text, position, f"the field {field.name} is there twice")
+            if fields.setdefault(self._matcher.key(field["name"]), field) is not field:
+                fail(self._text, position, f"the field {field['name']} is there twice")
         return [*fields.values()]
 
-    def _decimal(self, token: _Token) -> TypeText:
+    def _decimal(self, token: _Token) -> str:
         numbers = self._numbers(2) or [10]
         precision, scale = numbers[0], numbers[1] if len(numbers) > 1 else 0
         if not 0 < precision <= _MOST_DIGITS or scale > precision:
@@ -286,7 +257,7 @@ class _DdlParser:
                 f"DECIMAL({precision},{scale}) is not a type: the precision is 1 to "
                 f"{_MOST_DIGITS}, the scale 0 to the precision",
             )
-        return TypeText("decimal", numbers=(precision, scale))
+        return f"decimal({precision},{scale})"
 
     def _numbers(self, most: int) -> list[int]:
         """Parse up to `most` numbers in parentheses, or nothing."""
@@ -357,6 +328,11 @@ class _DdlParser:
     def _expected(self, what: str) -> NoReturn:
         found = repr(self._next.value) if self._next.kind != "end" else "the end"
         fail(self._text, self._next.position, f"expected {what}, found {found}")
+
+
+def metadata_of(comment: str | None) -> dict[str, str]:
+    """Build the metadata of a field, as Spark keeps its comment."""
+    return {} if comment is None else {"comment": comment}
 
 
 def _plain_name(token: _Token) -> str:

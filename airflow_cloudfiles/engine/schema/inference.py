@@ -20,6 +20,7 @@ A schema that records have more than grows behind the columns that it has.
 
 Only additions: a new field becomes a column at the end of its struct; what is there keeps its
 name, its type and its place for ever (B46 to B50). A name that differs only in case is not new.
+The types with which a proposed change is accepted are checked here, too.
 """
 
 from __future__ import annotations
@@ -33,20 +34,24 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructFi
 from airflow_cloudfiles.engine.errors import SchemaHintError
 from airflow_cloudfiles.engine.messages import few
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher, dotted
-from airflow_cloudfiles.engine.schema.ddl import ColumnDefinition, parse_columns
-from airflow_cloudfiles.engine.schema.diff import SchemaChange, diff_json
-from airflow_cloudfiles.engine.schema.hints import apply_hints, refuse_too_deep_hints
+from airflow_cloudfiles.engine.schema.ddl import (
+    ColumnDefinition,
+    apply_hints,
+    parse_columns,
+    refuse_too_deep_hints,
+)
+from airflow_cloudfiles.engine.schema.diff import SchemaChange, diff_json, paths_of, without
 from airflow_cloudfiles.engine.schema.source_columns import beside, partition_schema
 from airflow_cloudfiles.engine.types import (
     as_nullable,
     canonical_struct,
+    grown,
     short_type,
     too_deep,
-    with_type,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -72,41 +77,8 @@ def evolve(
     Returns:
         A schema of which `current` is a part, field by field and in the same order.
     """
-    fields = list(current.fields)
-    key = matcher.key
-    positions = matcher.positions(current)
-    for field in observed.fields:
-        position = positions.get(key(field.name))
-        if position is None:
-            positions[key(field.name)] = len(fields)
-            fields.append(StructField(field.name, field.dataType, True, field.metadata))
-            continue
-        known = fields[position]
-        kind = _evolve_type(known.dataType, field.dataType, matcher)
-        fields[position] = with_type(known, kind)
-    return StructType(fields)
-
-
-def _evolve_type(current: DataType, observed: DataType, matcher: NameMatcher) -> DataType:
-    """Add new fields to the structs that both the current and the observed type have."""
-    if isinstance(current, StructType) and isinstance(observed, StructType):
-        return evolve(current, observed, matcher)
-    if isinstance(current, ArrayType) and isinstance(observed, ArrayType):
-        element = _evolve_type(current.elementType, observed.elementType, matcher)
-        return ArrayType(element, current.containsNull)
-    if isinstance(current, MapType):
-        value = current.valueType
-        for each in _values_as_map(observed):
-            value = _evolve_type(value, each, matcher)
-        return MapType(current.keyType, value, current.valueContainsNull)
-    return current
-
-
-def _values_as_map(observed: DataType) -> list[DataType]:
-    """Return the types of a map's values: inference finds a struct where a hint says map."""
-    if isinstance(observed, MapType):
-        return [observed.valueType]
-    return [field.dataType for field in observed.fields] if isinstance(observed, StructType) else []
+    found: StructType = grown(current, observed, matcher, maps_take_structs=True)
+    return found
 
 
 def diff(old: StructType, new: StructType) -> list[SchemaChange]:
@@ -156,7 +128,7 @@ def resolve(
         SchemaHintError: A hint cannot be parsed, or does not fit.
     """
     matcher = options.matcher
-    hints = parse_columns(options.schema_hints, matcher) if options.schema_hints else []
+    hints = parse_columns(options.schema_hints or "", matcher)
     check_reserved(hints, options)
     refuse_too_deep_hints(hints)
     # A field named as a column that the reader fills itself is left out: its values are rescued.
@@ -281,7 +253,7 @@ def restarted(latest: SchemaVersion, options: CloudFilesOptions) -> Restarted:
         SchemaHintError: `cloudFiles.schemaHints` cannot be read.
     """
     matcher = options.matcher
-    hints = parse_columns(options.schema_hints, matcher) if options.schema_hints else []
+    hints = parse_columns(options.schema_hints or "", matcher)
     check_reserved(hints, options)
     of_paths = latest.partition_schema
     if options.partition_columns is not None:
@@ -329,7 +301,7 @@ def not_null_warning(columns: Mapping[str, tuple[bool, DataType]], where: str) -
 
 def hinted_not_null(options: CloudFilesOptions) -> str | None:
     """Build the same warning for `cloudFiles.schemaHints`."""
-    hints = parse_columns(options.schema_hints, options.matcher) if options.schema_hints else []
+    hints = parse_columns(options.schema_hints or "", options.matcher)
     columns = {dotted(hint.path): (hint.nullable, hint.data_type) for hint in hints}
     return not_null_warning(columns, "cloudFiles.schemaHints")
 
@@ -405,3 +377,52 @@ def _retyped(latest: SchemaVersion, options: CloudFilesOptions) -> list[str]:
 
 def _word(value: bool) -> str:  # noqa: FBT001 - the word for a boolean
     return str(value).lower()
+
+
+Schemas = tuple[dict[str, Any], dict[str, Any]]
+
+
+def accepted_types(
+    proposed: Schemas,
+    paths: Collection[str],
+    before: Mapping[str, Any],
+    hints: str,
+    left_out: Collection[str],
+) -> Schemas:
+    """Put hints over what a proposal adds or widens.
+
+    Args:
+        proposed: Columns of the records and of the paths with the change.
+        paths: Of what would change.
+        before: Columns of the records of the version it changes, in Spark's schema JSON.
+        hints: As `cloudFiles.schemaHints`; empty for none.
+        left_out: Those paths that are not accepted: they stay as they are.
+
+    Returns:
+        Columns of the records and of the paths.
+
+    Raises:
+        SchemaHintError: A hint cannot be read, does not fit, or names something else.
+    """
+    data, partitions = proposed
+    columns = parse_columns(hints)
+    known = {path.lower() for path in paths_of(data)}
+    missing = [dotted(each.path) for each in columns if dotted(each.path).lower() not in known]
+    if missing:
+        raise SchemaHintError(
+            f"The hints name {few(missing)}, which this change does not have. It has {few(paths)}."
+        )
+    kept = StructType.fromJson(without(data, before, left_out))
+    accepted = canonical_struct(apply_hints(kept, columns))
+    others = [
+        each.path
+        for each in diff(StructType.fromJson(dict(before)), accepted)
+        if each.kind != "added" and each.path not in paths
+    ]
+    if others:
+        raise SchemaHintError(
+            f"The hints change {few(others)}, which the schema has already: columns keep their "
+            f"types. Hints for this change may name {few(paths)}."
+        )
+    of_paths = beside(accepted, StructType.fromJson(partitions))
+    return accepted.jsonValue(), of_paths.jsonValue()

@@ -18,11 +18,11 @@ from airflow_cloudfiles.engine.schema.log_entry import (
     NewFields,
     SchemaEntry,
     append_entry,
+    names_of,
     not_a_version,
     open_log,
     read_entry,
 )
-from airflow_cloudfiles.engine.schema.names import names_of
 from airflow_cloudfiles.engine.schema.source_columns import beside
 
 if TYPE_CHECKING:

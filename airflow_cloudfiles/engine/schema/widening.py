@@ -55,7 +55,13 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.names import parts_of
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.inference import diff
-from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION
+from airflow_cloudfiles.engine.types import (
+    MAX_DECIMAL_PRECISION,
+    inside_of,
+    merge_decimals,
+    with_inside,
+    with_type,
+)
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.names import NameMatcher
@@ -131,9 +137,8 @@ def _wider_decimal(left: DecimalType | None, right: DecimalType | None) -> Decim
     """Find a decimal with the digits of both before and after the point; `None` if none has."""
     if left is None or right is None:
         return None
-    scale = max(left.scale, right.scale)
-    digits = max(left.precision - left.scale, right.precision - right.scale)
-    return DecimalType(digits + scale, scale) if digits + scale <= MAX_DECIMAL_PRECISION else None
+    found = merge_decimals(left, right)
+    return found if isinstance(found, DecimalType) else None
 
 
 @functools.lru_cache(maxsize=64)
@@ -162,7 +167,7 @@ class _Rule:
             if position is not None:
                 path = (*at, self._key(field.name))
                 kind = self._type(field.dataType, observed.fields[position].dataType, path)
-                field = StructField(field.name, kind, field.nullable, field.metadata)  # noqa: PLW2901
+                field = with_type(field, kind)  # noqa: PLW2901
             fields.append(field)
         return StructType(fields)
 
@@ -171,28 +176,19 @@ class _Rule:
             return current
         if isinstance(current, StructType) and isinstance(observed, StructType):
             return self.struct(current, observed, at)
-        if isinstance(current, ArrayType) and isinstance(observed, ArrayType):
-            element = self._type(current.elementType, observed.elementType, (*at, "element"))
-            return ArrayType(element, current.containsNull)
-        if isinstance(current, MapType) and isinstance(observed, MapType):
-            key = self._type(current.keyType, observed.keyType, (*at, "key"))
-            value = self._type(current.valueType, observed.valueType, (*at, "value"))
-            return MapType(key, value, current.valueContainsNull)
+        if type(current) is type(observed) and isinstance(current, ArrayType | MapType):
+            others = dict(inside_of(observed))
+            return with_inside(
+                current, lambda name, each: self._type(each, others[name], (*at, name))
+            )
         return wider_type(current, observed, is_parquet=self._is_parquet) or current
 
     def can_widen(self, kind: DataType, at: Path) -> bool:
         """Tell whether a column, or something inside it, has a wider type."""
         if at in self._kept:
             return False
-        if isinstance(kind, StructType):
-            return any(
-                self.can_widen(each.dataType, (*at, self._key(each.name))) for each in kind.fields
-            )
-        if isinstance(kind, ArrayType):
-            return self.can_widen(kind.elementType, (*at, "element"))
-        if isinstance(kind, MapType):
-            inside = ((kind.keyType, "key"), (kind.valueType, "value"))
-            return any(self.can_widen(each, (*at, part)) for each, part in inside)
+        if inside := inside_of(kind):
+            return any(self.can_widen(each, (*at, self._key(name))) for name, each in inside)
         if isinstance(kind, DateType):
             return self._is_parquet
         return isinstance(kind, (*_INTEGRAL, FloatType, DecimalType))

@@ -37,7 +37,7 @@ from airflow_cloudfiles.engine.state.locks.lease import free_left_behind
 from airflow_cloudfiles.engine.state.locks.run_lock import FileLock
 from airflow_cloudfiles.engine.state.spark_checkpoint import KEPT_BATCHES
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.local_disk import make_private, path_below
+from airflow_cloudfiles.engine.storage.local import make_private, path_below
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.outage import is_transient
 

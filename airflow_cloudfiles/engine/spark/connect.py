@@ -28,19 +28,17 @@ from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine import errors
-from airflow_cloudfiles.engine.batches.client_version import CLIENT_VERSION, explained
 from airflow_cloudfiles.engine.batches.connect_tasks import parallelism_of, start_query
-from airflow_cloudfiles.engine.batches.error_marks import marking
+from airflow_cloudfiles.engine.batches.task_process import CLIENT_VERSION, explained, marking
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.names import NameMatcher
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
-from airflow_cloudfiles.engine.spark.query.calls import not_clustered, require_places
+from airflow_cloudfiles.engine.spark.calls import not_clustered, require_places, wrap
 from airflow_cloudfiles.engine.spark.query.messages import as_query_exception
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import completed, zone_warning
-from airflow_cloudfiles.engine.spark.wrapping import wrap
 from airflow_cloudfiles.version import __version__
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ PySpark's own reader and writer that Spark's Python data sources cannot do by th
    `cloudFiles.schemaLocation` is given lets the checkpoint serve as one. Where Spark cannot reach
    the location, it gets a local one that is mirrored there (see `checkpoint_mirror`). A checkpoint
    that a power failure has damaged is rebuilt first (see `checkpoint_healing`), and one that jobs
-   have gone past is brought to where they are (see `checkpoint_after_jobs`).
+   have gone past is brought to where they are (the same module).
 4. For the Delta source, see `tables.source`.
 5. `awaitTermination()` raises `UnknownFieldException` (which is then also a
    `StreamingQueryException`) instead of a text that contains the word.
@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import StreamingQueryException
 
 from airflow_cloudfiles.engine import errors
-from airflow_cloudfiles.engine.batches.error_marks import marking
+from airflow_cloudfiles.engine.batches.task_process import marking
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.intake.opening import named_locations
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -46,31 +46,34 @@ from airflow_cloudfiles.engine.spark import (
     connect,
     handoff,
 )
-from airflow_cloudfiles.engine.spark.checkpoint_healing import go_on_after_jobs
-from airflow_cloudfiles.engine.spark.query.calls import (
+from airflow_cloudfiles.engine.spark.calls import (
     as_typed,
     calls_of,
     last_argument,
     options_of,
     partition_of,
     query_options,
+    raising_ours,
+    remember,
     require_one_folder,
     require_places,
     sink_of,
+    wrap,
 )
-from airflow_cloudfiles.engine.spark.query.direct_write import DirectDataSource
+from airflow_cloudfiles.engine.spark.checkpoint_healing import go_on_after_jobs
+from airflow_cloudfiles.engine.spark.query.direct_write import (
+    STATE_HANDOFF,
+    DirectDataSource,
+    DirectQueries,
+    streaming_leaves,
+    streaming_options,
+    tokens_of,
+)
 from airflow_cloudfiles.engine.spark.query.messages import (
     as_query_exception,
     quiet_log,
     show_metrics,
     warn,
-)
-from airflow_cloudfiles.engine.spark.query.plan import (
-    STATE_HANDOFF,
-    DirectQueries,
-    streaming_leaves,
-    streaming_options,
-    tokens_of,
 )
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import completed, parsed, zone_warning
@@ -84,7 +87,6 @@ from airflow_cloudfiles.engine.spark.tables.sink import (
     DeltaLakeDataSource,
     IcebergDataSource,
 )
-from airflow_cloudfiles.engine.spark.wrapping import raising_ours, wrap
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.stream.locations import QueryLocations
 
@@ -225,13 +227,13 @@ def _wrap_pyspark() -> None:
     )
 
     for name in ("format", "schema", "option", "options"):
-        wrap(DataStreamReader, name, _remember)
-        wrap(DataFrameReader, name, _remember)
+        wrap(DataStreamReader, name, remember)
+        wrap(DataFrameReader, name, remember)
     wrap(DataStreamReader, "load", _load)
     wrap(DataFrameReader, "load", _load_batch)
     for name in _WRITER_CALLS:
         if hasattr(DataStreamWriter, name):
-            wrap(DataStreamWriter, name, _remember)
+            wrap(DataStreamWriter, name, remember)
     wrap(DataStreamWriter, "foreachBatch", _foreach_batch)
     wrap(DataStreamWriter, "start", _start)
     wrap(DataStreamWriter, "toTable", _start)
@@ -253,15 +255,9 @@ _WRITER_CALLS = (
 )
 
 
-def _remember(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    result = original(self, *args, **kwargs)
-    calls_of(self).append((original.__name__, args, kwargs))
-    return result
-
-
 def _foreach_batch(original: Callable[..., Any], self: Any, func: Callable[..., Any]) -> Any:
     """Wrap the function: it runs in a callback of the JVM, which passes on its errors as text."""
-    return _remember(original, self, marking(func))
+    return remember(original, self, marking(func))
 
 
 def _load(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -26,10 +26,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType  # noqa: TC002 - as in the sink, beside Spark's others
 
-from airflow_cloudfiles.engine.batches.client_version import check_client
-from airflow_cloudfiles.engine.batches.error_marks import marking_errors
 from airflow_cloudfiles.engine.batches.file_source import LOCK_PATIENCE_SECONDS, split_up
-from airflow_cloudfiles.engine.batches.task_log import PACKAGE, log_to_stderr
+from airflow_cloudfiles.engine.batches.task_process import (
+    PACKAGE,
+    check_client,
+    log_to_stderr,
+    marking_errors,
+)
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
@@ -283,12 +286,12 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             locations = self._locations()
             if locations.mirror is not None:
                 self._mirror = CheckpointMirror(Path(locations.mirror))
-            with opened_at_once(locations.checkpoint):
+            with opened_at_once(locations.checkpoint) as opened:
                 self._resolved = definition.bind(
-                    self._resolved, self._options, locations.checkpoint
+                    self._resolved, self._options, locations.checkpoint, opened.open
                 )
                 self._intake, self._lock = definition.open_intake(
-                    self._options, locations, LOCK_PATIENCE_SECONDS
+                    self._options, locations, LOCK_PATIENCE_SECONDS, opened.open
                 )
                 if self._options.cleaning.is_on:
                     _log.warning("%s", _NOT_CLEANED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.batches.error_marks import marking_errors
+from airflow_cloudfiles.engine.batches.task_process import marking_errors
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.intake.file_state_columns import DDL, record_batches
 from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot

@@ -23,28 +23,21 @@ import json
 import logging
 import uuid
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
-from airflow_cloudfiles.engine.files import START, Offset, printable_path
+from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
 from airflow_cloudfiles.engine.state import run_history, spark_checkpoint
-from airflow_cloudfiles.engine.state.packs import Packs, decode_entry, encode_entry
+from airflow_cloudfiles.engine.state.packs import Packs, beyond_repair, decode_entry, encode_entry
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
-from airflow_cloudfiles.engine.state.sink_log import SinkLog
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.state.sink_log import Position, SinkLog, SinkRecord
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once, is_near
 from airflow_cloudfiles.engine.storage.outage import reaching_state
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.state.sink_log import Position, SinkRecord
-    from airflow_cloudfiles.engine.storage import ObjectStore
 
 KEY: Final = "_source/archived"
 FORMAT_VERSION: Final = 1
@@ -385,11 +378,10 @@ class BatchStates:
         return parsed_time(text, what, self._state)
 
     def _torn(self, plan: Plan, position: Offset) -> CorruptedStateError:
-        return CorruptedStateError(
+        return beyond_repair(
             f"The plan log in {printable_path(self._state.uri)} does not fit the rest of the "
             f"state: batch {plan.number} is {plan.start.to_json()} to {plan.end.to_json()}, and "
-            f"{position.to_json()} is said to be the end or the start of a batch. Restore the "
-            "checkpoint location as a whole from a backup."
+            f"{position.to_json()} is said to be the end or the start of a batch."
         )
 
 
@@ -402,9 +394,8 @@ def parsed_time(text: str, what: str, state: ObjectStore) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as failure:
-        raise CorruptedStateError(
-            f"In {printable_path(state.uri)}, {what} does not say when it was written: {text!r}. "
-            "Restore the checkpoint location as a whole from a backup."
+        raise beyond_repair(
+            f"In {printable_path(state.uri)}, {what} does not say when it was written: {text!r}."
         ) from failure
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 

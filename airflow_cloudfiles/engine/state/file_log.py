@@ -40,6 +40,7 @@ from airflow_cloudfiles.engine.state.operations import (
     Operations,
     read_operation,
 )
+from airflow_cloudfiles.engine.state.packs import beyond_repair
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
@@ -135,7 +136,7 @@ class FileLog:
         unbound: The metadata of a stream that has no file yet: its first entry binds it. `None`
             for one that is bound, and for whoever only reads.
         fence: The newest entry that ends the log for those who have opened the state before it
-            (`transfer.contents`), by the metadata that were read; `None` for whoever only reads.
+            (`transfer.move`), by the metadata that were read; `None` for whoever only reads.
         has_operations: Whether there may be operations on single files among its entries; a word
             that may be a moment old (`Operations.meet`).
 
@@ -354,13 +355,11 @@ class FileLog:
                 continue
             files = self.read(number).files
             if max(first, stop or 0) > len(files):
-                msg = (
-                    f"{self._log.name(number)} has {counted(len(files), 'file')}, but the stream's "
-                    f"checkpoint refers to file {max(first, stop or 0)}. Checkpoint and file log "
-                    "do not belong together. Restore the checkpoint location as a whole from a "
-                    "backup."
+                raise beyond_repair(
+                    f"{self._log.name(number)} has {counted(len(files), 'file')}, but the "
+                    f"stream's checkpoint refers to file {max(first, stop or 0)}. Checkpoint and "
+                    "file log do not belong together."
                 )
-                raise CorruptedStateError(msg)
             out = excluded.get(number, ())
             yield from (
                 [file for index, file in enumerate(files[first:stop], first) if index not in out]
@@ -431,9 +430,9 @@ class FileLog:
         return files
 
     def _corrupted(self, number: int, what: str) -> CorruptedStateError:
-        return CorruptedStateError(
-            f"{self._log.name(number)} cannot be read: {what}. Restore the checkpoint location as "
-            f"a whole from a backup, or start with a new one, which ingests everything anew."
+        return beyond_repair(
+            f"{self._log.name(number)} cannot be read: {what}.",
+            anew=True,
         )
 
 

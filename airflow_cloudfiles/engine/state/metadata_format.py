@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateMovedError
-from airflow_cloudfiles.engine.files import FILE_IDENTITIES, FileIdentity, printable_path
-from airflow_cloudfiles.engine.state.packs import check_version
+from airflow_cloudfiles.engine.files import FileIdentity, printable_path
+from airflow_cloudfiles.engine.state.packs import beyond_repair, check_version
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import json_object, older
 
@@ -30,6 +32,16 @@ Standing = Literal["unbound", "moved", "incoming", "relocating", "restarting"]
 """`unbound`: no file is recorded yet, so another source may take the location. `moved`: the state
 is at another location. `incoming`: it is being brought here, and not whole yet. `relocating`: its
 source is being relocated. `restarting`: it is being removed, so that the stream starts over."""
+
+_SAID: dict[Standing, str] = {
+    "incoming": "that is being brought here from {} and is not whole yet. Repeat the command that "
+    "does it (cloudfiles state move, or import).",
+    "moved": "that was moved to {}. Use that as the checkpoint location. If it was not moved "
+    "whole, repeat cloudfiles state move.",
+    "relocating": "whose source is being relocated to {}. Repeat cloudfiles state relocate.",
+    "restarting": "that is being removed, for its stream to start over into {}. Repeat cloudfiles "
+    "state start-over.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +110,32 @@ def encode_standing(
     return seal(value, head=_NOT_IN_USE + b"\n")
 
 
+class _Stored(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What is stored of a stream beside the version; the id becomes the name of a folder."""
+
+    stream_id: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+    source: str
+    format: str
+    include_existing_files: bool = True
+    started_us: int | None = None
+    file_identity: FileIdentity = "path"
+    fence: int = -1
+
+
 def to_json(metadata: StreamMetadata) -> dict[str, Any]:
     """Give what is stored of a stream beside the version."""
-    value: dict[str, Any] = {
-        "streamId": metadata.stream_id,
-        "source": metadata.source,
-        "format": metadata.format,
-    }
-    if not metadata.include_existing_files:
-        value["includeExistingFiles"] = False
-        if metadata.started_us is not None:
-            value["startedUs"] = metadata.started_us
-    if metadata.file_identity != "path":
-        value["fileIdentity"] = metadata.file_identity
-    if metadata.fence >= 0:
-        value["fence"] = metadata.fence
-    return value
+    is_all = metadata.include_existing_files
+    stored = _Stored(
+        metadata.stream_id,
+        metadata.source,
+        metadata.format,
+        is_all,
+        None if is_all else metadata.started_us,
+        metadata.file_identity,
+        metadata.fence,
+    )
+    found: dict[str, Any] = msgspec.to_builtins(stored)
+    return found
 
 
 def decode_metadata(content: bytes, *, name: str) -> StreamMetadata:
@@ -125,26 +147,8 @@ def decode_metadata(content: bytes, *, name: str) -> StreamMetadata:
         CorruptedStateError: It is damaged.
     """
     standing, place, found = decode_standing(content, name=name)
-    if standing == "incoming":
-        raise StateMovedError(
-            f"{name} is of a state that is being brought here from {printable_path(place)} and is "
-            "not whole yet. Repeat the command that does it (cloudfiles state move, or import)."
-        )
-    if standing == "moved":
-        raise StateMovedError(
-            f"{name} is of a state that was moved to {printable_path(place)}. Use that as the "
-            "checkpoint location. If it was not moved whole, repeat cloudfiles state move."
-        )
-    if standing == "relocating":
-        raise StateMovedError(
-            f"{name} is of a state whose source is being relocated to {printable_path(place)}. "
-            "Repeat cloudfiles state relocate."
-        )
-    if standing == "restarting":
-        raise StateMovedError(
-            f"{name} is of a state that is being removed, for its stream to start over into "
-            f"{printable_path(place)}. Repeat cloudfiles state start-over."
-        )
+    if standing is not None and (said := _SAID.get(standing)):
+        raise StateMovedError(f"{name} is of a state {said.format(printable_path(place))}")
     if found is None:
         raise damaged(name)
     return found
@@ -203,39 +207,18 @@ def from_json(value: Any, *, name: str) -> StreamMetadata:
         CorruptedStateError: It is something else.
     """
     try:
-        fields = (value["streamId"], value["source"], value["format"])
-        include_existing = value.get("includeExistingFiles", True)
-        started_us = value.get("startedUs")
-        identity = value.get("fileIdentity", "path")
-        fence = value.get("fence", -1)
-    except (TypeError, KeyError, AttributeError) as failure:
+        stored = msgspec.convert(value, _Stored)
+    except msgspec.ValidationError as failure:
         raise damaged(name) from failure
-    are_strings = all(isinstance(field, str) for field in fields)
-    if not are_strings or not _is_id(fields[0]) or not isinstance(include_existing, bool):
-        raise damaged(name)
-    if type(fence) is not int or (type(started_us) is not int and started_us is not None):
-        raise damaged(name)
-    if identity not in FILE_IDENTITIES:
-        raise damaged(name)
     return StreamMetadata(
-        *fields,
-        format_version=BY_CONTENT if identity == "content" else FIRST_VERSION,
-        include_existing_files=include_existing,
-        started_us=started_us,
-        file_identity=identity,
-        fence=fence,
+        **msgspec.structs.asdict(stored),
+        format_version=BY_CONTENT if stored.file_identity == "content" else FIRST_VERSION,
     )
-
-
-def _is_id(text: str) -> bool:
-    """Tell whether a stream id can be what `uuid4().hex` gives; it becomes a directory name."""
-    return len(text) == 32 and all(char in "0123456789abcdef" for char in text)  # noqa: PLR2004
 
 
 def damaged(name: str) -> CorruptedStateError:
     """Build the error of metadata that cannot be read."""
-    return CorruptedStateError(
-        f"{name} cannot be read: it does not name the source of this checkpoint location. "
-        f"Restore the checkpoint location as a whole from a backup, or start with a new one, which "
-        f"ingests everything anew."
+    return beyond_repair(
+        f"{name} cannot be read: it does not name the source of this checkpoint location.",
+        anew=True,
     )

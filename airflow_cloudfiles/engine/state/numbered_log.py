@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.state.packs import (
+    Pack,
     Packs,
+    beyond_repair,
     decode_entry,
     encode_entry,
     parse_header,
@@ -38,7 +40,6 @@ from airflow_cloudfiles.engine.storage.uri import refuse_source_only
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from airflow_cloudfiles.engine.state.packs import Pack
 
 FENCE = "fence-"
 """How the name of a mark begins that an entry with that number ends the log, for those who have
@@ -311,7 +312,7 @@ class NumberedLog:
     def unpacked(self) -> int:
         """How many entries are in no pack that was met."""
         packs = () if self._packs is None else self._packs.known
-        return self.known_latest + 1 - sum(pack.count for pack in packs)
+        return self.known_latest + 1 - sum(map(len, packs))
 
     def known(self) -> int:
         """Return the newest number that this object has met; ask only if it has met none."""
@@ -388,10 +389,10 @@ class NumberedLog:
                 raise self._missing(number)
 
     def _missing(self, number: int) -> CorruptedStateError:
-        return CorruptedStateError(
+        return beyond_repair(
             f"{self.name(number)} is missing, though other entries or the stream's own checkpoint "
-            f"refer to it. Restore the checkpoint location as a whole from a backup, or start "
-            f"with a new one, which ingests everything anew."
+            "refer to it.",
+            anew=True,
         )
 
 

@@ -39,13 +39,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.versions import json_object, older, require_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from airflow_cloudfiles.engine.storage import ObjectStore
 
 
 _VERSION = re.compile(rb"v([0-9]{1,9})")
@@ -117,11 +115,23 @@ def parse_header(line: bytes, *, name: str) -> dict[str, Any]:
     return header
 
 
-def _corrupted(name: str, what: str) -> CorruptedStateError:
+def beyond_repair(what: str, *, anew: bool = False) -> CorruptedStateError:
+    """Give the error of a state that only a backup can help.
+
+    Args:
+        what: What is damaged or missing, in sentences.
+        anew: Whether another state, without a backup, is a way, too.
+    """
+    end = ", or start with a new one, which ingests everything anew" if anew else ""
     return CorruptedStateError(
-        f"{name} cannot be read: {what}. It was damaged or changed after it was written. Restore "
-        f"the checkpoint location as a whole from a backup, or start with a new one, which "
-        f"ingests everything anew."
+        f"{what} Restore the checkpoint location as a whole from a backup{end}."
+    )
+
+
+def _corrupted(name: str, what: str) -> CorruptedStateError:
+    return beyond_repair(
+        f"{name} cannot be read: {what}. It was damaged or changed after it was written.",
+        anew=True,
     )
 
 
@@ -148,8 +158,7 @@ class Pack:
     first: int
     last: int
 
-    @property
-    def count(self) -> int:
+    def __len__(self) -> int:
         """How many objects it holds."""
         return self.last - self.first + 1
 
@@ -202,7 +211,7 @@ def decode_pack(content: bytes, pack: Pack, *, name: str) -> list[bytes]:
     is_whole = (
         header["id"] == _id(pack)
         and isinstance(lengths, list)
-        and len(lengths) == pack.count
+        and len(lengths) == len(pack)
         and all(type(each) is int and each >= 0 for each in lengths)
         and sum(lengths) == len(body)
     )

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
+from airflow_cloudfiles.engine.state.packs import beyond_repair
+from airflow_cloudfiles.engine.versions import as_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_cloudfiles.engine.state.file_log import FileLog
+    from airflow_cloudfiles.engine.state.file_log import EntrySummary, FileLog
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 PREFIX = "_source/plans"
@@ -119,12 +120,11 @@ class PlanLog:
             return
         planned = "none begins there" if plan is None else f"it ends at {plan.end.to_json()}"
         name = self._log.name(0 if plan is None else plan.number)
-        msg = (
+        raise beyond_repair(
             f"Spark's checkpoint asks for a batch from {start.to_json()} to {end.to_json()}, but "
-            f"of the planned batches {planned} (see {name}). Spark's checkpoint is damaged, or the "
-            "two do not belong together. Restore the checkpoint location as a whole from a backup."
+            f"of the planned batches {planned} (see {name}). Spark's checkpoint is damaged, or "
+            "the two do not belong together."
         )
-        raise CorruptedStateError(msg)
 
     def find(self, start: Offset) -> Plan | None:
         """Find the plan that begins at a position, by halving the chain."""
@@ -196,14 +196,11 @@ class PlanLog:
 
     def _plan(self, number: int, header: Mapping[str, Any]) -> Plan:
         try:
-            start, end = Offset.from_json(header["start"]), Offset.from_json(header["end"])
-            return Plan(number, start, end, int(header["files"]), int(header["bytes"]))
-        except (KeyError, TypeError, ValueError) as failure:
-            msg = (
-                f"{self._log.name(number)} cannot be read: its header does not describe a range. "
-                f"Restore the checkpoint location as a whole from a backup."
-            )
-            raise CorruptedStateError(msg) from failure
+            return as_record({**header, "number": number}, Plan)
+        except ValueError as failure:
+            raise beyond_repair(
+                f"{self._log.name(number)} cannot be read: its header does not describe a range."
+            ) from failure
 
     def _check_chain(self, start: Offset, latest: Plan | None) -> None:
         """Refuse to plan from a position that would leave files out or take them twice."""
@@ -211,24 +208,21 @@ class PlanLog:
         if start == end:
             return
         name = self._log.name(0 if latest is None else latest.number)
-        msg = (
+        raise beyond_repair(
             f"The stream asks for the files from position {start.to_json()}, but the batches "
             f"planned so far end at {end.to_json()} (see {name}). Spark's checkpoint and the plan "
-            f"log do not belong together. Restore the checkpoint location as a whole from a backup."
+            "log do not belong together."
         )
-        raise CorruptedStateError(msg)
 
     def _check_head(self, start: Offset, files: FileLog) -> None:
         """Refuse to wait for files behind a file log that has lost its end."""
         head = files.known_head() if start <= files.known_head() else files.head()
         if start <= head:
             return
-        msg = (
+        raise beyond_repair(
             f"The stream has ingested the files up to {start.to_json()}, but the file log beside "
-            f"{self._log.name(0)} ends at {head.to_json()}. They do not belong together. "
-            f"Restore the checkpoint location as a whole from a backup."
+            f"{self._log.name(0)} ends at {head.to_json()}. They do not belong together."
         )
-        raise CorruptedStateError(msg)
 
 
 @dataclass(slots=True)
@@ -243,42 +237,31 @@ class _Taken:
 def _take(files: FileLog, start: Offset, limit: ReadLimit, up_to: Offset) -> _Taken:
     """Take files from a position until the limit or the end is reached."""
     taken = _Taken(start)
-    number = start.entry
-    while Offset(number, 0) < up_to and not _is_full(taken, limit):
+    for number in range(start.entry, up_to.entry + (up_to.index > 0)):
+        if _is_full(taken, limit):
+            break
         first = start.index if number == start.entry else 0
         last = up_to.index if number == up_to.entry else None
-        if not files.summary(number).is_ingested:
-            pass
-        elif first == 0 and last is None and _fits(files, number, taken, limit):
-            summary = files.summary(number)
+        summary = files.summary(number)
+        if not summary.is_ingested:
+            continue
+        if first == 0 and last is None and _fits(summary, taken, limit):
             taken.files += summary.files
             taken.bytes += summary.bytes
             taken.end = Offset(number + 1, 0)
-        else:
-            _take_some(files, (number, first, last), taken, limit)
-        number += 1
+            continue
+        for index, file in enumerate(files.read(number).files[first:last], first + 1):
+            if _is_full(taken, limit):
+                break
+            taken.files += 1
+            taken.bytes += file.size
+            is_last = index == summary.files
+            taken.end = Offset(number + 1, 0) if is_last else Offset(number, index)
     return taken
 
 
-def _take_some(
-    files: FileLog, part: tuple[int, int, int | None], taken: _Taken, limit: ReadLimit
-) -> None:
-    """Take files of a part of an entry: its number, its first file, and the file to stop before."""
-    number, first, last = part
-    entry = files.read(number).files
-    stop = len(entry) if last is None else min(last, len(entry))
-    index = first
-    while index < stop and not _is_full(taken, limit):
-        taken.files += 1
-        taken.bytes += entry[index].size
-        index += 1
-    if index > first:
-        taken.end = Offset(number + 1, 0) if index == len(entry) else Offset(number, index)
-
-
-def _fits(files: FileLog, number: int, taken: _Taken, limit: ReadLimit) -> bool:
+def _fits(summary: EntrySummary, taken: _Taken, limit: ReadLimit) -> bool:
     """Tell whether a whole entry can be taken without reaching the limit in its middle."""
-    summary = files.summary(number)
     few = limit.max_files is None or taken.files + summary.files <= limit.max_files
     small = limit.max_bytes is None or taken.bytes + summary.bytes < limit.max_bytes
     return few and small

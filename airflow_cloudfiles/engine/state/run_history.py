@@ -18,14 +18,14 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
     IncompatibleStateError,
     RunFailedError,
 )
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.messages import sentence
 from airflow_cloudfiles.engine.state.packs import Packs
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, open_store
@@ -33,10 +33,6 @@ from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
 from airflow_cloudfiles.engine.storage.outage import reaching_state, read_if_there
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, fields_of, require_version
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.files import FileEntry
-
 
 RUNS_PREFIX = "_runs"
 REPORTS_PREFIX = "_reports"

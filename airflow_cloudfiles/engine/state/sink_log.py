@@ -21,12 +21,15 @@ Two kinds of queries work on one state, and each says where it is in its own way
 
 Whoever is further has the last word: a job begins where a plain query has ended, and before a plain
 query starts, its checkpoint is brought to where the jobs are (`checkpoint_healing`).
+
+What a batch and its commit are to a table, of whatever kind, is described here, too.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
@@ -36,15 +39,98 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.files import START, Offset, printable_path
 from airflow_cloudfiles.engine.state import spark_checkpoint
 from airflow_cloudfiles.engine.state.numbered_log import LogEntry, NumberedLog
+from airflow_cloudfiles.engine.state.packs import beyond_repair
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.spark_checkpoint import last_committed_batch
 from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
 from airflow_cloudfiles.engine.storage.outage import reaching_state
+from airflow_cloudfiles.engine.versions import as_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from airflow_cloudfiles.engine.storage import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class BatchId:
+    """Which micro-batch a commit is.
+
+    Attributes:
+        app_id: The stream.
+        number: Number of its micro-batch.
+        plan: Id of the plan log's entry, if there is one: the same number with another plan is
+            another batch, of a state that was restored from an older backup.
+        replay: Number of the decision to replay it after a loss. The table may still know its
+            number from before; so it has an application id of its own.
+        schema_version: Version of the schema that it was read with; `None` where that is unknown.
+        counts: What its tasks have counted (`progress.BatchDone`).
+        origin: The place of the state and its source (`earlier_life.origin`); empty for none.
+    """
+
+    app_id: str
+    number: int
+    plan: str | None = None
+    replay: int | None = None
+    schema_version: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict, compare=False)
+    origin: str = field(default="", compare=False)
+
+    @property
+    def own_app_id(self) -> str:
+        """Under which application id the table knows whether it has this very batch."""
+        return self.app_id if self.replay is None else f"{self.app_id}.replay-{self.replay}"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a commit amounted to: the table and its version, and whether this call made it.
+
+    Attributes:
+        version: A version of a Delta table, or a sequence number of an Iceberg table, that has the
+            batch.
+        is_new: Whether this call committed it.
+        table_id: Id of the table.
+        counts: What a merge, or the replacing of rows, has counted.
+    """
+
+    version: int
+    is_new: bool
+    table_id: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBatch:
+    """A batch that a table has, as its commit noted it.
+
+    Attributes:
+        version: As of `Committed`.
+        table_id: Of the table.
+        plan: Id of its plan; empty or `None` where there is none.
+        schema_version: Version of the schema that it was read with; `None` where that is unknown.
+        counts: As in the note of a batch (`progress.BatchDone`).
+    """
+
+    version: int
+    table_id: str
+    plan: str | None
+    schema_version: int | None
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a table must have before a batch is committed to it.
+
+    Attributes:
+        record: The batch.
+        state: The checkpoint location that has the record, for messages.
+        read_again: Says for messages how what was read from a batch on is read again; `None` where
+            that is a replay.
+    """
+
+    record: SinkRecord
+    state: str
+    read_again: Callable[[int], str | None]
 
 
 PREFIX = "_source/sink"
@@ -235,19 +321,11 @@ class SinkLog:
         return frozenset(lost)
 
     def _decision(self, number: int) -> Decision:
-        entry = self._decisions.read(number)
-        header = entry.header
+        header = self._decisions.read(number).header
         try:
-            return Decision(
-                number=entry.number,
-                kind=header["kind"],
-                first=int(header["first"]),
-                last=int(header["last"]),
-                batches=tuple(int(each) for each in header["batches"]),
-                target=str(header["target"]),
-            )
-        except (KeyError, TypeError, ValueError) as failure:
-            raise _damaged(self._decisions.name(entry.number)) from failure
+            return as_record({**header, "number": number}, Decision)
+        except ValueError as failure:
+            raise _damaged(self._decisions.name(number)) from failure
 
     def decide(self, decision: Decision) -> bool:
         """Write a decision.
@@ -255,14 +333,8 @@ class SinkLog:
         Returns:
             Whether it is this one that has the number; if not, read again.
         """
-        header: dict[str, Any] = {
-            "kind": decision.kind,
-            "first": decision.first,
-            "last": decision.last,
-            "batches": list(decision.batches),
-            "target": decision.target,
-        }
-        won = self._decisions.append(decision.number, header)
+        header = asdict(decision)
+        won = self._decisions.append(header.pop("number"), header)
         self._epoch = None
         return won
 
@@ -358,9 +430,8 @@ def _record(log: NumberedLog, entry: LogEntry) -> SinkRecord:
 
 
 def _damaged(name: str) -> CorruptedStateError:
-    return CorruptedStateError(
-        f"{name} cannot be read: its header does not describe a batch of the target. Restore the "
-        f"checkpoint location as a whole from a backup."
+    return beyond_repair(
+        f"{name} cannot be read: its header does not describe a batch of the target."
     )
 
 
@@ -430,8 +501,8 @@ def _end_of(record: SinkRecord, state: ObjectStore, plans: PlanLog | None) -> Of
         return record.end
     plan = (plans or PlanLog(state)).get(record.batch)
     if plan is None:
-        raise CorruptedStateError(
+        raise beyond_repair(
             f"Batch {record.batch} is recorded as committed in {printable_path(state.uri)}, but "
-            "the plan log ends before it. Restore the checkpoint location as a whole from a backup."
+            "the plan log ends before it."
         )
     return plan.end

@@ -34,6 +34,7 @@ from airflow_cloudfiles.engine.errors import (
     StateLockedError,
 )
 from airflow_cloudfiles.engine.files import START, Offset, printable_path
+from airflow_cloudfiles.engine.state.packs import beyond_repair
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.local import LocalStore
@@ -112,11 +113,9 @@ def require_offsets(spark: ObjectStore, batch: int) -> tuple[str, list[str]]:
     try:
         content = spark.get(key)
     except ObjectNotFoundError as failure:
-        msg = (
-            f"Spark's checkpoint has committed a batch whose offsets are missing: {name}. Restore "
-            f"the checkpoint location as a whole from a backup."
-        )
-        raise CorruptedStateError(msg) from failure
+        raise beyond_repair(
+            f"Spark's checkpoint has committed a batch whose offsets are missing: {name}."
+        ) from failure
     if isinstance(spark, LocalStore) and not is_as_written(spark, key, content):
         # Elsewhere Hadoop writes no checksums.
         msg = f"{name} does not match its checksum. Restore it from a backup."

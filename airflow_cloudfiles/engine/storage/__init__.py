@@ -7,6 +7,7 @@ the same key, exactly one succeeds, and what it wrote survives a crash whole.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError, ObjectStore
@@ -16,10 +17,10 @@ from airflow_cloudfiles.engine.storage.vendors import BY_SCHEME
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
 
-__all__ = ["ObjectNotFoundError", "ObjectStore", "normalize_uri", "open_store"]
+__all__ = ["ObjectNotFoundError", "ObjectStore", "StoreOpener", "normalize_uri", "open_store"]
 
-FETCHED: dict[str, ObjectStore] = {}
-"""Locations of which parts were fetched ahead, for the time being (`fetched_ahead`)."""
+StoreOpener = Callable[[str], ObjectStore]
+"""Opens the store at a location: `open_store`, or what a run has open (`OpenedState.open`)."""
 
 
 def open_store(uri: str, access: Access | None = None) -> ObjectStore:
@@ -40,8 +41,6 @@ def open_store(uri: str, access: Access | None = None) -> ObjectStore:
     from airflow_cloudfiles.engine.storage.local import LocalStore  # noqa: PLC0415 - lazy import
 
     canonical = normalize_uri(uri)
-    if access is None and canonical in FETCHED:
-        return FETCHED[canonical]
     scheme = canonical.partition(":")[0]
     if vendor := BY_SCHEME.get(scheme):
         leaf = vendor.load("store", needed_for=canonical)

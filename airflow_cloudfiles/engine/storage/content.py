@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 from airflow_cloudfiles.engine.storage.base import (
     ObjectChangedError,
     ObjectNotFoundError,
+    ObjectStore,
     is_version,
 )
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.storage.base import ObjectStore
 
 PIECE_BYTES: Final = 8 * 2**20
 """What is read, and kept in memory, at a time. A file of more bytes is worth a HEAD before."""

@@ -20,21 +20,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from airflow_cloudfiles.engine import storage
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.storage.base import Moment, ObjectNotFoundError
+from airflow_cloudfiles.engine.storage.base import Moment, ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from airflow_cloudfiles.engine.storage.uri import normalize_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Future
 
-    from airflow_cloudfiles.engine.storage.base import ObjectStore
 
 _First = TypeVar("_First")
 _Second = TypeVar("_Second")
@@ -343,50 +342,43 @@ def aside(store: ObjectStore, key: str, write: Callable[[], None]) -> None:
         write()
 
 
-def far(uri: str) -> FetchedAhead | None:
-    """Open a store of its own that fetches ahead; `None` where nothing is far away."""
-    store = storage.open_store(normalize_uri(uri))
-    if is_near(store) or isinstance(store, FetchedAhead):
-        return None
-    return FetchedAhead(store)
+@dataclass(frozen=True, slots=True)
+class OpenedState:
+    """A state as one run has it open, passed on to all that read it.
 
-
-@contextlib.contextmanager
-def given_to_all(ahead: FetchedAhead) -> Iterator[Callable[[], None]]:
-    """Let `open_store` give a store that fetched ahead, for a block.
-
-    Yields:
-        What ends it before the end of the block: nothing old is given any more.
+    Attributes:
+        ahead: What was fetched of it; `None` where it is not far away.
     """
-    storage.FETCHED[ahead.uri] = cast("ObjectStore", ahead)
 
-    def end() -> None:
-        ahead.forget()
-        storage.FETCHED.pop(ahead.uri, None)
+    ahead: FetchedAhead | None = None
 
-    try:
-        yield end
-    finally:
-        end()
-        ahead.end_aside()
+    @classmethod
+    def at(cls, uri: str) -> OpenedState:
+        """Open the state at a location; nothing is fetched yet."""
+        store = storage.open_store(uri)
+        return cls(None if is_near(store) else FetchedAhead(store))
+
+    def open(self, uri: str) -> ObjectStore:
+        """Open a store (`open_store`); that of the state has the answers that were fetched."""
+        if self.ahead is not None and normalize_uri(uri) == self.ahead.uri:
+            return cast("ObjectStore", self.ahead)
+        return storage.open_store(uri)
+
+    def end_reads(self) -> None:
+        """Give nothing old any more: from now on it would mislead."""
+        if self.ahead is not None:
+            self.ahead.forget()
+
+    @contextlib.contextmanager
+    def until_written(self) -> Iterator[OpenedState]:
+        """Wait at the end of the block for what is written aside; nothing old is given then."""
+        try:
+            yield self
+        finally:
+            self.end_reads()
+            if self.ahead is not None:
+                self.ahead.end_aside()
 
 
 def _itself(store: ObjectStore) -> ObjectStore:
     return store
-
-
-@contextlib.contextmanager
-def fetched_ahead(uri: str, *, keys: Sequence[str]) -> Iterator[None]:
-    """Fetch objects that are created once, where they are far away; `open_store` gives them.
-
-    Args:
-        uri: The location, as this process opens it.
-        keys: The objects.
-    """
-    ahead = far(uri)
-    if ahead is None:
-        yield
-        return
-    ahead.fetch(keys)
-    with given_to_all(ahead):
-        yield

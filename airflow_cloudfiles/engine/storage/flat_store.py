@@ -3,7 +3,8 @@
 `FlatStore` is an `ObjectStore` over keys and pages: it builds keys, lists, and translates between
 keys and URIs. `CloudStore` adds what comes with a service behind a network: it counts requests,
 repeats those whose answer breaks off, translates errors, and is pickled without credentials.
-A leaf for a cloud holds the calls of its client and nothing else.
+A leaf for a cloud holds the calls of its client and nothing else. The options
+of `deltalake` that all clouds share are here, too.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import os
 import threading
 from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.access import CONNECTIONS, version_of_file
@@ -48,9 +50,6 @@ from airflow_cloudfiles.engine.storage.outage import (
     broken_off,
 )
 from airflow_cloudfiles.engine.storage.uri import bucket_and_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 TRIES = 5
 """How often a request is made whose answer breaks off, which clients do not repeat themselves."""
@@ -412,3 +411,15 @@ class ClientPerProcess:
             if self._opened is None or self._opened[0] != key:
                 self._opened = key, self._open()
             return self._opened[1]
+
+
+def proxy_options(proxies: Mapping[str, str]) -> dict[str, str]:
+    """Find the option for a proxy."""
+    address = proxies.get("https") or proxies.get("http")
+    return {"proxy_url": address} if address else {}
+
+
+def address_options(key: str, allow_key: str, endpoint: str) -> dict[str, str]:
+    """Give the options for an address, and that it may be without encryption."""
+    allowed = {allow_key: "true"} if endpoint.startswith("http:") else {}
+    return {key: endpoint.rstrip("/"), **allowed}

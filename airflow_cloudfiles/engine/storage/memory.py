@@ -11,13 +11,13 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.base import (
     Fingerprint,
     ObjectChangedError,
     ObjectNotFoundError,
+    ObjectStore,
     check_key,
     check_range,
     is_version,
@@ -27,9 +27,6 @@ from airflow_cloudfiles.engine.storage.base import (
 )
 from airflow_cloudfiles.engine.storage.flat import Fetch, Listed, Order, Page
 from airflow_cloudfiles.engine.storage.flat_store import FlatStore
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.storage.base import ObjectStore
 
 
 @dataclass(slots=True)

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import errno
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -33,12 +33,7 @@ from airflow_cloudfiles.engine.errors import (
     is_panic,
 )
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError, is_tree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_cloudfiles.engine.storage.base import ObjectStore
+from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError, ObjectStore, is_tree
 
 Call = Literal["list", "head", "get", "put", "delete"]
 """The kinds of requests that a store counts."""

@@ -34,14 +34,13 @@ from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.storage.base import (
     ObjectChangedError,
     ObjectNotFoundError,
+    ObjectStore,
     UnsupportedRequestError,
 )
 from airflow_cloudfiles.engine.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from airflow_cloudfiles.engine.storage.base import ObjectStore
 
 
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}

@@ -20,11 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import DataType, StructType
 
 from airflow_cloudfiles.engine.errors import ReadError
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_inference
-from airflow_cloudfiles.engine.inference.sample import Sample, learn_sample
+from airflow_cloudfiles.engine.inference import Sample, learn_sample
+from airflow_cloudfiles.engine.intake.ledger.changed import note_refused
+from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.names import column_of, parts_of
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch
@@ -42,15 +44,15 @@ from airflow_cloudfiles.engine.schema.proposals import (
 )
 from airflow_cloudfiles.engine.schema.source_columns import beside
 from airflow_cloudfiles.engine.schema.widening import WiderTypes, can_widen, widen
-from airflow_cloudfiles.engine.state import refused
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.types import missing_fields
+from airflow_cloudfiles.engine.types import missing_fields, with_inside, with_type
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.errors import CloudFilesError
     from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.names import NameMatcher
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+    from airflow_cloudfiles.engine.storage import StoreOpener
     from airflow_cloudfiles.engine.stream.definition import ResolvedSchema
 
 WIDENING_MODE = "addNewColumnsWithTypeWidening"
@@ -138,20 +140,11 @@ def _without(
     """Remove from what was learned the fields that stay in the rescued data."""
 
     def inside(kind: DataType, at: tuple[str, ...]) -> DataType:
-        if isinstance(kind, ArrayType):
-            return ArrayType(inside(kind.elementType, at), kind.containsNull)
-        if isinstance(kind, MapType):
-            return MapType(kind.keyType, inside(kind.valueType, at), kind.valueContainsNull)
         if not isinstance(kind, StructType):
-            return kind
+            return with_inside(kind, lambda _, each: inside(each, at))
         paths = [(each, (*at, matcher.key(each.name))) for each in kind.fields]
-        return StructType(
-            [
-                StructField(each.name, inside(each.dataType, path), each.nullable, each.metadata)
-                for each, path in paths
-                if path not in left_out
-            ]
-        )
+        kept = [(each, path) for each, path in paths if path not in left_out]
+        return StructType([with_type(each, inside(each.dataType, path)) for each, path in kept])
 
     kept = inside(learned, ())
     return kept if isinstance(kept, StructType) else learned
@@ -244,7 +237,9 @@ _MOST_SECONDS: Final = 10.0
 _log = logging.getLogger(__name__)
 
 
-def undecided(options: CloudFilesOptions, resolved: ResolvedSchema) -> CloudFilesError | None:
+def undecided(
+    options: CloudFilesOptions, resolved: ResolvedSchema, open_state: StoreOpener = open_store
+) -> CloudFilesError | None:
     """Give the error of a run whose schema waits for a decision; `None` where it may go on.
 
     A change that was refused is none of these: it may be asked for no more.
@@ -253,7 +248,7 @@ def undecided(options: CloudFilesOptions, resolved: ResolvedSchema) -> CloudFile
         return None
     if options.schema_evolution_mode not in ADDING_MODES:
         return None
-    found = find_proposal(open_store(resolved.schema_uri), resolved.version)
+    found = find_proposal(open_state(resolved.schema_uri), resolved.version)
     return None if found is None else error_of(found, resolved.schema_uri)
 
 
@@ -286,7 +281,13 @@ def ask(
     uri = str(context.schema_uri)
     store = open_store(uri)
     asking = _asking(context, findings, files, file_uri)
-    changes = _changes(findings, file_uri)
+    brought = findings.provenance.files
+    changes = [
+        ProposedChange(
+            each.kind, each.path, each.before, each.after, brought.get(each.path, file_uri)
+        )
+        for each in diff(findings.before, findings.after)
+    ]
     found = waiting_proposal(store)
     if found is None or not _is_refused(found, changes):
         if file_uri is not None:
@@ -294,7 +295,7 @@ def ask(
         samples = tuple(_with_samples(context, changes, asking))
         found = propose(store, _proposal(context, findings, samples, reason))
         _log.warning("Proposal %s waits for somebody to decide: %s", found.number, found.paths)
-    refused.note_refused(context.state_uri, asking, dict.fromkeys(found.paths))
+    note_refused(context.state_uri, asking, dict.fromkeys(found.paths))
     return error_of(found, uri)
 
 
@@ -314,17 +315,6 @@ def _asking(
     # The one that was met may be behind many others.
     found.sort(key=lambda file: source.child_uri(file.path) != file_uri)
     return found[:_MOST_FILES]
-
-
-def _changes(findings: NewFields, file_uri: str | None) -> list[ProposedChange]:
-    """List what would change, without values."""
-    brought = findings.provenance.files
-    return [
-        ProposedChange(
-            each.kind, each.path, each.before, each.after, brought.get(each.path, file_uri)
-        )
-        for each in diff(findings.before, findings.after)
-    ]
 
 
 def _proposal(
@@ -356,8 +346,7 @@ def _with_samples(
     if wanted and files:
         _collect(context, files, found, most)
     for each in changes:
-        samples = tuple(found.get(parts_of(each.path), ()))
-        yield ProposedChange(each.kind, each.path, each.before, each.after, each.file, samples)
+        yield dataclasses.replace(each, samples=tuple(found.get(parts_of(each.path), ())))
 
 
 def _collect(
@@ -408,7 +397,4 @@ def _values(value: object, path: Sequence[str], key: Callable[[str], str]) -> It
 def _shown(value: object) -> str:
     """Format a value as JSON that can be printed."""
     text = json.dumps(value, ensure_ascii=False)
-    text = text if len(text) <= SAMPLE_CHARACTERS else text[:SAMPLE_CHARACTERS] + "…"
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-    )
+    return printable(text if len(text) <= SAMPLE_CHARACTERS else f"{text[:SAMPLE_CHARACTERS]}…")

@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
-from airflow_cloudfiles.engine.inference.infer import Inferred, infer_source
+from airflow_cloudfiles.engine.inference import Inferred, infer_source
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.opening import own_locations, place_of
 from airflow_cloudfiles.engine.messages import few
@@ -31,8 +31,8 @@ from airflow_cloudfiles.engine.options.cloud_files import (
     EvolutionMode,
 )
 from airflow_cloudfiles.engine.reading.splits import BatchContext
+from airflow_cloudfiles.engine.schema.ddl import refuse_too_deep
 from airflow_cloudfiles.engine.schema.diff import diff_json, in_words
-from airflow_cloudfiles.engine.schema.hints import refuse_too_deep
 from airflow_cloudfiles.engine.schema.inference import (
     TYPED,
     hinted_not_null,
@@ -53,12 +53,11 @@ from airflow_cloudfiles.engine.schema.source_columns import (
     given_metadata,
     with_metadata,
 )
-from airflow_cloudfiles.engine.spark_types import has_variant
 from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.state.metadata import read_metadata
-from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.storage import StoreOpener, normalize_uri, open_store
 from airflow_cloudfiles.engine.stream.locations import QueryLocations, StreamPlaces
-from airflow_cloudfiles.engine.types import as_nullable, short_type
+from airflow_cloudfiles.engine.types import as_nullable, has_variant, short_type
 
 GIVEN = -1
 """Schema version of a schema that the user gave."""
@@ -114,6 +113,7 @@ def resolve_schema(
     again: bool = False,
     writes: bool = True,
     on_found: Callable[[], None] | None = None,
+    open_state: StoreOpener = open_store,
 ) -> ResolvedSchema:
     """Read the newest schema version, or infer the first and write it.
 
@@ -127,6 +127,7 @@ def resolve_schema(
         again: Infer also where there is a schema, and write what differs from it as a new version.
         writes: Whether the schema log gets what it lacks.
         on_found: Called when there is a file to infer a schema from, before any is read.
+        open_state: Opens state and schemas (`OpenedState.open`).
 
     Raises:
         SchemaInferenceError: No schema yet and no file with a record to infer it from (B4).
@@ -134,8 +135,8 @@ def resolve_schema(
         StateConflictError: The schema location belongs to another source (B22), or the schema is
             pinned and is to be inferred again.
     """
-    found = partial(infer, options, on_found)
-    resolved = _resolved(options, found, again=again, writes=writes)
+    found = partial(infer, options, on_found, open_state)
+    resolved = _resolved(options, found, open_state, again=again, writes=writes)
     if warning := hinted_not_null(options):
         resolved = replace(resolved, warnings=(*resolved.warnings, warning))
     for warning in resolved.warnings:
@@ -144,17 +145,21 @@ def resolve_schema(
 
 
 def _resolved(
-    options: CloudFilesOptions, infer: Callable[[], Inferred], *, again: bool, writes: bool
+    options: CloudFilesOptions,
+    infer: Callable[[], Inferred],
+    open_state: StoreOpener,
+    *,
+    again: bool,
+    writes: bool,
 ) -> ResolvedSchema:
     """Build the schema as the log and the options have it."""
     location = options.schema_location or options.checkpoint_location
     if location is None:
         return _unlogged(infer())
     uri = normalize_uri(location)
-    log = SchemaLog(
-        open_store(uri), place_of(options, options.checkpoint_location).name, options.matcher
-    )
-    latest = _latest(log, options)
+    place = place_of(options, options.checkpoint_location, open_state)
+    log = SchemaLog(open_state(uri), place.name, options.matcher)
+    latest = _latest(log, options, open_state)
     if latest is not None and not again:
         return _restarted(log, latest, options, uri=uri, writes=writes)
     if not writes:
@@ -167,14 +172,16 @@ def _resolved(
     return _written(log, uri, latest, infer(), options)
 
 
-def _latest(log: SchemaLog, options: CloudFilesOptions) -> SchemaVersion | None:
+def _latest(
+    log: SchemaLog, options: CloudFilesOptions, open_state: StoreOpener
+) -> SchemaVersion | None:
     """Find the newest version; none where it is of a source that lost its state to this one."""
     try:
         return log.latest()
     except StateConflictError:
         if options.schema_location is not None or options.checkpoint_location is None:
             raise
-        stream = read_metadata(open_store(options.checkpoint_location))
+        stream = read_metadata(open_state(options.checkpoint_location))
         if stream is not None and stream.is_bound:
             raise
         return None
@@ -354,7 +361,12 @@ def _refuse_not_null(schema: StructType) -> None:
             )
 
 
-def bind(resolved: ResolvedSchema, options: CloudFilesOptions, checkpoint: str) -> ResolvedSchema:
+def bind(
+    resolved: ResolvedSchema,
+    options: CloudFilesOptions,
+    checkpoint: str,
+    open_state: StoreOpener = open_store,
+) -> ResolvedSchema:
     """Tie a definition to the checkpoint location that its query was started with.
 
     Raises:
@@ -363,9 +375,10 @@ def bind(resolved: ResolvedSchema, options: CloudFilesOptions, checkpoint: str) 
     if resolved.version == GIVEN:
         return resolved
     if resolved.is_read_only:
-        resolved = _written_now(resolved, options)
+        resolved = _written_now(resolved, options, open_state)
     uri = resolved.schema_uri or normalize_uri(checkpoint)
-    log = SchemaLog(open_store(uri), place_of(options, checkpoint).name, options.matcher)
+    place = place_of(options, checkpoint, open_state)
+    log = SchemaLog(open_state(uri), place.name, options.matcher)
     latest = log.latest()
     if latest is None and resolved.schema_uri is None:
         latest = log.append(
@@ -389,13 +402,15 @@ def bind(resolved: ResolvedSchema, options: CloudFilesOptions, checkpoint: str) 
     return replace(resolved, schema_uri=uri, version=latest.version, pin=latest.pin)
 
 
-def _written_now(defined: ResolvedSchema, options: CloudFilesOptions) -> ResolvedSchema:
+def _written_now(
+    defined: ResolvedSchema, options: CloudFilesOptions, open_state: StoreOpener
+) -> ResolvedSchema:
     """Write the schema of a query whose definition could not know that it is a stream.
 
     Raises:
         StaleSchemaError: It is another one by now.
     """
-    found = resolve_schema(options)
+    found = resolve_schema(options, open_state=open_state)
     if found.full_schema(options) != defined.full_schema(options):
         raise StaleSchemaError(
             f"The schema of {options.path} has become another one since this DataFrame was "
@@ -444,13 +459,19 @@ def batch_context(
     )
 
 
-def intake_of(options: CloudFilesOptions, checkpoint: str, target: str | None = None) -> Intake:
+def intake_of(
+    options: CloudFilesOptions,
+    checkpoint: str,
+    target: str | None = None,
+    open_state: StoreOpener = open_store,
+) -> Intake:
     """Open the state of a stream.
 
     Args:
         options: Those of the source.
         checkpoint: Its checkpoint location.
         target: The table, which is not ingested where it is below the source.
+        open_state: As for `resolve_schema`.
 
     Raises:
         StateConflictError: The state belongs to another source.
@@ -461,11 +482,15 @@ def intake_of(options: CloudFilesOptions, checkpoint: str, target: str | None = 
         checkpoint_location=checkpoint,
         exclude=own_locations(options, checkpoint, target),
         discovery=options.discovery,
+        open_state=open_state,
     )
 
 
 def open_intake(
-    options: CloudFilesOptions, locations: QueryLocations, patience_seconds: float
+    options: CloudFilesOptions,
+    locations: QueryLocations,
+    patience_seconds: float,
+    open_state: StoreOpener = open_store,
 ) -> tuple[Intake, RunLock]:
     """Open the state of a query and take its run lock.
 
@@ -473,18 +498,22 @@ def open_intake(
         StateLockedError: Another run holds the checkpoint location.
         StateConflictError: It belongs to another source.
     """
-    intake = intake_of(options, locations.checkpoint, locations.target)
+    intake = intake_of(options, locations.checkpoint, locations.target, open_state)
     lock = RunLock(intake.state)
     lock.acquire(timeout_seconds=patience_seconds)
     return intake, lock
 
 
-def infer(options: CloudFilesOptions, on_found: Callable[[], None] | None = None) -> Inferred:
+def infer(
+    options: CloudFilesOptions,
+    on_found: Callable[[], None] | None = None,
+    open_state: StoreOpener = open_store,
+) -> Inferred:
     """Infer a schema as `resolve_schema` does, unless that was done for its DataFrame."""
     if options.inferred is not None:
         return Inferred.from_json(options.inferred)
-    place = place_of(options, options.checkpoint_location)
-    found = infer_source(options, place, own_locations(options), on_found)
+    place = place_of(options, options.checkpoint_location, open_state)
+    found = infer_source(options, place, own_locations(options), on_found, open_state)
     check_names(found.data_schema, found.partition_schema, options)
     return found
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldExcept
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset
 from airflow_cloudfiles.engine.formats.base import UnknownFields
 from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.intake.ledger.changed import note_refused
 from airflow_cloudfiles.engine.messages import few_members, more
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.reading.split_reader import SplitReader
@@ -43,7 +44,6 @@ from airflow_cloudfiles.engine.reading.splits import BatchContext
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.schema.log_entry import author
 from airflow_cloudfiles.engine.schema.widening import FILE_KEY, WiderTypes, can_widen, widen
-from airflow_cloudfiles.engine.state import refused
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
@@ -59,6 +59,8 @@ from airflow_cloudfiles.engine.stream.definition import ResolvedSchema, batch_co
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from airflow_cloudfiles.engine.storage import StoreOpener
 
 
 WIDER_TYPES_CLASS = "UNKNOWN_FIELD_EXCEPTION.WIDER_TYPES_IN_RECORD_WITH_FILE_PATH"
@@ -78,17 +80,12 @@ def react(context: BatchContext, fields: dict[str, object], file_uri: str) -> Cl
     """
     if context.options.schema_evolution_mode not in ADDING_MODES or context.schema_uri is None:
         return _refused(context, fields, file_uri, _remedy(context))
-    latest = _newer(context)
-    if latest is None:
-        if waits := _proposed(context):
-            return waits
-        findings = _detect(context, file_uri)
+    if _newer(context) is None:
+        findings = _evolved(context, file_uri, lambda _: f"the new fields {sorted(fields)}")
+        if isinstance(findings, CloudFilesError):
+            return findings
         if not findings:
             return _refused(context, fields, file_uri, _NO_COLUMN)
-        if context.options.require_approval:
-            return approval.ask(context, findings, _asked(context, file_uri), file_uri)
-        latest = _append(context, findings, file=file_uri)
-        _log.warning("Schema version %s has the new fields %s", latest.version, sorted(fields))
     return UnknownFieldException.of(fields, file=file_uri, retry=True)
 
 
@@ -123,21 +120,31 @@ def widened(context: BatchContext, rescued: Iterable[str | None]) -> CloudFilesE
     latest = _newer(context)
     if latest is not None:
         return _widened_error(NewFields(schema, latest.data_schema), asking)
-    return _widen(context, asking)
+    wider = _evolved(context, asking, lambda found: f"wider types: {described(found)}")
+    if isinstance(wider, CloudFilesError):
+        return wider
+    return _widened_error(wider, asking) if wider else None
 
 
-def _widen(context: BatchContext, asking: str) -> CloudFilesError | None:
-    """Widen the schema as the files of the micro-batch ask, or propose that."""
-    if waits := _proposed(context):
+def _evolved(
+    context: BatchContext, file_uri: str, what: Callable[[NewFields], str]
+) -> NewFields | CloudFilesError:
+    """Evolve the schema as the files of the micro-batch ask, or propose that.
+
+    Returns:
+        What the newest version has besides, or nothing where they ask for nothing; or the error of
+        a change that waits for somebody to decide.
+    """
+    approves = context.options.require_approval
+    if waits := approval.known_proposal(context) if approves else None:
         return waits
-    wider = _detect(context, asking)
-    if not wider:
-        return None
-    if context.options.require_approval:
-        return approval.ask(context, wider, _asked(context, asking), asking)
-    latest = _append(context, wider, file=asking)
-    _log.warning("Schema version %s has wider types: %s", latest.version, described(wider))
-    return _widened_error(wider, asking)
+    findings = _detect(context, file_uri)
+    if findings and approves:
+        return approval.ask(context, findings, _asked(context, file_uri), file_uri)
+    if findings:
+        latest = _append(context, findings, file=file_uri)
+        _log.warning("Schema version %s has %s", latest.version, what(findings))
+    return findings
 
 
 def _asking_files(
@@ -174,19 +181,14 @@ def _newer(context: BatchContext) -> SchemaVersion | None:
     return None if latest is None or latest.version == context.schema_version else latest
 
 
-def _proposed(context: BatchContext) -> CloudFilesError | None:
-    """Build the error of a change that waits for somebody to decide."""
-    return approval.known_proposal(context) if context.options.require_approval else None
-
-
 def _asked(context: BatchContext, file_uri: str) -> list[FileEntry]:
     """List the files of the micro-batch, and the one that was met."""
     files = _files(context)
     return [*files, *(file for file in _named(context, file_uri) if file not in files)]
 
 
-def _log_of(context: BatchContext) -> SchemaLog:
-    store = open_store(str(context.schema_uri))
+def _log_of(context: BatchContext, open_state: StoreOpener = open_store) -> SchemaLog:
+    store = open_state(str(context.schema_uri))
     return SchemaLog(store, context.source_name, context.options.matcher)
 
 
@@ -221,9 +223,14 @@ def _named(context: BatchContext, file_uri: str) -> list[FileEntry]:
     return [] if there is None else [there]
 
 
-def _append(context: BatchContext, findings: NewFields, **reason: object) -> SchemaVersion:
+def _append(
+    context: BatchContext,
+    findings: NewFields,
+    open_state: StoreOpener = open_store,
+    **reason: object,
+) -> SchemaVersion:
     crash_point("before-schema-append")
-    latest = _log_of(context).append(
+    latest = _log_of(context, open_state).append(
         context.schema_version + 1,
         data_schema=findings.after,
         partition_schema=StructType.fromJson(json.loads(context.partition_schema)),
@@ -241,7 +248,7 @@ def _refused(
     The file may be removed then, so it is noted in the state.
     """
     _log.error("New fields %s are refused in this mode: %s", sorted(fields), file_uri)
-    refused.note_refused(context.state_uri, _named(context, file_uri), fields)
+    note_refused(context.state_uri, _named(context, file_uri), fields)
     return UnknownFieldException.of(fields, file=file_uri, retry=False, remedy=remedy)
 
 
@@ -309,7 +316,10 @@ class TaskReader(SplitReader):
 
 
 def evolve_ahead(
-    options: CloudFilesOptions, intake: Intake, resolved: ResolvedSchema
+    options: CloudFilesOptions,
+    intake: Intake,
+    resolved: ResolvedSchema,
+    open_state: StoreOpener = open_store,
 ) -> ResolvedSchema | None:
     """Evolve the schema for the files that are recorded and not committed.
 
@@ -320,6 +330,7 @@ def evolve_ahead(
         options: The options of the source.
         intake: The state, after discovery.
         resolved: The schema so far.
+        open_state: As for `resolve_schema`.
 
     Returns:
         The schema to read with; `None` when that is `resolved`.
@@ -346,7 +357,7 @@ def evolve_ahead(
         return None
     if options.require_approval:
         raise approval.ask(context, findings, intake.files.slice(start, end), ahead=True)
-    written = _append(context, findings, ahead=True)
+    written = _append(context, findings, open_state, ahead=True)
     _log.warning("Schema version %s: evolved ahead of the run", written.version)
     return replace(
         resolved,

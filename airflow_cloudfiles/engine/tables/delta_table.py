@@ -1,21 +1,21 @@
 """Know a Delta table that a stream writes to, and write its micro-batches to it.
 
 Tasks write the data files that the table's layout asks for, and each micro-batch is one commit
-(`delta.commit`), or one merge (`delta.merge.commit`), whose rows are staged first.
+(`delta.commit`), or one merge (`extensions.merge.commit`), whose rows are staged first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.registry import extension
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected, FoundBatch
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, Expected, FoundBatch
 from airflow_cloudfiles.engine.tables.delta.commit import (
-    check_expected,
     check_target,
     commit_batch,
     has_batch,
@@ -23,21 +23,23 @@ from airflow_cloudfiles.engine.tables.delta.commit import (
     table_state,
 )
 from airflow_cloudfiles.engine.tables.delta.data_files import is_compacted
-from airflow_cloudfiles.engine.tables.delta.lineage import newest_known, newest_of_origin
+from airflow_cloudfiles.engine.tables.delta.lineage import (
+    check_has,
+    find_again,
+    newest_known,
+    newest_of_origin,
+)
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.opening import open_table, open_to_write
 from airflow_cloudfiles.engine.tables.delta.read.table_state import TableState
-from airflow_cloudfiles.engine.tables.delta.write.creation import NewTable
-from airflow_cloudfiles.engine.tables.delta.write.evolve import Evolution, widening_rule
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 from airflow_cloudfiles.engine.tables.delta.write.rows import TableWrite, write_rows
-from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TaskWritten
-from airflow_cloudfiles.engine.tables.target_table import TargetTable
+from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TargetTable, TaskWritten
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_cloudfiles.engine.options.sink import TableOptions
-    from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.tables.delta.commit import Appender
     from airflow_cloudfiles.engine.tables.delta.write.former_rows import FormerRows
 
@@ -47,22 +49,16 @@ class DeltaTargetTable(TargetTable):
 
     def writer(self, options: SinkOptions, **stream: Any) -> DeltaWriter:
         """Make the writer of a micro-batch (`TargetTable.writer`)."""
-        return DeltaWriter(self.uri, options, **stream)
+        return DeltaWriter(self, options, **stream)
 
     def check(self, columns: pa.Schema, options: TableOptions, *, merge_schema: bool) -> str | None:
         """Check that rows fit (`TargetTable.check`); create what needs to be there first."""
-        check_target(
-            self.uri,
-            columns,
-            merge_schema=merge_schema,
-            widening=widening_rule(options, default=False),
-            new=NewTable.of(options),
-        )
+        check_target(self.uri, columns, replace(WriteRules.of(options), merge_schema=merge_schema))
         return None
 
     def check_has(self, stream: str, expected: Expected) -> None:
         """Refuse a table that lacks a batch (`TargetTable.check_has`)."""
-        check_expected(self.uri, stream, expected)
+        check_has(open_to_write(self.uri), self.uri, stream, expected)
 
     def has(self, stream: str, batch: int) -> bool:
         """Tell whether the table has a batch, or had it (`TargetTable.has`)."""
@@ -76,10 +72,6 @@ class DeltaTargetTable(TargetTable):
         seen = None if table is None else newest_known(table, self.uri, stream, since=since)
         if table is None or seen is None or seen < batch:
             return None
-        from airflow_cloudfiles.engine.tables.delta.batch_history import (  # noqa: PLC0415 - of killed runs
-            find_again,
-        )
-
         return find_again(table, DeltaLocation.of(self.uri), BatchId(stream, batch), since=since)
 
     def newest_of_origin(self, origin: str, *, besides: str | None) -> int | None:
@@ -96,25 +88,17 @@ class DeltaTargetTable(TargetTable):
 class DeltaWriter(TableWriter):
     """Writes micro-batches of one stream to one Delta table."""
 
-    def __init__(self, target: str, options: SinkOptions, **stream: Any) -> None:
-        super().__init__(target, options, **stream)
-        self._evolution = Evolution(
-            merge_schema=self._options.merge_schema is True,
-            widening=widening_rule(self._options, default=False),
-        )
-        self._new = NewTable.of(self._options)
-        self._merge = None
-        if self._options.merge_keys:
-            self._merge = extension("merge rule").of(self._options)
+    def __init__(self, table: TargetTable, options: SinkOptions, **stream: Any) -> None:
+        super().__init__(table, options, **stream)
+        self._rules = WriteRules.of(self._options)
+        keys = self._options.merge_keys
+        self._merge = extension("merge rule").of(self._options) if keys else None
         self._how = TableWrite(
             self._opened(),
-            self._evolution,
+            self._rules,
             target_bytes=self._options.target_file_size,
             is_staged=self._merge is not None,
         )
-
-    def _refuse_known_origin(self, state: ObjectStore) -> None:
-        DeltaTargetTable(self._target).refuse_known_origin(state)
 
     def _opened(self) -> TableState | None:
         """Open the table as it is before the micro-batch; the tasks write for it.
@@ -124,13 +108,7 @@ class DeltaWriter(TableWriter):
         """
         if self._written == "files":  # the run has checked it
             return table_state(self._target)
-        return check_target(
-            self._target,
-            self._arrow_schema,
-            merge_schema=self._evolution.merge_schema,
-            widening=self._evolution.widening,
-            new=self._new,
-        )
+        return check_target(self._target, self._arrow_schema, self._rules)
 
     def _write_rows(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
         layout = self._how.layout(schema)
@@ -152,9 +130,7 @@ class DeltaWriter(TableWriter):
             "batch": batch,
             "files": [file for message in written for file in message.files],
             "schema": self._arrow_schema if lead is None else lead.schema,
-            "merge_schema": self._evolution.merge_schema,
-            "widening": self._evolution.widening,
-            "new": self._new,
+            "rules": self._rules,
             "expected": expected,
         }
         append: Appender | None = None
@@ -182,7 +158,7 @@ class DeltaWriter(TableWriter):
     def _care_for(self) -> dict[str, int]:
         table, asked = self._how.table, self._options.auto_compact
         if asked is None:
-            asked = is_compacted(self._new.properties if table is None else table.configuration)
+            asked = is_compacted(self._rules.properties if table is None else table.configuration)
         if not asked:
             return {}
         counts: dict[str, int] = extension("compact")(self._target, self._options)

@@ -17,17 +17,15 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.state import metadata, spark_checkpoint
-from airflow_cloudfiles.engine.state.batch import Expected
 from airflow_cloudfiles.engine.state.metadata import read_metadata
-from airflow_cloudfiles.engine.state.sink_log import SinkLog, SinkRecord
+from airflow_cloudfiles.engine.state.sink_log import Expected, SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri
 from airflow_cloudfiles.engine.tables.delta.stream.commits import read_again
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import Offset
-    from airflow_cloudfiles.engine.state.batch import Committed
     from airflow_cloudfiles.engine.state.run_history import BatchDone
-    from airflow_cloudfiles.engine.state.sink_log import RowsFrom
+    from airflow_cloudfiles.engine.state.sink_log import Committed, RowsFrom
 
 
 def application(state: ObjectStore) -> str | None:

@@ -2,14 +2,15 @@
 
 Tasks write data files that nobody sees; one process commits each micro-batch, and records it in the
 state. A task of a run is given what to read, so no row passes another process.
+What a run has to know of a table besides, the table says itself (`TargetTable`).
 """
 
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,21 +24,30 @@ from airflow_cloudfiles.engine.errors import (
     UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.intake import batch_files
+from airflow_cloudfiles.engine.intake.stream_logs import name_files
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.split_reader import SplitCounts
 from airflow_cloudfiles.engine.reading.splits import Split
-from airflow_cloudfiles.engine.state import run_history
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
+from airflow_cloudfiles.engine.registry import extension
+from airflow_cloudfiles.engine.state import metadata, run_history
 from airflow_cloudfiles.engine.state.metadata import KEY as METADATA
 from airflow_cloudfiles.engine.state.metadata import has_packs, read_metadata
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.state.plan_log import PREFIX as PLANS
-from airflow_cloudfiles.engine.state.sink_log import DECISIONS, RowsFrom, SinkLog
+from airflow_cloudfiles.engine.state.sink_log import (
+    DECISIONS,
+    BatchId,
+    Committed,
+    Expected,
+    FoundBatch,
+    RowsFrom,
+    SinkLog,
+)
 from airflow_cloudfiles.engine.state.sink_log import PREFIX as RECORDS
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
-from airflow_cloudfiles.engine.storage.fetched_ahead import at_once, fetched_ahead
+from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, at_once
+from airflow_cloudfiles.engine.storage.vendors import import_with_extra
 from airflow_cloudfiles.engine.tables import expectations, sink_state
 from airflow_cloudfiles.engine.tables.delta.write.layout import FileLayout
 from airflow_cloudfiles.engine.tables.expectations import Observed, Observer, Unmet
@@ -46,7 +56,9 @@ from airflow_cloudfiles.engine.types import to_arrow
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from airflow_cloudfiles.engine.options.sink import TableOptions
     from airflow_cloudfiles.engine.tables.delta.write.former_rows import FormerRows
+
 
 Written = Literal["query", "files", "function", "table"]
 """What writes: a query of the user's own; or a run, from files, from what a function has made of
@@ -70,7 +82,7 @@ class TableWriter:
     """Writes micro-batches of one stream to one table.
 
     Args:
-        target: Path or URI of the table.
+        table: The table.
         options: Of the sink.
         state: Checkpoint location of the stream; `None` where the table alone says what it has.
         written: What writes.
@@ -85,7 +97,7 @@ class TableWriter:
 
     def __init__(  # noqa: PLR0913 - what there is to say of a stream
         self,
-        target: str,
+        table: TargetTable,
         options: SinkOptions,
         *,
         state: str | None,
@@ -95,7 +107,8 @@ class TableWriter:
         schema_version: int = -1,
         rescued: str | None = None,
     ) -> None:
-        self._target = target
+        self._table = table
+        self._target = table.uri
         self._options = options
         self._state = state
         self._written = written
@@ -157,10 +170,6 @@ class TableWriter:
         """Write rows to data files, and count them."""
 
     @abstractmethod
-    def _refuse_known_origin(self, state: ObjectStore) -> None:
-        """Refuse a new state that the table has batches of (`TargetTable.refuse_known_origin`)."""
-
-    @abstractmethod
     def make_visible(
         self,
         batch: BatchId,
@@ -202,17 +211,20 @@ class TableWriter:
         """
         if not written and self._written == "files":
             return
-        with self._read_ahead(batch):
-            done = self._commit(written, batch)
+        with self._read_ahead(batch) as opened:
+            state = None if self._state is None else opened.open(self._state)
+            done = self._commit(written, batch, state)
         more = self._care_for()
         if more and self._is_of_run and self._state:
             run_history.note(self._state, replace(done, counts={**done.counts, **more}))
 
-    def _commit(self, written: Sequence[TaskWritten], batch: int) -> run_history.BatchDone:
+    def _commit(
+        self, written: Sequence[TaskWritten], batch: int, state: ObjectStore | None
+    ) -> run_history.BatchDone:
         """Commit what the tasks have written, record it in the state, and note what it was."""
-        app_id, origin = self._identity()
-        log = None if self._state is None else SinkLog(open_store(self._state))
-        plan, end, planned = self._plan(batch)
+        app_id, origin = self._identity(state)
+        log = None if state is None else SinkLog(state)
+        plan, end, planned = self._plan(batch, state)
         schema_version = written[0].schema_version if written else None
         observed = [message.observed for message in written]
         total = planned | run_history.total(message.counts for message in written)
@@ -228,7 +240,7 @@ class TableWriter:
         self._check_expected(of_batch, written)
         expected = None if log is None else sink_state.expected(log, batch)
         if log is not None and expected is None and batch == 0:
-            self._refuse_known_origin(log.state)
+            self._table.refuse_known_origin(log.state)
         committed = self.make_visible(
             of_batch,
             written,
@@ -288,7 +300,7 @@ class TableWriter:
         if self._options.on_violation != "quarantine" or self._state is None:
             return expectations.refusal(batch, self._target, what)
         paths = expectations.to_blame(self._options, found, observed)
-        blamed = batch_files.name_files(open_store(self._state), batch, paths)
+        blamed = name_files(open_store(self._state), batch, paths)
         names = ", ".join(each.name for each in found if not each.blamed)
         why = f"No file is to blame for {names or 'that'}, so none is quarantined."
         error = expectations.refusal(batch, self._target, what, blames_nobody="" if blamed else why)
@@ -322,13 +334,14 @@ class TableWriter:
             return
         _log.info("Batch %s was given up; %s removed", batch, counted(len(files), "data file"))
 
-    def _read_ahead(self, batch: int) -> AbstractContextManager[object]:
+    def _read_ahead(self, batch: int) -> AbstractContextManager[OpenedState]:
         """Fetch at once what of the state a commit reads."""
-        if self._state is None:
-            return nullcontext()
+        opened = OpenedState() if self._state is None else OpenedState.at(self._state)
         numbered = {PLANS: [batch], DECISIONS: [0], f"{RECORDS}/0": [batch, max(0, batch - 1)]}
         keys = {f"{log}/{number:020}" for log, numbers in numbered.items() for number in numbers}
-        return fetched_ahead(self._state, keys=(METADATA, *sorted(keys)))
+        if opened.ahead is not None:
+            opened.ahead.fetch((METADATA, *sorted(keys)))
+        return opened.until_written()
 
     def _read_by(self) -> RowsFrom:
         """Whose rows these are (`sink_log.SinkRecord`)."""
@@ -336,7 +349,9 @@ class TableWriter:
             return "function"
         return "sink" if self._written == "files" else "query"
 
-    def _plan(self, batch: int) -> tuple[str | None, Offset | None, dict[str, int]]:
+    def _plan(
+        self, batch: int, state: ObjectStore | None
+    ) -> tuple[str | None, Offset | None, dict[str, int]]:
         """Find which plan the batch is; its id differs from that of another life of the state.
 
         Returns:
@@ -346,9 +361,8 @@ class TableWriter:
         Raises:
             CorruptedStateError: The batch of a job has no plan.
         """
-        if self._state is None:
+        if state is None:
             return None, None, {}
-        state = open_store(self._state)
         plans = NumberedLog(state, PLANS, is_packed=True)
         if not self._is_of_files:
             plan = plans.find_recent(batch) or (plans.find(batch) if has_packs(state) else None)
@@ -358,11 +372,11 @@ class TableWriter:
         planned = {name: int(found.header[name]) for name in names}
         return found.id, Offset.from_json(found.header["end"]), planned
 
-    def _identity(self) -> tuple[str, str]:
+    def _identity(self, state: ObjectStore | None) -> tuple[str, str]:
         """Identify the stream that writes, and the origin that its commits note."""
         found, origin = self._options.txn_app_id, ""
-        if self._state:
-            own, origin = sink_state.identity(open_store(self._state))
+        if state is not None:
+            own, origin = sink_state.identity(state)
             found = found or own
         if found is None:
             raise OptionError(
@@ -396,3 +410,157 @@ def former_rows(state: ObjectStore, batch: int) -> tuple[FormerRows, ...]:
     )
 
     return replaced_by(state, metadata.source, batch)
+
+
+class TargetTable(ABC):
+    """A table that a stream writes to; it may not exist yet.
+
+    All methods raise `SinkError`, or one of its kinds, where the table cannot be opened or is
+    something else.
+
+    Args:
+        uri: Path or URI of the table, as it was given.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    def check_before_run(
+        self, state: ObjectStore, source: str | None = None, app_id: str | None = None
+    ) -> None:
+        """Refuse to start a run into a table that lacks batches of the stream, or has them unknown.
+
+        Args:
+            state: The checkpoint location.
+            source: What the state knows, or will know, the files' source by; `None` for none.
+            app_id: The application id of the commits, if it is not the stream's own.
+
+        Raises:
+            LostBatchesError: It lacks some, or a replay has not come to its end.
+            CorruptedStateError: The state is new, and the table has batches of this place and
+                source.
+            SinkError: The table cannot be opened, or is something else.
+        """
+        if source is not None and read_metadata(state) is None:
+            self.refuse_known_origin(state, source)
+        app_id = app_id or sink_state.application(state)
+        record = None if app_id is None else SinkLog(state).must_have()
+        if app_id is not None and record is not None:
+            self.check_has(app_id, sink_state.expected_of(state, record))
+
+    def refuse_known_origin(self, state: ObjectStore, source: str | None = None) -> None:
+        """Refuse a new state at a place from which a table has batches of another one.
+
+        Args:
+            state: The checkpoint location, which has committed nothing.
+            source: What the state will know its source by; `None` where it does already.
+
+        Raises:
+            CorruptedStateError: It has.
+            SinkError: The table cannot be opened, or is something else.
+        """
+        own, mark = sink_state.identity(state)
+        mark = mark if source is None else metadata.origin(state, source)
+        newest = self.newest_of_origin(mark, besides=own) if mark else None
+        if newest is not None:
+            of_place = "of a stream with this checkpoint location and source"
+            what = f"{self.uri} has batch {newest} {of_place}"
+            raise metadata.without_log(state, what)
+
+    def find_unrecorded(self, state: ObjectStore, batch: int, plan: str) -> FoundBatch | None:
+        """Find a batch that has no record, as a run leaves it that was killed before that.
+
+        Its commit is on the disk when this returns.
+
+        Args:
+            state: The checkpoint location.
+            batch: Number of the batch.
+            plan: Id of its plan.
+
+        Returns:
+            `None` where the table lacks it, or has another batch of that number, or its history
+            does not reach back to it: then its files are read, and the commit decides.
+
+        Raises:
+            SinkError: The table cannot be opened, or is something else.
+        """
+        stream = sink_state.application(state)
+        if stream is None:
+            return None
+        before = SinkLog(state).newest()
+        since = 0 if before is None else max(0, before.version)
+        found = self.find(stream, batch, since=since)
+        return None if found is None or found.plan != plan or not found.counts else found
+
+    @abstractmethod
+    def writer(self, options: SinkOptions, **stream: Any) -> TableWriter:
+        """Make the writer of a micro-batch.
+
+        Args:
+            options: Of the sink.
+            stream: What else there is to say of it (`TableWriter`).
+
+        Raises:
+            OptionError: An option is not valid.
+        """
+
+    @abstractmethod
+    def check(self, columns: pa.Schema, options: TableOptions, *, merge_schema: bool) -> str | None:
+        """Find out before a run starts whether the table can take rows of a schema.
+
+        Args:
+            columns: The schema.
+            options: Of the table.
+            merge_schema: Whether columns that it lacks are added.
+
+        Returns:
+            Where its files are, if the catalog says it rather than the target.
+
+        Raises:
+            SchemaMismatchError: Its columns do not fit.
+            OptionError: It is partitioned otherwise than it was asked for.
+        """
+
+    @abstractmethod
+    def check_has(self, stream: str, expected: Expected) -> None:
+        """Refuse a table that lacks a batch of a stream.
+
+        Raises:
+            LostBatchesError: It lacks the batch.
+        """
+
+    @abstractmethod
+    def has(self, stream: str, batch: int) -> bool:
+        """Tell whether the table has committed a micro-batch of a stream, by its number."""
+
+    @abstractmethod
+    def find(self, stream: str, batch: int, *, since: int) -> FoundBatch | None:
+        """Find a batch of a stream, of whatever plan; its commit is on the disk afterwards.
+
+        Args:
+            stream: The stream.
+            batch: Number of the batch.
+            since: A version older than its commit: what is before it need not be read.
+
+        Returns:
+            `None` where the table lacks it, or does not show it.
+        """
+
+    @abstractmethod
+    def newest_of_origin(self, origin: str, *, besides: str | None) -> int | None:
+        """Give the newest batch of a stream of an origin, besides one stream; `None` for none."""
+
+    @abstractmethod
+    def newest_version(self) -> int | None:
+        """Give the newest version, or sequence number; `None` where there is no table."""
+
+
+def iceberg_table(uri: str) -> TargetTable:
+    """Give a table of an Iceberg catalog, whose client is an extra of this package.
+
+    Raises:
+        OptionError: The extra is not installed.
+    """
+    import_with_extra("pyiceberg", "iceberg", needed_for=uri)
+    table: TargetTable = extension("iceberg table")(uri)
+    return table

@@ -1,7 +1,9 @@
 """Name the datasets that a task reads and writes as OpenLineage does, and count them.
 
 Plain values, made of the arguments of a task and the report of its run: nothing is read for them.
-`openlineage` makes of them what Airflow's OpenLineage provider takes.
+`operator_lineage` makes of them what Airflow's OpenLineage provider takes. The provider is an
+extra, and calls the operators' methods itself. So its classes, and those of its client, are
+imported when it does, and never when a DAG is parsed.
 
 A dataset is named by where it is, so that what other tools say of it meets what we say: `s3://`,
 `gs://` or `abfss://` with the bucket or container, or `file`, and the path. Of a source with a
@@ -10,9 +12,10 @@ pattern it is the folder above the pattern. A table of an Iceberg catalog is nam
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.discovery.globs import split_pattern
 from airflow_cloudfiles.engine.errors import OptionError
@@ -23,9 +26,14 @@ from airflow_cloudfiles.engine.storage.uri import iceberg_name, is_iceberg, loca
 from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.hooks.cloud_files import is_absolute
 
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
 _MERGED: Final = ("inserted_rows", "updated_rows", "deleted_rows")
 _DELTA: Final = "delta"
 _ICEBERG: Final = "iceberg"
+_PARQUET: Final = "parquet"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,3 +166,86 @@ def _written(report: Mapping[str, Any]) -> int | None:
     """Count the rows that were written; those that a merge has inserted, updated or deleted."""
     merged = [int(report[name]) for name in _MERGED if name in report]
     return sum(merged) if merged else _count(report, "rows")
+
+
+def operator_lineage(found: Callable[[], Lineage]) -> OperatorLineage[Any, Any] | None:
+    """Make what the provider takes; `None` where that fails: no task fails by its lineage.
+
+    Args:
+        found: Says what the task reads and writes.
+    """
+    try:
+        return _operator_lineage(found())
+    except Exception:  # noqa: BLE001 - whatever it is, the task is not to fail by it
+        _log.warning("OpenLineage gets no datasets of this task.", exc_info=True)
+        return None
+
+
+def _operator_lineage(lineage: Lineage) -> OperatorLineage[Any, Any]:
+    from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415
+    from openlineage.client.event_v2 import InputDataset, OutputDataset  # noqa: PLC0415
+
+    return OperatorLineage(
+        inputs=[
+            InputDataset(**_common(each), inputFacets=_input_facets(each))
+            for each in lineage.inputs
+        ],
+        outputs=[
+            OutputDataset(**_common(each), outputFacets=_output_facets(each))
+            for each in lineage.outputs
+        ],
+    )
+
+
+def _common(dataset: LineageDataset) -> dict[str, Any]:
+    """Build what inputs and outputs have in common."""
+    return {"namespace": dataset.namespace, "name": dataset.name, "facets": _facets(dataset)}
+
+
+def _facets(dataset: LineageDataset) -> dict[str, Any]:
+    """Build the facets that every dataset has."""
+    from openlineage.client.facet_v2 import dataset_version_dataset, schema_dataset, storage_dataset  # noqa: PLC0415
+
+    facets: dict[str, Any] = {}
+    if dataset.columns:
+        facets["schema"] = schema_dataset.SchemaDatasetFacet(
+            fields=[
+                schema_dataset.SchemaDatasetFacetFields(name=name, type=kind)
+                for name, kind in dataset.columns
+            ]
+        )
+    if dataset.layer:
+        facets["storage"] = storage_dataset.StorageDatasetFacet(
+            storageLayer=dataset.layer, fileFormat=_PARQUET
+        )
+    if dataset.version is not None:
+        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(
+            datasetVersion=dataset.version
+        )
+    return facets
+
+
+def _input_facets(dataset: LineageDataset) -> dict[str, Any]:
+    """Build the facet that says how much was read."""
+    from openlineage.client.facet_v2 import input_statistics_input_dataset  # noqa: PLC0415
+
+    if dataset.rows is None and dataset.files is None and dataset.bytes is None:
+        return {}
+    return {
+        "inputStatistics": input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
+            rowCount=dataset.rows, size=dataset.bytes, fileCount=dataset.files
+        )
+    }
+
+
+def _output_facets(dataset: LineageDataset) -> dict[str, Any]:
+    """Build the facet that says how much was written."""
+    from openlineage.client.facet_v2 import output_statistics_output_dataset  # noqa: PLC0415
+
+    if dataset.rows is None:
+        return {}
+    return {
+        "outputStatistics": output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+            rowCount=dataset.rows
+        )
+    }

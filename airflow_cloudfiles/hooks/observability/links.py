@@ -90,8 +90,8 @@ def console_of(location: str, access: Access | None) -> str:
     vendor = _vendor_of(location)
     if vendor is None or not parts.netloc:
         return ""
-    leaf = vendor.load("console", needed_for=location)
-    return str(leaf.address(parts.netloc, parts.path.strip("/"), access))
+    leaf = vendor.load("access", needed_for=location)
+    return str(leaf.console_address(parts.netloc, parts.path.strip("/"), access))
 
 
 def _vendor_of(location: str) -> Vendor | None:

@@ -22,7 +22,7 @@ from airflow.providers.common.compat.sdk import conf
 from airflow_cloudfiles.hooks.task import map_index_of, own_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 COUNTERS: Final = ("files", "bytes", "rows", "rescued_rows", "corrupt_records")
@@ -57,10 +57,7 @@ def emit_run(
         lost_files: How many files were gone when it was to read them; `None` if not counted.
     """
     location = str(report.get("report_uri", "")).rpartition(_REPORTS)[0]
-    try:
-        _Emitter(ti, location).emit(report, schema_changes, lost_files)
-    except Exception:  # noqa: BLE001 - whatever a receiver does, the rows are in the table
-        _log.warning("The metrics of the run could not be emitted.", exc_info=True)
+    _emit(ti, location, _of_run(report, schema_changes, lost_files), of="run")
 
 
 def emit_gauges(ti: Any, location: str, values: Mapping[str, float]) -> None:
@@ -71,12 +68,8 @@ def emit_gauges(ti: Any, location: str, values: Mapping[str, float]) -> None:
         location: The checkpoint location of the stream.
         values: By name.
     """
-    if ti is None:
-        return
-    try:
-        _Emitter(ti, location).emit_gauges(values)
-    except Exception:  # noqa: BLE001 - whatever a receiver does, the rows are in the table
-        _log.warning("The metrics of the task could not be emitted.", exc_info=True)
+    if ti is not None:
+        _emit(ti, location, ((name, value, {}) for name, value in values.items()), of="task")
 
 
 def age_of(since: str | None) -> float:
@@ -104,50 +97,47 @@ def stream_tag(location: str) -> str:
     return re.sub(r"[^A-Za-z0-9_./-]", "_", bare)
 
 
-class _Emitter:
-    """Emits the metrics of one task under both kinds of names."""
-
-    def __init__(self, ti: Any, location: str) -> None:
-        self._stats = stats()
-        parts = [str(ti.dag_id), *own_names(ti)]
-        self._tags = {"dag_id": ti.dag_id, "task_id": ti.task_id}
+def _emit(
+    ti: Any, location: str, values: Iterable[tuple[str, object, dict[str, str]]], *, of: str
+) -> None:
+    """Emit values, each with its name and further tags, under both kinds of names."""
+    try:
+        emitted = stats()
+        tags = {"dag_id": ti.dag_id, "task_id": ti.task_id}
         if (map_index := map_index_of(ti)) >= 0:
-            self._tags["map_index"] = str(map_index)
+            tags["map_index"] = str(map_index)
         if tag := stream_tag(location):
-            self._tags["stream"] = tag
+            tags["stream"] = tag
         # A dot separates levels of a name, as in Airflow's own.
-        self._own = ".".join(re.sub(r"[^A-Za-z0-9_-]", "_", part) for part in parts)
-        self._has_own = conf.getboolean("metrics", "legacy_names_on", fallback=True)
-
-    def emit(self, report: Mapping[str, Any], schema_changes: int, lost_files: int | None) -> None:
-        for name in COUNTERS:
-            if name in report:
-                self._send(name, int(report[name]))
-        self._send("schema_changes", schema_changes)
-        if lost_files is not None:
-            self._send("lost_files", lost_files)
-        self.emit_gauges(dict(_left(report)))
-        seconds = report.get("durations", {}).get("total_seconds")
-        if seconds is not None:
-            outcome = {"outcome": str(report.get("outcome", ""))}
-            self._send("run_duration", timedelta(seconds=seconds), **outcome)
-
-    def emit_gauges(self, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            self._send(name, value)
-
-    def _send(self, name: str, value: object, **tags: str) -> None:
-        how = getattr(self._stats, _METHODS[KINDS[name]])
-        how(f"{PREFIX}.{name}", value, tags=self._tags | tags)
-        if self._has_own:
-            how(f"{PREFIX}.{self._own}.{name}", value)
+        parts = (str(ti.dag_id), *own_names(ti))
+        own = ".".join(re.sub(r"[^A-Za-z0-9_-]", "_", part) for part in parts)
+        has_own = conf.getboolean("metrics", "legacy_names_on", fallback=True)
+        for name, value, more in values:
+            how = getattr(emitted, _METHODS[KINDS[name]])
+            how(f"{PREFIX}.{name}", value, tags=tags | more)
+            if has_own:
+                how(f"{PREFIX}.{own}.{name}", value)
+    except Exception:  # noqa: BLE001 - whatever a receiver does, the rows are in the table
+        _log.warning("The metrics of the %s could not be emitted.", of, exc_info=True)
 
 
-def _left(report: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield what a run has left, where its report says it."""
+def _of_run(
+    report: Mapping[str, Any], schema_changes: int, lost_files: int | None
+) -> Iterator[tuple[str, object, dict[str, str]]]:
+    """Yield what a run has done and left, where its report says it."""
+    for name in COUNTERS:
+        if name in report:
+            yield name, int(report[name]), {}
+    yield "schema_changes", schema_changes, {}
+    if lost_files is not None:
+        yield "lost_files", lost_files, {}
     left = report.get("metrics", {})
     for name, theirs in (("files", "numFilesOutstanding"), ("bytes", "numBytesOutstanding")):
         if theirs in left:
-            yield f"outstanding_{name}", int(left[theirs])
+            yield f"outstanding_{name}", int(left[theirs]), {}
     if "oldest_outstanding" in report:
-        yield "oldest_outstanding_seconds", age_of(report["oldest_outstanding"])
+        yield "oldest_outstanding_seconds", age_of(report["oldest_outstanding"]), {}
+    seconds = report.get("durations", {}).get("total_seconds")
+    if seconds is not None:
+        outcome = {"outcome": str(report.get("outcome", ""))}
+        yield "run_duration", timedelta(seconds=seconds), outcome

@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.job.launch import JobSpec, LocalSpark, launch
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment
 from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
@@ -32,7 +32,8 @@ from airflow_cloudfiles.engine.tables.delta import data_files
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.opening import open_table, table_schema
-from airflow_cloudfiles.engine.tables.delta_table import DeltaWriter
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
+from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
 from airflow_cloudfiles.engine.tables.table_writer import TaskWritten
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _commit(target: str, number: int, schema: pa.Schema, *values: dict[str, Any]
         batch=BatchId("stream", number, f"p{number}"),
         files=_files(target, schema, list(values)),
         schema=schema,
-        merge_schema=True,
+        rules=WriteRules(merge_schema=True),
     )
 
 
@@ -140,7 +141,7 @@ def test_committers_at_once_each_version_has_one_winner(target: str) -> None:
                 batch=BatchId(f"stream {stream}", batch),
                 files=_files(target, schema, [{"a": 10 * stream + batch}]),
                 schema=schema,
-                merge_schema=True,
+                rules=WriteRules(merge_schema=True),
             )
 
     _at_once(3, write)
@@ -167,7 +168,11 @@ def test_a_commit_whose_answer_is_lost_keeps_its_files(
     _use(monkeypatch, aws.access_through(proxy.endpoint))
     files = _files(on_s3, A, [{"a": 1}])
     committed = delta_commit.commit_batch(
-        on_s3, batch=BatchId("stream", 1), files=files, schema=A, merge_schema=False
+        on_s3,
+        batch=BatchId("stream", 1),
+        files=files,
+        schema=A,
+        rules=WriteRules(merge_schema=False),
     )
     assert len(proxy.fired()) == 1
     assert (committed.is_new, committed.version) == (True, 2)
@@ -177,8 +182,7 @@ def test_a_commit_whose_answer_is_lost_keeps_its_files(
 def test_a_batch_given_up_at_its_commit_keeps_its_files_and_one_with_a_failed_task_does_not(
     on_s3: str,
 ) -> None:
-    writer = DeltaWriter(
-        on_s3,
+    writer = DeltaTargetTable(on_s3).writer(
         SinkOptions.read({"txnappid": "x"}),
         state=None,
         schema=StructType().add("a", "long"),
@@ -224,9 +228,9 @@ def test_something_else_in_its_place_is_refused_by_name(on_s3: str) -> None:
     for key in ("_SUCCESS", ".hidden/x", "part-0.parquet", "photos/cat.jpg"):
         store.put(key, b"x")
     with pytest.raises(TargetNotDeltaError, match=r"photos/cat\.jpg"):
-        delta_commit.check_target(on_s3, A, merge_schema=True)
+        delta_commit.check_target(on_s3, A, WriteRules(merge_schema=True))
     store.delete("photos/cat.jpg")
-    delta_commit.check_target(on_s3, A, merge_schema=True)
+    delta_commit.check_target(on_s3, A, WriteRules(merge_schema=True))
 
 
 def test_a_role_signs_the_log_as_it_signs_the_files(

@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
-from airflow_cloudfiles.engine.discovery.queues.notifications import (
-    NotificationDiscovery,
-    open_queue,
-)
+from airflow_cloudfiles.engine.discovery.queues.base import open_queue
+from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationDiscovery
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog

@@ -13,7 +13,7 @@ from airflow_cloudfiles.engine.errors import UnsupportedOptionError
 from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.intake import intake as intake_module
 from airflow_cloudfiles.engine.storage.base import is_tree
-from airflow_cloudfiles.triggers.cloud_files import EventDeduplication
+from airflow_cloudfiles.triggers.cloud_files import judged
 from tests.support.discovery.ways import WAYS, landing, recorded, try_some_ways
 
 pytest_generate_tests = try_some_ways
@@ -206,17 +206,17 @@ def test_an_arrival_fires_until_it_is_recorded_and_reports_nothing_more(place, t
 
 
 def test_what_arrives_after_a_run_that_failed_fires(notified, tmp_path):  # B145
-    deduplication = EventDeduplication()
     with contextlib.closing(notified.open(tmp_path / "state")) as intake:
         intake.discover()
-        assert not deduplication.should_fire(intake.arrivals())
+        fires, memory = judged(intake.arrivals(), None)
+        assert not fires
         notified.put("a.json")
-        assert deduplication.should_fire(intake.arrivals())
-        assert not deduplication.should_fire(
-            intake.arrivals()
-        )  # the run has failed before it looked
+        fires, memory = judged(intake.arrivals(), memory)
+        assert fires
+        fires, memory = judged(intake.arrivals(), memory)
+        assert not fires  # the run has failed before it looked
         notified.put("b.json")
-        assert deduplication.should_fire(intake.arrivals())
+        assert judged(intake.arrivals(), memory)[0]
         assert intake.discover().files == 2
 
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from airflow_cloudfiles.engine.discovery.queues import notifications
-from airflow_cloudfiles.engine.discovery.queues.notifications import open_queue
+from airflow_cloudfiles.engine.discovery.queues.base import open_queue
 from airflow_cloudfiles.engine.errors import QueueAccessError
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage.vendors import BY_SCHEME

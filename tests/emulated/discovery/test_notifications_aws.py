@@ -9,10 +9,8 @@ import pytest
 
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.queues import notifications
-from airflow_cloudfiles.engine.discovery.queues.notifications import (
-    NotificationDiscovery,
-    open_queue,
-)
+from airflow_cloudfiles.engine.discovery.queues.base import open_queue
+from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationDiscovery
 from airflow_cloudfiles.engine.errors import QueueAccessError, QueueError
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cloudfiles.engine.clouds.aws.set_up import ACTIONS
-from airflow_cloudfiles.engine.clouds.aws.set_up_bucket import filter_prefix
+from airflow_cloudfiles.engine.clouds.aws.set_up import ACTIONS, filter_prefix
 from airflow_cloudfiles.engine.clouds.aws.set_up_parts import tag_value, text_of_tag
 from airflow_cloudfiles.engine.discovery.services import (
     list_notifications,

@@ -16,7 +16,7 @@ from airflow_cloudfiles.engine.errors import (
     FileUnreachableError,
     FileUnreadableError,
 )
-from airflow_cloudfiles.engine.reading import encodings
+from airflow_cloudfiles.engine.reading import decoding as encodings
 from airflow_cloudfiles.engine.reading import fetch as ahead
 from airflow_cloudfiles.engine.reading import opened as fetching
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetched_ahead

@@ -7,8 +7,7 @@ import pytest
 from airflow_cloudfiles.engine.errors import StateConflictError, StateLockedError, StateMovedError
 from airflow_cloudfiles.engine.extensions.start_over import start_over
 from airflow_cloudfiles.engine.extensions.transfer.archived import export_state, import_state
-from airflow_cloudfiles.engine.extensions.transfer.contents import LOCKS
-from airflow_cloudfiles.engine.extensions.transfer.move import move_state
+from airflow_cloudfiles.engine.extensions.transfer.move import LOCKS, move_state
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.locks.run_lock import RunLock

@@ -12,17 +12,17 @@ import pytest
 from pyarrow import orc
 from pyspark.sql.types import StringType, StructField, StructType
 
+from airflow_cloudfiles.engine import inference as sampling
 from airflow_cloudfiles.engine.errors import (
     FileChangedError,
     FileMissingError,
     FileUnreachableError,
 )
+from airflow_cloudfiles.engine.formats import content as columnar_content
 from airflow_cloudfiles.engine.formats.base import FileReader, line_blocks
-from airflow_cloudfiles.engine.formats.columnar import content as columnar_content
 from airflow_cloudfiles.engine.formats.parquet import file as parquet_file
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
-from airflow_cloudfiles.engine.inference import sample as sampling
-from airflow_cloudfiles.engine.inference.sample import Sample, learn_sample
+from airflow_cloudfiles.engine.inference import Sample, learn_sample
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading import fetch as fetching
 from airflow_cloudfiles.engine.reading import opened

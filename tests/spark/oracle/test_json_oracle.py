@@ -154,7 +154,7 @@ def test_every_value_that_fits_is_what_spark_reads(
 def _is_changed_by_spark(kind: DataType, text: str, theirs: object) -> bool:
     """Whether Spark takes a value by making another of it, which we rescue instead.
 
-    The module docstrings of `formats.datetimes.default_format` and `formats.json.converters`
+    The module docstrings of `formats.datetimes.default_format` and `formats.json.shape`
     name each of these.
     """
     if isinstance(kind, ByteType):

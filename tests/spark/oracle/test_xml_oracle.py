@@ -19,8 +19,7 @@ from pyspark.sql.types import (
     VariantVal,
 )
 
-from airflow_cloudfiles.engine.spark_types import VariantType
-from airflow_cloudfiles.engine.types import canonical_struct
+from airflow_cloudfiles.engine.types import VariantType, canonical_struct
 from tests.support.formats.numbers_law import OPTION
 from tests.support.formats.xml_files import columns, inferred, numbers, reader, table_of, written
 from tests.unit.formats.xml.test_xml_law import document

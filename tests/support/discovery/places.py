@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
 from airflow_cloudfiles.engine.discovery.filters import FileFilter
+from airflow_cloudfiles.engine.discovery.queues.base import open_queue
 from airflow_cloudfiles.engine.discovery.queues.draining import batched
 from airflow_cloudfiles.engine.discovery.queues.notifications import (
     NotificationDiscovery,
     NotificationReport,
-    open_queue,
 )
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.base import FileReader
 from airflow_cloudfiles.engine.formats.columnar.reader import ColumnarInference
-from airflow_cloudfiles.engine.formats.orc.file import OrcInference, OrcReader
+from airflow_cloudfiles.engine.formats.orc import OrcInference, OrcReader
 from airflow_cloudfiles.engine.formats.parquet.file import ParquetInference, ParquetReader
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 

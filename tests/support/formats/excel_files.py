@@ -12,8 +12,7 @@ from typing import Any
 import xlsxwriter
 import xlwt
 
-from airflow_cloudfiles.engine.formats.excel.infer import ExcelInference
-from airflow_cloudfiles.engine.formats.excel.reader import ExcelReader
+from airflow_cloudfiles.engine.formats.excel.reader import ExcelInference, ExcelReader
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.opened import StoreFile
 from tests.support.formats.csv_files import SHORT, columns, written

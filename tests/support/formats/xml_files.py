@@ -25,9 +25,9 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.formats.scalars import MISFIT
-from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml.infer import XmlInference
 from airflow_cloudfiles.engine.formats.xml.reader import XmlReader
+from airflow_cloudfiles.engine.formats.xml.shape import TextCasts
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading.opened import StoreFile
 from airflow_cloudfiles.engine.schema.ddl import parse_columns

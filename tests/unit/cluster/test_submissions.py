@@ -15,12 +15,13 @@ import pytest
 import yaml
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.extensions.cluster.kubernetes import Kubernetes, to_yaml
 from airflow_cloudfiles.engine.extensions.cluster.submission import (
     SCRIPT,
+    Kubernetes,
     Standalone,
     Submission,
     Yarn,
+    to_yaml,
 )
 from airflow_cloudfiles.engine.job.launch import JobSpec, SparkSubmit
 from airflow_cloudfiles.engine.job.spark_command import spark_home

@@ -11,9 +11,10 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, SchemaMismatchError
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFile, DataFileWriter
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 
 A = pa.schema([("a", pa.int64())])
 AB = pa.schema([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))])
@@ -34,7 +35,7 @@ def _commit(
         batch=BatchId("stream", batch_id, plan),
         files=_files(target, schema, list(values)),
         schema=schema,
-        merge_schema=True,
+        rules=WriteRules(merge_schema=True),
     )
 
 
@@ -96,7 +97,7 @@ def test_streams_writing_one_table_at_once_all_land_and_add_their_columns(tmp_pa
                 batch=BatchId(name, batch),
                 files=_files(target, schema, [{"a": batch, name: name}]),
                 schema=schema,
-                merge_schema=True,
+                rules=WriteRules(merge_schema=True),
             )
 
     threads = [threading.Thread(target=write, args=(f"c{i}",)) for i in range(4)]
@@ -144,7 +145,11 @@ def test_what_does_not_fit_the_table_is_refused(
     _commit(target, 0, A, {"a": 1})
     with pytest.raises(SchemaMismatchError, match=says):
         delta_commit.commit_batch(
-            str(target), batch=BatchId("s", 0), files=[], schema=schema, merge_schema=True
+            str(target),
+            batch=BatchId("s", 0),
+            files=[],
+            schema=schema,
+            rules=WriteRules(merge_schema=True),
         )
 
 

@@ -10,11 +10,12 @@ import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
 from airflow_cloudfiles.engine.errors import TargetCorruptedError
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
-from airflow_cloudfiles.engine.tables.delta import durability
+from airflow_cloudfiles.engine.tables.delta import opening
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.tables.delta.opening import open_existing
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 
 A = pa.schema([("a", pa.int64())])
 BATCHES = 7
@@ -29,7 +30,7 @@ def _commit(target: Path, number: int) -> None:
         batch=BatchId("stream", number),
         files=DataFileWriter(str(target), A).write([batch]),
         schema=A,
-        merge_schema=False,
+        rules=WriteRules(merge_schema=False),
     )
 
 
@@ -142,7 +143,7 @@ def test_old_entries_are_removed_only_where_a_checkpoint_covers_them(tmp_path: P
     }
     DeltaTable.create(str(target), Schema.from_arrow(A), configuration=settings)
     for number in range(12):
-        durability._synced.clear()
+        opening._synced.clear()
         _commit(target, number)
         assert _values(target) == list(range(number + 1))
     assert len(list((target / "_delta_log").glob("*.json"))) < 12

@@ -26,14 +26,14 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.extensions.merge.batch_write import add_action
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
-from airflow_cloudfiles.engine.spark_types import VariantType
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.tables.delta.opening import table_schema
 from airflow_cloudfiles.engine.tables.delta.read.columns import schema_of
-from airflow_cloudfiles.engine.tables.delta.write.evolve import WideningRule
-from airflow_cloudfiles.engine.types import VARIANT
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
+from airflow_cloudfiles.engine.types import VARIANT, VariantType
+from tests.support.delta_writes import ANY_SIZE
 from tests.support.formats.columnar_files import parquet
 from tests.support.formats.variant_files import NOTHING, annotated, plain, variant
 from tests.support.landed import Stream
@@ -67,8 +67,7 @@ def commit(target: Path, number: int, *batches: pa.RecordBatch, merge: bool = Tr
         batch=BatchId("stream", number),
         files=DataFileWriter(str(target), schema).write(batches),
         schema=schema,
-        merge_schema=merge,
-        widening=WideningRule() if merge else None,
+        rules=WriteRules(merge_schema=merge, widened_bytes=ANY_SIZE if merge else None),
     )
 
 

@@ -21,14 +21,14 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.sink import TableOptions
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFile, DataFileWriter
-from airflow_cloudfiles.engine.tables.delta.write.evolve import WideningRule, widening_rule
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 from airflow_cloudfiles.engine.tables.delta.write.rewrite import TableFiles
 from tests.support.crash_points import WIDENING_POINTS
+from tests.support.delta_writes import ANY_SIZE
 
-ANY_SIZE = WideningRule()
 LOCAL = datetime(2024, 1, 31)  # noqa: DTZ001 - of no zone
 INNER = pa.struct([("x", pa.int32()), ("s", pa.string())])
 WIDE_INNER = pa.struct([("x", pa.int64()), ("s", pa.string()), ("new", pa.string())])
@@ -43,7 +43,7 @@ def _commit(
     number: int,
     schema: pa.Schema,
     *values: dict[str, Any],
-    widening: WideningRule | None = ANY_SIZE,
+    widening: int | None = ANY_SIZE,
     merge_schema: bool = True,
     app: str = "stream",
 ) -> Any:
@@ -52,8 +52,7 @@ def _commit(
         batch=BatchId(app, number),
         files=_files(target, schema, list(values)),
         schema=schema,
-        merge_schema=merge_schema,
-        widening=widening,
+        rules=WriteRules(merge_schema=merge_schema, widened_bytes=widening),
     )
 
 
@@ -154,7 +153,7 @@ def test_a_type_that_is_not_wider_is_refused(
 
 @pytest.mark.parametrize(("merge", "rule"), [(True, None), (False, ANY_SIZE), (False, None)])
 def test_unless_asked_for_a_wider_type_is_an_error_that_names_both(  # B68, B125
-    tmp_path: Path, merge: bool, rule: WideningRule | None
+    tmp_path: Path, merge: bool, rule: int | None
 ) -> None:
     target = tmp_path / "t"
     _commit(target, 0, _kind(pa.int32()), {"a": 1})
@@ -164,8 +163,12 @@ def test_unless_asked_for_a_wider_type_is_an_error_that_names_both(  # B68, B125
     with pytest.raises(SchemaMismatchError, match=text):
         _commit(target, 1, _kind(pa.int64()), {"a": 2**40}, widening=rule, merge_schema=merge)
     with pytest.raises(SchemaMismatchError, match=text):
-        delta_commit.check_target(str(target), _kind(pa.int64()), merge_schema=merge, widening=rule)
-    delta_commit.check_target(str(target), _kind(pa.int64()), merge_schema=True, widening=ANY_SIZE)
+        delta_commit.check_target(
+            str(target), _kind(pa.int64()), rules=WriteRules(merge_schema=merge, widened_bytes=rule)
+        )
+    delta_commit.check_target(
+        str(target), _kind(pa.int64()), rules=WriteRules(merge_schema=True, widened_bytes=ANY_SIZE)
+    )
     assert DeltaTable(str(target)).version() == 1
 
 
@@ -174,8 +177,8 @@ def test_a_large_table_is_rewritten_only_when_its_size_is_allowed(tmp_path: Path
     _commit(target, 0, _kind(pa.int32()), {"a": 1})
     size = sum(path.stat().st_size for path in target.glob("*.parquet"))
     with pytest.raises(SchemaMismatchError, match=rf"has {size:,} bytes.*typeWideningMaxBytes"):
-        _commit(target, 1, _kind(pa.int64()), {"a": 2}, widening=WideningRule(size - 1))
-    assert _commit(target, 1, _kind(pa.int64()), {"a": 2}, widening=WideningRule(size)).is_new
+        _commit(target, 1, _kind(pa.int64()), {"a": 2}, widening=size - 1)
+    assert _commit(target, 1, _kind(pa.int64()), {"a": 2}, widening=size).is_new
 
 
 def test_a_writer_that_comes_between_makes_the_rewriting_start_anew(
@@ -226,11 +229,11 @@ def test_killed_at_the_commit_the_table_is_the_old_or_the_new_one(
         "import json, sys, pyarrow as pa\n"
         "from airflow_cloudfiles.engine.tables.delta import commit as delta_commit\n"
         "from airflow_cloudfiles.engine.tables.delta.data_files import DataFile\n"
-        "from airflow_cloudfiles.engine.tables.delta.write.evolve import WideningRule\n"
+        "from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules\n"
         "files = [DataFile(*each) for each in json.load(open(sys.argv[2]))]\n"
         "delta_commit.commit_batch(sys.argv[1], batch=delta_commit.BatchId('stream', 1),\n"
         "    files=files, schema=pa.schema([('a', pa.int64()), ('s', pa.string())]),\n"
-        "    merge_schema=True, widening=WideningRule())\n"
+        "    rules=WriteRules(merge_schema=True, widened_bytes=2**30))\n"
     )
     arguments = [sys.executable, "-c", program, str(target), str(tmp_path / "files.json")]
     killed = subprocess.run(arguments, env={**os.environ, CRASH_AT: point}, check=False)
@@ -246,7 +249,11 @@ def test_names_that_differ_in_case_only_are_refused(tmp_path: Path) -> None:  # 
     twins = pa.schema([("b", pa.int32()), ("B", pa.int32())])
     with pytest.raises(SchemaMismatchError, match="b and B differ only in case"):
         delta_commit.commit_batch(
-            str(target), batch=BatchId("s", 0), files=[], schema=twins, merge_schema=True
+            str(target),
+            batch=BatchId("s", 0),
+            files=[],
+            schema=twins,
+            rules=WriteRules(merge_schema=True),
         )
 
 
@@ -266,9 +273,8 @@ def test_a_job_widens_when_its_stream_does_unless_configured_otherwise() -> None
 
 
 def test_the_options_of_the_sink_are_read() -> None:
-    assert widening_rule(TableOptions.read({}), default=False) is None
-    assert widening_rule(TableOptions.read({}), default=True) == ANY_SIZE
+    assert WriteRules.of(TableOptions.read({})).widened_bytes is None
     given = {"typewidening": "TRUE", "typewideningmaxbytes": "5m"}
-    assert widening_rule(TableOptions.read(given), default=False) == WideningRule(5 * 2**20)
+    assert WriteRules.of(TableOptions.read(given)).widened_bytes == 5 * 2**20
     with pytest.raises(OptionError, match="typeWideningMaxBytes must be a size"):
-        widening_rule(TableOptions.read({"typewideningmaxbytes": "much"}), default=True)
+        TableOptions.read({"typewideningmaxbytes": "much"})

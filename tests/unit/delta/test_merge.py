@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
 from airflow_cloudfiles.engine.extensions.merge.commit import merge_batch
-from airflow_cloudfiles.engine.extensions.merge.rule import MergeRule
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed
+from airflow_cloudfiles.engine.extensions.merge.source_rows import MergeRule
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed
 from airflow_cloudfiles.engine.tables.delta.commit import commit_batch
 from airflow_cloudfiles.engine.tables.delta.data_files import (
     DataFile,
@@ -31,6 +31,7 @@ from airflow_cloudfiles.engine.tables.delta.data_files import (
     FileSettings,
 )
 from airflow_cloudfiles.engine.tables.delta.read.log import STAGED
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 from tests.support.delta_tables import read_by_duckdb, sorted_rows
 from tests.support.laws import examples
 
@@ -63,7 +64,7 @@ def _merge(
         batch=BatchId("stream", number),
         files=_staged(target, schema, *files),
         schema=schema,
-        merge_schema=True,
+        rules=WriteRules(merge_schema=True),
     )
 
 
@@ -247,7 +248,12 @@ def test_a_merge_without_a_stream_has_no_memory(tmp_path: Path) -> None:
     for name in ("a", "b"):
         files = _staged(target, SCHEMA, [_row(1, name)])
         done = merge_batch(
-            str(target), rule=NEWEST, batch=None, files=files, schema=SCHEMA, merge_schema=True
+            str(target),
+            rule=NEWEST,
+            batch=None,
+            files=files,
+            schema=SCHEMA,
+            rules=WriteRules(merge_schema=True),
         )
         assert done.is_new
     assert _names(target) == {1: "b"}
@@ -295,7 +301,7 @@ def _merge_many(target: str, app: str, start: int) -> None:
             batch=BatchId(app, number),
             files=files,
             schema=SCHEMA,
-            merge_schema=True,
+            rules=WriteRules(merge_schema=True),
         )
 
 
@@ -307,7 +313,7 @@ def _append_many(target: str, start: int) -> None:
             batch=BatchId("appends", number),
             files=DataFileWriter(target, SCHEMA).write([rows]),
             schema=SCHEMA,
-            merge_schema=True,
+            rules=WriteRules(merge_schema=True),
         )
 
 

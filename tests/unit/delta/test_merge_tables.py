@@ -11,11 +11,11 @@ from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.extensions.merge.commit import merge_batch
-from airflow_cloudfiles.engine.extensions.merge.rule import MergeRule
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.extensions.merge.source_rows import MergeRule
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFileWriter, FileSettings
 from airflow_cloudfiles.engine.tables.delta.read.log import STAGED
-from airflow_cloudfiles.engine.tables.delta.write.creation import NewTable, create_table
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules, create_table
 from tests.support.delta_tables import read, sorted_rows
 from tests.support.delta_writes import read_by_another
 
@@ -35,7 +35,7 @@ def _merge(
         batch=BatchId("stream", number),
         files=files,
         schema=schema,
-        merge_schema=True,
+        rules=WriteRules(merge_schema=True),
     )
 
 
@@ -47,14 +47,14 @@ def _rows(target: Path) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     "new",
     [
-        NewTable(partition_by=("v",)),
-        NewTable(properties={"delta.columnMapping.mode": "name"}),
-        NewTable(properties={"delta.columnMapping.mode": "id"}),
-        NewTable(partition_by=("v",), properties={"delta.columnMapping.mode": "name"}),
-        NewTable(partition_by=("v",), properties={"delta.columnMapping.mode": "id"}),
+        WriteRules(partition_by=("v",)),
+        WriteRules(properties={"delta.columnMapping.mode": "name"}),
+        WriteRules(properties={"delta.columnMapping.mode": "id"}),
+        WriteRules(partition_by=("v",), properties={"delta.columnMapping.mode": "name"}),
+        WriteRules(partition_by=("v",), properties={"delta.columnMapping.mode": "id"}),
     ],
 )
-def test_partitioned_and_mapped_tables_are_merged_into(tmp_path: Path, new: NewTable) -> None:
+def test_partitioned_and_mapped_tables_are_merged_into(tmp_path: Path, new: WriteRules) -> None:
     target = tmp_path / "t"
     create_table(str(target), SCHEMA, new)
     _merge(target, 0, [(1, "a b"), (2, "a b"), (3, "%=/")])
@@ -88,11 +88,11 @@ def test_a_null_in_a_not_null_column_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("new", "reason"),
     [
-        (NewTable(properties={"delta.enableTypeWidening": "true"}), "table features"),
-        (NewTable(properties={"delta.appendOnly": "true"}), "delta.appendOnly=true"),
+        (WriteRules(properties={"delta.enableTypeWidening": "true"}), "table features"),
+        (WriteRules(properties={"delta.appendOnly": "true"}), "delta.appendOnly=true"),
     ],
 )
-def test_other_tables_are_refused_by_name(tmp_path: Path, new: NewTable, reason: str) -> None:
+def test_other_tables_are_refused_by_name(tmp_path: Path, new: WriteRules, reason: str) -> None:
     target = tmp_path / "t"
     create_table(str(target), SCHEMA, new)
     with pytest.raises(SinkError, match=reason):
@@ -115,7 +115,7 @@ def test_a_refused_merge_leaves_the_version_of_the_table(
 ) -> None:
     target = tmp_path / "t"
     if is_there:
-        create_table(str(target), SCHEMA, NewTable())
+        create_table(str(target), SCHEMA, WriteRules())
     wider = SCHEMA.append(pa.field("more", pa.int64()))
     with pytest.raises(CloudFilesError, match=reason):
         _merge(target, 0, rows, wider, **rule)
@@ -130,7 +130,7 @@ def test_a_refused_merge_leaves_the_version_of_the_table(
 
 def test_a_refused_table_is_not_given_columns(tmp_path: Path) -> None:
     target = tmp_path / "t"
-    create_table(str(target), SCHEMA, NewTable(properties={"delta.appendOnly": "true"}))
+    create_table(str(target), SCHEMA, WriteRules(properties={"delta.appendOnly": "true"}))
     with pytest.raises(SinkError, match=r"delta\.appendOnly=true"):
         _merge(target, 0, [(1, "a", 1)], SCHEMA.append(pa.field("more", pa.int64())))
     assert DeltaTable(target).version() == 0

@@ -20,9 +20,10 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import SinkError, TargetNotDeltaError
 from airflow_cloudfiles.engine.extensions.upkeep.optimize import auto_compact, optimize
 from airflow_cloudfiles.engine.options.sink import TableOptions
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.tables.delta.commit import commit_batch
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFileWriter
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 from tests.support.crash_points import OPTIMIZE_POINTS
 from tests.support.delta_tables import read_by_duckdb, sorted_rows
 from tests.support.ingested import Ingested
@@ -39,7 +40,7 @@ def _append(target: str, first: int, count: int = 1, app: str = "app") -> None:
             batch=BatchId(app, number),
             files=DataFileWriter(target, SCHEMA).write([pa.RecordBatch.from_pylist(rows, SCHEMA)]),
             schema=SCHEMA,
-            merge_schema=True,
+            rules=WriteRules(merge_schema=True),
         )
 
 

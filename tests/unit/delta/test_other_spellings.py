@@ -12,9 +12,8 @@ from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.errors import SinkError
 from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
-from airflow_cloudfiles.engine.tables.delta.write.evolve import WideningRule
 from tests.support.delta_tables import MAPPED, HandMadeTable, column, read, sorted_rows
-from tests.support.delta_writes import Sink, merge_rows, read_by_all, write_dataframe
+from tests.support.delta_writes import ANY_SIZE, Sink, merge_rows, read_by_all, write_dataframe
 from tests.support.table_streams import Query
 
 INNER = {"type": "struct", "fields": [column("Size", "integer")]}
@@ -74,7 +73,7 @@ def test_files_that_are_written_anew_keep_their_rows(tmp_path: Path) -> None:
 def test_a_table_that_is_widened_keeps_their_rows(tmp_path: Path) -> None:
     target = tmp_path / "t"
     _converted(target)
-    sink = Sink(target, widening=WideningRule())
+    sink = Sink(target, widening=ANY_SIZE)
     sink.write(pa.table({"Id": pa.array([2**40])}))
     ids = [2**40, *(row["Id"] for row in ROWS)]
     assert sorted(read_by_all(target)["Id"].to_pylist()) == sorted(ids)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.extensions.merge.batch_write import BatchWrite
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions
-from airflow_cloudfiles.engine.tables.delta.write.creation import NewTable, create_table
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules, create_table
 from airflow_cloudfiles.engine.tables.delta.write.rows import write_rows
 from tests.support.delta_tables import read
 from tests.support.delta_writes import read_by_another
@@ -149,12 +149,12 @@ def _found(table: pa.Table) -> list[str]:
 
 
 _NEW = [
-    NewTable(),
-    NewTable(partition_by=("day",)),
-    NewTable(properties={"delta.columnMapping.mode": "name"}),
-    NewTable(properties={"delta.columnMapping.mode": "id"}),
-    NewTable(partition_by=("day",), properties={"delta.columnMapping.mode": "name"}),
-    NewTable(partition_by=("day",), properties={"delta.columnMapping.mode": "id"}),
+    WriteRules(),
+    WriteRules(partition_by=("day",)),
+    WriteRules(properties={"delta.columnMapping.mode": "name"}),
+    WriteRules(properties={"delta.columnMapping.mode": "id"}),
+    WriteRules(partition_by=("day",), properties={"delta.columnMapping.mode": "name"}),
+    WriteRules(partition_by=("day",), properties={"delta.columnMapping.mode": "id"}),
 ]
 
 
@@ -174,7 +174,7 @@ _NEW = [
     st.lists(st.tuples(_PREDICATES, _ROWS), min_size=1, max_size=3),
 )
 def test_rows_are_replaced_where_the_predicate_is_true(
-    new: NewTable, files: list[list[Row]], replaced: list[tuple[tuple[str, Truth], list[Row]]]
+    new: WriteRules, files: list[list[Row]], replaced: list[tuple[tuple[str, Truth], list[Row]]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "t")
@@ -210,7 +210,7 @@ def test_rows_are_replaced_where_the_predicate_is_true(
     st.lists(_ROWS, min_size=1, max_size=3),
 )
 def test_rows_are_merged_where_the_key_is_the_same(
-    new: NewTable, key: str, files: list[list[Row]], batches: list[list[Row]]
+    new: WriteRules, key: str, files: list[list[Row]], batches: list[list[Row]]
 ) -> None:
     place = SCHEMA.names.index(key)
     with tempfile.TemporaryDirectory() as folder:
@@ -231,7 +231,7 @@ def test_rows_are_merged_where_the_key_is_the_same(
 
 @pytest.mark.parametrize("new", _NEW)
 def test_columns_in_another_case_fit_and_missing_ones_are_null(
-    tmp_path: Path, new: NewTable
+    tmp_path: Path, new: WriteRules
 ) -> None:
     target = tmp_path / "t"
     create_table(str(target), SCHEMA, new)
@@ -249,7 +249,7 @@ def test_columns_in_another_case_fit_and_missing_ones_are_null(
 
 
 @pytest.mark.parametrize("new", _NEW)
-def test_a_part_is_replaced_with_rows_of_a_new_column(tmp_path: Path, new: NewTable) -> None:
+def test_a_part_is_replaced_with_rows_of_a_new_column(tmp_path: Path, new: WriteRules) -> None:
     target = tmp_path / "t"
     create_table(str(target), SCHEMA, new)
     day = date(2024, 1, 1)
@@ -272,12 +272,12 @@ def test_a_part_is_replaced_with_rows_of_a_new_column(tmp_path: Path, new: NewTa
 @pytest.mark.parametrize(
     ("new", "reason"),
     [
-        (NewTable(properties={"delta.enableTypeWidening": "true"}), "table features"),
-        (NewTable(properties={"delta.appendOnly": "true"}), "delta.appendOnly=true"),
+        (WriteRules(properties={"delta.enableTypeWidening": "true"}), "table features"),
+        (WriteRules(properties={"delta.appendOnly": "true"}), "delta.appendOnly=true"),
     ],
 )
 def test_other_tables_are_refused_before_a_row_is_written(
-    tmp_path: Path, new: NewTable, reason: str, options: dict[str, str]
+    tmp_path: Path, new: WriteRules, reason: str, options: dict[str, str]
 ) -> None:
     target = tmp_path / "t"
     create_table(str(target), SCHEMA, new)

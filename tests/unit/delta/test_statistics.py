@@ -19,10 +19,11 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFileWriter, FileSettings
 from airflow_cloudfiles.engine.tables.delta.statistics import FileStatistics, IndexedColumns
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 from tests.support.delta_tables import duckdb_session
 from tests.support.laws import examples
 
@@ -219,7 +220,7 @@ def _landed(target: Path) -> list[dict[str, Any]]:
             batch=BatchId("stream", batch),
             files=files,
             schema=WHOLE,
-            merge_schema=True,
+            rules=WriteRules(merge_schema=True),
         )
     DeltaTable(target).create_checkpoint()
     files_there = sorted(target.glob("*.parquet"))

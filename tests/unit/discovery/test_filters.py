@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cloudfiles.engine.discovery.filters import FileFilter, is_hidden, split_pattern
-from airflow_cloudfiles.engine.discovery.globs import SourcePattern, compile_name
+from airflow_cloudfiles.engine.discovery.filters import FileFilter, is_hidden
+from airflow_cloudfiles.engine.discovery.globs import SourcePattern, compile_name, split_pattern
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions

@@ -231,8 +231,7 @@ def test_a_report_that_cannot_be_believed_is_refused_with_what_to_do(place, kind
 
 
 def test_a_report_of_another_cloud_is_refused():
-    from airflow_cloudfiles.engine.extensions.inventory.base import ReportSource
-    from airflow_cloudfiles.engine.extensions.inventory.newest import parse_manifest
+    from airflow_cloudfiles.engine.extensions.inventory.base import ReportSource, parse_manifest
 
     source = ReportSource.of("gs://bucket/in", "")
     with pytest.raises(InventoryError, match="report of S3, and the source is in Cloud Storage"):
@@ -240,8 +239,7 @@ def test_a_report_of_another_cloud_is_refused():
 
 
 def test_a_report_of_another_account_is_refused(place):
-    from airflow_cloudfiles.engine.extensions.inventory.base import ReportSource
-    from airflow_cloudfiles.engine.extensions.inventory.newest import parse_manifest
+    from airflow_cloudfiles.engine.extensions.inventory.base import ReportSource, parse_manifest
 
     name = place.report("azure csv").removeprefix(place.reports.uri + "/")
     checksum = place.reports.get(name.removesuffix(".json") + ".checksum")

@@ -8,7 +8,8 @@ import uuid
 
 import pytest
 
-from airflow_cloudfiles.engine.discovery.filters import FileFilter, split_pattern
+from airflow_cloudfiles.engine.discovery.filters import FileFilter
+from airflow_cloudfiles.engine.discovery.globs import split_pattern
 from airflow_cloudfiles.engine.discovery.listing import directory as listing
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.discovery.listing.state import ListingState, load_state

@@ -21,8 +21,8 @@ from airflow_cloudfiles.engine.errors import (
     UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.formats import binary as binary_reader
-from airflow_cloudfiles.engine.formats import text as text_reader
+from airflow_cloudfiles.engine.formats import fixed_columns as binary_reader
+from airflow_cloudfiles.engine.formats import fixed_columns as text_reader
 from airflow_cloudfiles.engine.formats.base import FileReader
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions

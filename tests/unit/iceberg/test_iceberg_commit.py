@@ -26,6 +26,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
 from airflow_cloudfiles.engine.extensions.iceberg.commit import (
+    PROPERTY,
     TableRules,
     check_expected,
     check_table,
@@ -36,9 +37,7 @@ from airflow_cloudfiles.engine.extensions.iceberg.data_files import (
     IcebergDataFile,
     IcebergFileWriter,
 )
-from airflow_cloudfiles.engine.extensions.iceberg.lineage import PROPERTY
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
-from airflow_cloudfiles.engine.state.sink_log import SinkRecord
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, Expected, SinkRecord
 from tests.support.iceberg_tables import LocalCatalog
 
 A = pa.schema([("a", pa.int64())])

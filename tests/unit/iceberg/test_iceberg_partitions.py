@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.extensions.iceberg.schema import (
     new_spec,
     parse,
 )
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from tests.support.iceberg_tables import LocalCatalog, read_with_duckdb
 from tests.support.laws import examples
 

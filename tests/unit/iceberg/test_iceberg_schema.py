@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.extensions.iceberg.commit import (
     ready_table,
 )
 from airflow_cloudfiles.engine.extensions.iceberg.data_files import IcebergFileWriter
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.types import VARIANT
 from tests.support.iceberg_tables import LocalCatalog
 

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import DataType
 
+from airflow_cloudfiles.engine import inference as sampling
 from airflow_cloudfiles.engine.errors import FileUnreadableError
 from airflow_cloudfiles.engine.formats.excel import workbook
 from airflow_cloudfiles.engine.formats.json import document
 from airflow_cloudfiles.engine.formats.xml import rows as xml_rows
-from airflow_cloudfiles.engine.formats.xml import source as xml_source
-from airflow_cloudfiles.engine.inference import sample as sampling
-from airflow_cloudfiles.engine.inference.infer import infer_files
-from airflow_cloudfiles.engine.inference.sample import Sample, learn_sample
+from airflow_cloudfiles.engine.formats.xml import rows as xml_source
+from airflow_cloudfiles.engine.inference import Sample, infer_files, learn_sample
 from airflow_cloudfiles.engine.job import run as job
 from airflow_cloudfiles.engine.job.spark_command import LAUNCHED, WITHOUT_SPARK
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions

@@ -34,16 +34,19 @@ from airflow_cloudfiles.engine.extensions.overview.runs import ingestion_summary
 from airflow_cloudfiles.engine.files import FileEntry, Offset, ReadLimit
 from airflow_cloudfiles.engine.intake.file_state_columns import cloud_files_state
 from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.intake.ledger.changed import PACKED as PACKED_CHANGES
 from airflow_cloudfiles.engine.intake.ledger.changed import (
     Change,
+    PackedNote,
     claim_change,
+    encode_notes,
     note_change,
     note_overwritten,
     note_read,
+    note_refused,
+    was_refused,
 )
 from airflow_cloudfiles.engine.intake.ledger.opening import mark_head
-from airflow_cloudfiles.engine.intake.ledger.packed_changes import KEY as PACKED_CHANGES
-from airflow_cloudfiles.engine.intake.ledger.packed_changes import PackedNote, encode_notes
 from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder, record_overwritten
 from airflow_cloudfiles.engine.intake.silence import LastArrival, note_notified, was_notified
 from airflow_cloudfiles.engine.job.connect import left_query
@@ -51,7 +54,7 @@ from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.schema.log import SchemaLog
-from airflow_cloudfiles.engine.schema.names import add_name, names_of
+from airflow_cloudfiles.engine.schema.log_entry import add_name, names_of
 from airflow_cloudfiles.engine.schema.proposals import (
     Proposal,
     ProposedChange,
@@ -70,7 +73,6 @@ from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.state.metadata import allow_packs
 from airflow_cloudfiles.engine.state.operations import announce, announced
 from airflow_cloudfiles.engine.state.packs import COPIES, Pack, encode_pack
-from airflow_cloudfiles.engine.state.refused import note_refused, was_refused
 from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage.memory import MemoryStore, _spaces
 from tests.support.damage import damages

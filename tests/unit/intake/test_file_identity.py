@@ -29,9 +29,9 @@ from airflow_cloudfiles.engine.errors import (
     StateUnreachableError,
 )
 from airflow_cloudfiles.engine.files import FILE_IDENTITIES, START, FileEntry, FileIdentity
-from airflow_cloudfiles.engine.intake.contents import Contents
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.ledger import snapshots
+from airflow_cloudfiles.engine.intake.recorder import Contents
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state import file_log

@@ -8,6 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -15,9 +16,9 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles import cloud_files_metrics, cloud_files_state
 from airflow_cloudfiles.cli import main
-from airflow_cloudfiles.engine import storage
 from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError, StateError
 from airflow_cloudfiles.engine.files import FileEntry, Offset, iso_time
+from airflow_cloudfiles.engine.intake import file_states
 from airflow_cloudfiles.engine.intake.file_state_columns import COLUMNS, rows
 from airflow_cloudfiles.engine.intake.file_states import FileStates, StateSnapshot
 from airflow_cloudfiles.engine.intake.intake import Intake
@@ -136,13 +137,10 @@ def test_each_version_is_there_once_and_the_counts_are_those_of_the_state(steps,
         for number in range(written.files.latest() + 1)
         for index in range(written.files.summary(number).files)
     ]
-    if far:
-        storage.FETCHED[written.uri] = FetchedAhead(written.state)
-    try:
+    state = FetchedAhead(written.state) if far else written.state
+    with mock.patch.object(file_states, "open_store", return_value=state):
         rows = table(written)
         by_run = {run: table(written, run_id=run) for run in ("run-0", "run-1")}
-    finally:
-        storage.FETCHED.pop(written.uri, None)
     assert [(row["entry"], row["index"]) for row in rows] == logged
     standing = Counter(row["status"] for row in rows)
     plans = [written.plans.at(number) for number in range(count_of_plans(written))]

@@ -26,8 +26,8 @@ from airflow_cloudfiles.engine.state.sink_log import (
     SinkRecord,
     position_of_a_job,
 )
-from airflow_cloudfiles.engine.storage import ObjectStore, open_store
-from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead, given_to_all
+from airflow_cloudfiles.engine.storage import ObjectStore
+from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead, OpenedState
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 
 
@@ -79,8 +79,8 @@ def driver(
     opening._before_the_lock(ahead)
     between()
     opening._under_the_lock(ahead)
-    with given_to_all(ahead):
-        state = open_store(stream.state)
+    with OpenedState(ahead).until_written() as opened:
+        state = opened.open(stream.state)
         before = position_of_a_job(state, PlanLog(state))
         with stream.intake(state) as intake:
             intake.begin_at(before)
@@ -120,7 +120,10 @@ def test_planning_asks_only_what_is_committed(stream: Stream) -> None:
     store = MemoryStore(stream.state)
     other = FetchedAhead(store)
     other.seed(ahead, opening._LOGS)
-    with given_to_all(other), stream.intake(open_store(stream.state)) as intake:
+    with (
+        OpenedState(other).until_written() as opened,
+        stream.intake(opened.open(stream.state)) as intake,
+    ):
         assert position_of_a_job(intake.state, intake.plans) == before
         intake.begin_at(before)
         intake.check()

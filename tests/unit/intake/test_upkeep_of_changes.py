@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -16,9 +17,11 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import IncompatibleStateError, StateLockedError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.intake import upkeep
-from airflow_cloudfiles.engine.intake.ledger import packed_changes
 from airflow_cloudfiles.engine.intake.ledger.changed import (
+    PACKED,
+    PREFIX,
     Change,
+    ChangedFolder,
     Notices,
     changed_times,
     claim_change,
@@ -27,11 +30,11 @@ from airflow_cloudfiles.engine.intake.ledger.changed import (
     notices,
     was_read,
 )
-from airflow_cloudfiles.engine.intake.ledger.packed_changes import KEY, PREFIX, sweep_notices
+from airflow_cloudfiles.engine.state.compaction import Compacted, Compaction, work_of
 from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.storage import ObjectStore, memory, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
-from tests.support.crash_points import NOTICE_SWEEP_POINTS
+from tests.support.crash_points import COMPACTION_POINTS
 from tests.support.written_state import WrittenState
 
 _FORKED = multiprocessing.get_context("forkserver")
@@ -66,12 +69,28 @@ def note(state: ObjectStore, *numbers: int, is_reported: bool = True) -> None:
 
 
 def loose(state: ObjectStore) -> list[str]:
-    return [each.path for each in state.list(f"{PREFIX}/") if each.path != KEY]
+    return [each.path for each in state.list(f"{PREFIX}/") if each.path != PACKED]
+
+
+def sweep(
+    state: ObjectStore,
+    *,
+    may_go_on: Callable[[], None] = lambda: None,
+    dry_run: bool = False,
+    **grace: float,
+) -> Compacted:
+    """Do what is due, or tell of it."""
+    now_us = state.clock_us()
+    folder = ChangedFolder(state, now_us)
+    compaction = Compaction(state, folder, may_go_on)
+    work = work_of(folder, now_us, **grace)
+    compaction.tell(work) if dry_run else compaction.run(work)
+    return compaction.done
 
 
 def sweep_all(state: ObjectStore) -> None:
     """Pack and remove, until there is nothing to do."""
-    while (done := sweep_notices(state, state.clock_us(), grace_seconds=0)).packed or done.removed:
+    while sweep(state, grace_seconds=0) != Compacted():
         pass
 
 
@@ -114,15 +133,15 @@ def notices_of(numbers) -> dict[tuple[str, int], int]:
 def test_a_note_goes_a_day_after_it_was_packed_and_is_packed_once(clock):
     state = new_state()
     note(state, *range(150))
-    told = sweep_notices(state, state.clock_us(), dry_run=True)
+    told = sweep(state, dry_run=True)
     assert (told.packed, told.removed, len(loose(state))) == (200, 0, 300)
-    assert sweep_notices(state, state.clock_us()) == told
+    assert sweep(state) == told
     before = notices(state)
     clock[0] += DAY_US - 10**6
-    assert sweep_notices(state, state.clock_us()) == packed_changes.SweptNotes()
+    assert sweep(state) == Compacted()
     clock[0] += 2 * 10**6
     note(state, *range(150, 160))
-    assert sweep_notices(state, state.clock_us()) == packed_changes.SweptNotes(0, 200)
+    assert sweep(state) == Compacted(removed=200)
     assert len(loose(state)) == 120
     found = notices(state)
     assert found.reported == before.reported | set(notices_of(range(150, 160)))
@@ -131,11 +150,11 @@ def test_a_note_goes_a_day_after_it_was_packed_and_is_packed_once(clock):
 
 def test_a_state_without_changed_files_is_asked_once_and_gets_no_object():
     state = new_state()
-    sweep_notices(state, state.clock_us())
+    sweep(state)
     assert dict(state.requests) == {"list": 1}
     note(state, *range(50))
-    assert sweep_notices(state, state.clock_us()) == packed_changes.SweptNotes()
-    assert KEY not in {each.path for each in state.list()}
+    assert sweep(state) == Compacted()
+    assert PACKED not in {each.path for each in state.list()}
 
 
 def test_compacting_by_hand_sweeps_them_and_tells_of_it(clock):
@@ -165,7 +184,7 @@ def test_of_a_damaged_object_nothing_is_believed_and_it_is_written_anew(damage, 
     state = new_state()
     note(state, *range(150))
     sweep_all(state)
-    state.put(KEY, damage)
+    state.put(PACKED, damage)
     assert len(notices(state).reported) == 50
     assert "changes of files that it had are reported once more" in caplog.text
     note(state, *range(100))
@@ -175,11 +194,11 @@ def test_of_a_damaged_object_nothing_is_believed_and_it_is_written_anew(damage, 
 
 def test_a_newer_object_is_refused_by_name():
     state = new_state()
-    state.put(KEY, encode_entry({"id": "a"}, b"", format_version=2))
+    state.put(PACKED, encode_entry({"id": "a"}, b"", format_version=2))
     with pytest.raises(IncompatibleStateError, match="_source/changed/packed"):
         notices(state)
     with pytest.raises(IncompatibleStateError, match="_source/changed/packed"):
-        sweep_notices(state, state.clock_us())
+        sweep(state)
 
 
 def test_who_has_lost_the_lock_changes_nothing():
@@ -191,7 +210,7 @@ def test_who_has_lost_the_lock_changes_nothing():
 
     before = {each.path for each in state.list()}
     with pytest.raises(StateLockedError):
-        sweep_notices(state, state.clock_us(), grace_seconds=0, may_go_on=lost)
+        sweep(state, grace_seconds=0, may_go_on=lost)
     assert {each.path for each in state.list()} == before
 
 
@@ -207,12 +226,12 @@ def _said(state: ObjectStore) -> tuple[Notices, list[bool]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("passage", [1, 2])
-@pytest.mark.parametrize("point", NOTICE_SWEEP_POINTS)
+@pytest.mark.parametrize("point", COMPACTION_POINTS)
 def test_a_sweep_that_is_killed_loses_no_note(tmp_path: Path, point: str, passage: int) -> None:
     """A second passage of packing: more notes come after the first sweep."""
     state = open_store(str(tmp_path / "state"))
     note(state, *range(110))
-    if "packed" in point and passage > 1:
+    if point in {"before-pack", "after-pack-copy"} and passage > 1:
         sweep_all(state)
         passage = 1
     note(state, *range(110, 190))

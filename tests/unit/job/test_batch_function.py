@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from airflow_cloudfiles.engine.errors import OptionError, TransformError, UnsupportedOptionError
-from airflow_cloudfiles.engine.job.launch import SparkConnect, launch
-from airflow_cloudfiles.engine.job.spec import JobSpec
-from airflow_cloudfiles.engine.job.transform.function import (
+from airflow_cloudfiles.engine.job.batch_function import (
     MOST_CHARACTERS,
     BatchFunction,
     as_argument,
     python_path,
     with_function,
 )
+from airflow_cloudfiles.engine.job.launch import SparkConnect, launch
+from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.storage import open_store
 
 OUTSIDE = 3

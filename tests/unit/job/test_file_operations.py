@@ -41,7 +41,7 @@ from airflow_cloudfiles.engine.tables.delta.commit import check_target
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.files import DataFileReader, TableColumns
 from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.tables.delta.write.creation import NewTable
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 from tests.support.crash_points import FILE_OPERATION_POINTS, FORMER_ROWS_POINTS
 from tests.support.ingested import Ingested
 from tests.support.laws import some
@@ -112,8 +112,8 @@ def test_rows_are_replaced_in_every_kind_of_table(tmp_path: Path, sink: dict[str
     stream = Ingested(tmp_path, **{"cloudFiles.metadataColumns": "file_path AS source"})
     stream.given["cloudFiles.maxFilesPerTrigger"] = "10"
     columns = pa.schema([(name, pa.string()) for name in ("a", "day", "_rescued_data", "source")])
-    new = NewTable.of(TableOptions.read(sink))
-    check_target(str(stream.target), columns, merge_schema=True, new=new)
+    rules = WriteRules.of(TableOptions.read({**sink, "mergeschema": "true"}))
+    check_target(str(stream.target), columns, rules)
     for name, day in (("x", "1 a"), ("y", "1 a"), ("z", "2%")):
         stream.add(name, day=day)
     stream.run()

@@ -12,12 +12,12 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import LongType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import DataFileLostError, LostBatchesError, SinkError
+from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.state.metadata import bind, open_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.tables.delta_table import DeltaWriter
-from airflow_cloudfiles.engine.tables.kinds import target_table
+from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable, DeltaWriter
 from tests.support.crash_points import STREAM_POINTS
 from tests.support.delta_tables import expire_transactions
 
@@ -38,7 +38,7 @@ class Stream:
 
     def writer(self) -> DeltaWriter:
         options = SinkOptions.read(self.options)
-        return DeltaWriter(str(self.target), options, state=self.state, schema=A)
+        return DeltaTargetTable(str(self.target)).writer(options, state=self.state, schema=A)
 
     def write(self, number: int) -> Any:
         return self.writer().write_rows(iter([pa.RecordBatch.from_pydict({"a": [number]})]))
@@ -270,8 +270,8 @@ def test_one_failed_look_at_the_newest_entry_is_no_lost_batch(
         looks.append(None)
         return DeltaTable(target, version=BATCHES - 1 if len(looks) == 1 else None)
 
-    for module in ("commit", "lineage"):
-        monkeypatch.setattr(f"airflow_cloudfiles.engine.tables.delta.{module}.open_to_write", look)
+    for module in ("batches.delta_table", "delta.commit", "delta.lineage"):
+        monkeypatch.setattr(f"airflow_cloudfiles.engine.{module}.open_to_write", look)
     stream.check()
     assert len(looks) == 2
     looks.clear()

@@ -16,10 +16,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 from airflow_cloudfiles.engine.errors import LostBatchesError
 from airflow_cloudfiles.engine.extensions.replay import replay
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.tables.delta_table import DeltaWriter
-from airflow_cloudfiles.engine.tables.kinds import target_table
+from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
 from tests.support.table_streams import GrowingTable, Query
 
 A = StructType([StructField("a", LongType())])
@@ -44,7 +44,7 @@ class Silver:
             lines = ("v1", "{}", json.dumps(self.query.offsets[batch]))
             (self.state / "offsets" / str(batch)).write_text("\n".join(lines))
             options, state = SinkOptions.read({}), str(self.state)
-            writer = DeltaWriter(str(self.target), options, state=state, schema=A)
+            writer = DeltaTargetTable(str(self.target)).writer(options, state=state, schema=A)
             rows = pa.RecordBatch.from_pylist(
                 self.query.batches[batch], pa.schema({"a": pa.int64()})
             )

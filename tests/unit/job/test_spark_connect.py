@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_cloudfiles.engine.batches.client_version import check_client, explained
+from airflow_cloudfiles.engine.batches.task_process import check_client, explained
 from airflow_cloudfiles.engine.errors import OptionError, SparkUnreachableError
-from airflow_cloudfiles.engine.job.connect.server import REMOTE, SparkConnect, server_of_driver
 from airflow_cloudfiles.engine.job.connect.session import ConnectStart
+from airflow_cloudfiles.engine.job.spark_command import REMOTE, SparkConnect, server_of_driver
 from airflow_cloudfiles.engine.job.spec import JobSpec
 
 SECRET = "sc://host:15003/;token=s%2Fsecret;use_ssl=true;x-key=other"

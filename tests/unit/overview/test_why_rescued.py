@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 import airflow_cloudfiles
 from airflow_cloudfiles.cli import main
 from airflow_cloudfiles.engine.errors import OptionError, StateError
-from airflow_cloudfiles.engine.extensions.overview.why_rescued import RescuedReason, why_rescued
+from airflow_cloudfiles.engine.extensions.overview.rescued import RescuedReason, why_rescued
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
 from tests.support.ingested import Ingested
 

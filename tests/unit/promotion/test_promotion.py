@@ -300,7 +300,7 @@ def test_of_a_key_that_is_there_twice_the_last_one_counts(landed: Landed) -> Non
 def test_large_files_go_through_in_batches_and_groups(
     landed: Landed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_cloudfiles.engine.extensions.promotion.backfill.GROUP_BYTES", 1)
+    monkeypatch.setattr("airflow_cloudfiles.engine.extensions.promotion.promote.GROUP_BYTES", 1)
     for first in (0, 1000):
         landed.land(*({"id": first + i, "x": i} for i in range(1000)))
     version = landed.table.version()

@@ -21,7 +21,6 @@ from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import SinkError
-from airflow_cloudfiles.engine.extensions.promotion import backfill
 from airflow_cloudfiles.engine.extensions.promotion import promote as promotion
 from airflow_cloudfiles.engine.extensions.promotion.batches import (
     PromotedField,
@@ -39,9 +38,9 @@ from tests.support.promoted import Landed, read
 
 PROGRAM = (
     "import json, sys\n"
-    "from airflow_cloudfiles.engine.extensions.promotion import backfill\n"
+    "from airflow_cloudfiles.engine.extensions.promotion import promote as promoting\n"
     "from airflow_cloudfiles.engine.extensions.promotion.promote import Promotion, promote\n"
-    "backfill.GROUP_BYTES = 1\n"
+    "promoting.GROUP_BYTES = 1\n"
     "promote(Promotion(**json.loads(sys.argv[1])))\n"
 )
 
@@ -239,7 +238,7 @@ def test_rows_that_are_deleted_meanwhile_do_not_come_back(
             vectors = TableFeatures.DeletionVectors
             landed.table.alter.add_feature(vectors, allow_protocol_versions_increase=True)
 
-    monkeypatch.setattr(backfill, "crash_point", meanwhile)
+    monkeypatch.setattr(promotion, "crash_point", meanwhile)
     before = landed.live()
     with pytest.raises(SinkError, match="has deletion vectors"):
         landed.promote({"zip": "INT"})
@@ -256,7 +255,7 @@ def test_who_loses_every_race_gives_up_and_says_so(
         raise CommitFailedError("another writer")
 
     monkeypatch.setattr(TableFiles, "replace", never)
-    monkeypatch.setattr(backfill, "COMMIT_TRIES", 3)
+    monkeypatch.setattr(promotion, "COMMIT_TRIES", 3)
     with pytest.raises(SinkError, match="other writers committed first, 3 times"):
         landed.promote({"zip": "INT"})
     assert _check(landed, 1) == 0

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
-from airflow_cloudfiles.engine.reading.compression_blocks import _masked_crc32c
+from airflow_cloudfiles.engine.reading.decoding import _masked_crc32c
 from tests.support.landed import Stream
 
 PIECE, PIECES = 2**20, 256

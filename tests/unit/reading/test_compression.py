@@ -17,8 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.reading.compression import decompressed, refuse_compressed
-from airflow_cloudfiles.engine.reading.compression_blocks import _masked_crc32c
+from airflow_cloudfiles.engine.reading.decoding import (
+    _masked_crc32c,
+    decompressed,
+    refuse_compressed,
+)
 
 
 def _arrow(codec: str) -> Callable[[bytes], bytes]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError, OptionError
 from airflow_cloudfiles.engine.options.formats.base import codec_of
-from airflow_cloudfiles.engine.reading.encodings import in_utf8, without_mark
+from airflow_cloudfiles.engine.reading.decoding import in_utf8, without_mark
 from tests.support.laws import examples
 
 URI = "file:///in/f.txt"

@@ -21,11 +21,12 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from airflow_cloudfiles.engine.spark.tables.source import DeltaTableReader
-from airflow_cloudfiles.engine.state.batch import BatchId
+from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.tables.delta import commit as delta_commit
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFileWriter
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.opening import table_schema
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 from airflow_cloudfiles.engine.tables.delta.write.rewrite import TableFiles
 from tests.support.landed import Stream
 from tests.support.promoted import Landed
@@ -180,7 +181,7 @@ def test_a_date_of_any_year_is_in_the_table_or_rescued(tmp_path: Path, name: str
         batch=BatchId("stream", 0),
         files=DataFileWriter(target, task.arrow_schema).write(read),
         schema=task.arrow_schema,
-        merge_schema=True,
+        rules=WriteRules(merge_schema=True),
     )
     wanted = _all(read)
     for row, rescued in enumerate(wanted["_rescued_data"]):

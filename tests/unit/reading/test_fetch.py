@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.reading import opened as fetching
-from airflow_cloudfiles.engine.reading.compression import MARKS
+from airflow_cloudfiles.engine.reading.decoding import MARKS
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, packed
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store

@@ -14,8 +14,8 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
-from airflow_cloudfiles.engine.spark_types import VariantType
 from airflow_cloudfiles.engine.stream.definition import check_readable, given_schema
+from airflow_cloudfiles.engine.types import VariantType
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ import pytest
 from pyspark.sql.types import IntegerType, NullType, StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import SchemaHintError
-from airflow_cloudfiles.engine.schema.ddl import parse_columns, parse_schema
-from airflow_cloudfiles.engine.schema.hints import apply_hints
+from airflow_cloudfiles.engine.schema.ddl import apply_hints, parse_columns, parse_schema
 
 
 def _hinted(schema, hints):

@@ -28,7 +28,7 @@ from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOption
 from airflow_cloudfiles.engine.options.table_stream import check_names
 from airflow_cloudfiles.engine.spark.tables.sink import refuse_misspelt
 from airflow_cloudfiles.engine.state import run_history
-from airflow_cloudfiles.engine.tables.delta_table import DeltaWriter
+from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
 from airflow_cloudfiles.engine.tables.expectations import check_source, unmet
 from airflow_cloudfiles.hooks.arguments import check_at_parse
 from tests.support.iceberg_tables import LocalCatalog
@@ -308,7 +308,7 @@ def test_expectations_are_for_runs_that_ingest_files(tmp_path: Path) -> None:
     schema = StructType().add("a", "string")
     options = SinkOptions.read({"expect.minrows": "1"})
     with pytest.raises(UnsupportedOptionError, match=r"expect\.\* is for runs that ingest files"):
-        DeltaWriter(str(tmp_path / "t"), options, state=None, schema=schema)
+        DeltaTargetTable(str(tmp_path / "t")).writer(options, state=None, schema=schema)
     with pytest.raises(UnsupportedOptionError, match=r"expect.minRows: expectations are for str"):
         check_names({"expect.minRows": "1"})
     with pytest.raises(UnknownOptionError, match=r"expect.minrows is not one of the expectations"):

@@ -22,8 +22,9 @@ from airflow_cloudfiles.engine.extensions.file_operations.of_table import (
     operate_on_files,
     put_aside,
 )
-from airflow_cloudfiles.engine.intake import batch_files
+from airflow_cloudfiles.engine.intake import stream_logs
 from airflow_cloudfiles.engine.intake.file_state_columns import cloud_files_state
+from airflow_cloudfiles.engine.intake.stream_logs import files_named, name_files
 from airflow_cloudfiles.engine.options.sink import TaskSinkOptions
 from airflow_cloudfiles.engine.reading.file_columns import FileCounts
 from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
@@ -248,13 +249,13 @@ def test_a_batch_names_its_files_briefly(stream: Ingested) -> None:
     stream.run()
     state = open_store(str(stream.state))
     paths = [f"{each}.json" for each in ("1", "2", "4")]
-    name = batch_files.name_files(state, 1, [*paths, "0.json"])
+    name = name_files(state, 1, [*paths, "0.json"])
     assert name == "1:0-1,3"
-    assert batch_files.files_named(state, name) == (1, paths)
-    assert batch_files.name_files(state, 1, []) == ""
-    assert batch_files.name_files(state, 1, ["0.json"]) == ""
+    assert files_named(state, name) == (1, paths)
+    assert name_files(state, 1, []) == ""
+    assert name_files(state, 1, ["0.json"]) == ""
     with pytest.raises(CorruptedStateError):
-        batch_files.files_named(state, "")
+        files_named(state, "")
 
 
 def test_a_long_name_is_cut_between_two_files(
@@ -262,6 +263,6 @@ def test_a_long_name_is_cut_between_two_files(
 ) -> None:
     stream.add("1", "2", "3", "4", b=1)
     stream.run()
-    monkeypatch.setattr(batch_files, "MOST_CHARACTERS", 2)
+    monkeypatch.setattr(stream_logs, "MOST_CHARACTERS", 2)
     state = open_store(str(stream.state))
-    assert batch_files.name_files(state, 1, ["1.json", "3.json"]) == "1:0"
+    assert name_files(state, 1, ["1.json", "3.json"]) == "1:0"

@@ -12,7 +12,7 @@ from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
 from airflow_cloudfiles.engine.clouds.azure.client import open_account
 from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.job.connect.server import (
+from airflow_cloudfiles.engine.job.spark_command import (
     SparkConnect,
     remote_of,
     server_of_driver,

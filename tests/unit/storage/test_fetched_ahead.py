@@ -14,9 +14,9 @@ from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import (
     SMALL_BYTES,
     FetchedAhead,
+    OpenedState,
     aside,
     at_once,
-    fetched_ahead,
     side_by_side,
 )
 from airflow_cloudfiles.engine.storage.local import LocalStore
@@ -189,8 +189,23 @@ def test_what_is_written_aside_is_there_for_whoever_asks(
 
 
 def test_a_local_state_is_read_as_it_is(store: MemoryStore) -> None:
-    with fetched_ahead(store.uri, keys=["log/0"]):
-        assert not storage.FETCHED
+    with OpenedState.at(store.uri).until_written() as opened:
+        assert opened.ahead is None
+        assert isinstance(opened.open(store.uri), MemoryStore)
+
+
+def test_whoever_is_given_the_opened_state_gets_its_answers(
+    store: MemoryStore, ahead: FetchedAhead
+) -> None:
+    with OpenedState(ahead).until_written() as opened:
+        assert opened.open(store.uri) is ahead
+        assert opened.open(f"{store.uri}/") is ahead
+        assert isinstance(opened.open(f"{store.uri}/log"), MemoryStore)
+        assert isinstance(storage.open_store(store.uri), MemoryStore)
+        store.put("none", b"now")
+        with pytest.raises(ObjectNotFoundError):
+            ahead.get("none")
+    assert ahead.get("none") == b"now", "nothing old is given behind the block"
 
 
 def test_calls_side_by_side_give_both_results(ahead: FetchedAhead) -> None:

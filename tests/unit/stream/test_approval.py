@@ -18,9 +18,9 @@ from airflow_cloudfiles.engine.errors import (
     StateConflictError,
     StateError,
 )
-from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
 from airflow_cloudfiles.engine.schema.diff import paths_of
 from airflow_cloudfiles.engine.schema.history import SchemaHistory
+from airflow_cloudfiles.engine.schema.proposals import SchemaProposals
 from airflow_cloudfiles.engine.stream.approval import undecided
 from airflow_cloudfiles.engine.stream.definition import resolve_schema
 from airflow_cloudfiles.engine.stream.schema_change import TaskReader

@@ -16,11 +16,11 @@ from pyarrow import orc
 from pyarrow import parquet as pq
 
 from airflow_cloudfiles.engine.errors import UnknownFieldException
-from airflow_cloudfiles.engine.formats.avro import container, reader
-from airflow_cloudfiles.engine.formats.columnar import content
-from airflow_cloudfiles.engine.formats.excel import package
+from airflow_cloudfiles.engine.formats import content
+from airflow_cloudfiles.engine.formats.avro import file as avro_file
+from airflow_cloudfiles.engine.formats.avro import reader
+from airflow_cloudfiles.engine.formats.excel import xlsx
 from airflow_cloudfiles.engine.formats.xml import rows as xml_rows
-from airflow_cloudfiles.engine.formats.xml import source as xml_source
 from airflow_cloudfiles.engine.reading import fetch, opened, split_reader
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
@@ -77,14 +77,13 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(MemoryStore, "get_range", counted)
     for module, name in (
         (opened, "BLOCK_BYTES"),
-        (package, "PIECE_BYTES"),
-        (package, "REQUEST_BYTES"),
+        (xlsx, "PIECE_BYTES"),
+        (xlsx, "REQUEST_BYTES"),
         (split_reader, "BLOCK_BYTES"),
         (fetch, "END_BYTES"),
         (xml_rows, "CHUNK_BYTES"),
-        (xml_source, "CHUNK_BYTES"),
         (content, "BLOCK_BYTES"),
-        (container, "_CHUNK_BYTES"),
+        (avro_file, "_CHUNK_BYTES"),
         (reader, "_BATCH_BYTES"),
     ):
         monkeypatch.setattr(module, name, BLOCK_BYTES)

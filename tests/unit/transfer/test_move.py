@@ -12,7 +12,7 @@ from airflow_cloudfiles.engine.errors import (
     StateLockedError,
     StateMovedError,
 )
-from airflow_cloudfiles.engine.extensions.transfer import contents, move
+from airflow_cloudfiles.engine.extensions.transfer import move
 from airflow_cloudfiles.engine.extensions.transfer.move import move_state
 from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.state.metadata import KEY, open_metadata, read_metadata
@@ -125,7 +125,7 @@ def test_whoever_has_opened_the_old_state_records_nothing_more(stream, tmp_path,
 
 @pytest.mark.parametrize(
     ("module", "point"),
-    [(move, "after-move-claim"), (move, "after-move-copy"), (contents, "after-fence-mark")],
+    [(move, "after-move-claim"), (move, "after-move-copy"), (move, "after-fence-mark")],
 )
 def test_what_is_recorded_while_it_is_moved_goes_with_it(
     stream, tmp_path, monkeypatch, module, point

@@ -1,10 +1,12 @@
-"""Describe the identity with which AWS, or a compatible server, is reached."""
+"""Describe the identity with which AWS, or a compatible server, is reached, and its console."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+from urllib.parse import quote, urlencode
 
 from airflow_cloudfiles.engine.storage.access import Access
 
@@ -61,3 +63,22 @@ class AwsAccess(Access):
     def endpoint_url(self, service: str) -> str | None:
         """Address of a service; `None` for AWS's own."""
         return self.endpoint_urls.get(service) or self.endpoint_urls.get("") or None
+
+
+_AWS_CONSOLES: Final = {"cn-": "amazonaws.cn", "us-gov-": "amazonaws-us-gov.com"}
+"""Where a region's console is, if it is not where the others are."""
+_OTHER_S3: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
+
+
+def console_address(bucket: str, folder: str, access: Access | None) -> str:
+    """Give the address; empty where there is none. See `hooks.observability.links`."""
+    given = access if isinstance(access, AwsAccess) else AwsAccess()
+    if "@" in bucket or given.endpoint_url("s3") or any(os.environ.get(name) for name in _OTHER_S3):
+        return ""
+    region = given.region or ""
+    others = (host for start, host in _AWS_CONSOLES.items() if region.startswith(start))
+    asked = {"region": region} if region else {}
+    asked |= {"prefix": f"{folder}/"} if folder else {}
+    host = next(others, "aws.amazon.com")
+    name = quote(bucket, safe="")
+    return f"https://console.{host}/s3/buckets/{name}?{urlencode(asked)}".rstrip("?")

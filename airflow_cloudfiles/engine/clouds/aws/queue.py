@@ -46,13 +46,12 @@ from airflow_cloudfiles.engine.clouds.aws.session import aws_client
 from airflow_cloudfiles.engine.discovery import events
 from airflow_cloudfiles.engine.discovery.queues.base import Message, WaitingMessages
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.storage.access import of_kind
+from airflow_cloudfiles.engine.storage.access import Access, of_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
-    from airflow_cloudfiles.engine.storage.access import Access
 
 
 _MAX_COATS = 3

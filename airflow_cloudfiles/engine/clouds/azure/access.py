@@ -1,10 +1,11 @@
-"""Describe the identity with which Azure Storage is reached."""
+"""Describe the identity with which Azure Storage is reached, and its portal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final
+from urllib.parse import quote
 
 from airflow_cloudfiles.engine.storage.access import Access
 
@@ -39,3 +40,27 @@ class AzureAccess(Access):
     subscription_id: str | None = None
     resource_group: str | None = None
     proxies: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+_AZURE_PORTALS: Final = {
+    ".dfs.core.windows.net": "portal.azure.com",
+    ".dfs.core.usgovcloudapi.net": "portal.azure.us",
+    ".dfs.core.chinacloudapi.cn": "portal.azure.cn",
+}
+"""The portal of each of Azure's clouds, by the end of its accounts' hosts."""
+
+
+def console_address(place: str, folder: str, access: Access | None) -> str:  # noqa: ARG001 - of a container
+    """Give the address; empty where there is none. See `hooks.observability.links`."""
+    container, _, host = place.partition("@")
+    account, _, _ = host.partition(".")
+    portal = _AZURE_PORTALS.get(host.removeprefix(account))
+    given = access if isinstance(access, AzureAccess) else AzureAccess()
+    subscription, group = given.subscription_id, given.resource_group
+    if portal is None or given.blob_endpoint or not subscription or not group:
+        return ""
+    named = f"/subscriptions/{subscription}/resourceGroups/{group}"
+    named += f"/providers/Microsoft.Storage/storageAccounts/{account}"
+    page = "Microsoft_Azure_Storage/ContainerMenuBlade/~/overview/storageAccountId"
+    named, container = (quote(each, safe="") for each in (named, container))
+    return f"https://{portal}/#view/{page}/{named}/path/{container}"

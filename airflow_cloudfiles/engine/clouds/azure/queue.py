@@ -43,7 +43,7 @@ from airflow_cloudfiles.engine.clouds.azure.errors import is_identity_outage
 from airflow_cloudfiles.engine.discovery import events
 from airflow_cloudfiles.engine.discovery.queues.base import Message, WaitingMessages
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.storage.access import of_kind
+from airflow_cloudfiles.engine.storage.access import Access, of_kind
 from airflow_cloudfiles.engine.storage.outage import DENIED, NO_IDENTITY_NOW
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
-    from airflow_cloudfiles.engine.storage.access import Access
 
 
 _STORAGE = "Microsoft.Storage."

@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, unquote
 
 from azure.core import PipelineClient
@@ -44,11 +44,8 @@ from airflow_cloudfiles.engine.discovery.services import (
     queue_with,
 )
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
-from airflow_cloudfiles.engine.storage.access import of_kind
+from airflow_cloudfiles.engine.storage.access import Access, of_kind
 from airflow_cloudfiles.engine.storage.uri import bucket_and_path
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.storage.access import Access
 
 EVENT_GRID_VERSION = "2022-06-15"
 STORAGE_VERSION = "2023-01-01"

@@ -9,6 +9,8 @@ hierarchical namespace, and conditional writes are the service's own. Two things
 - Listings go folder by folder: `a/x` before `a-b`. A listing between bounds has to know that, so
   the account is asked once. An account that does not answer that, and OneLake, which starts
   listings nowhere but at the beginning, are listed whole, and filtered here.
+
+`table_options` gives `deltalake` the same identity and address.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from airflow_cloudfiles.engine.clouds.azure.client import (
     open_account,
     proxies_of,
 )
-from airflow_cloudfiles.engine.clouds.azure.errors import error_code, translated
+from airflow_cloudfiles.engine.clouds.azure.errors import error_code, token_of, translated
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.access import Access, of_kind
 from airflow_cloudfiles.engine.storage.base import (
@@ -55,12 +57,15 @@ from airflow_cloudfiles.engine.storage.flat_store import (
     ClientPerProcess,
     CloudStore,
     PageRequest,
+    address_options,
     keep_connections,
+    proxy_options,
 )
 from airflow_cloudfiles.engine.storage.outage import BrokenOffError, Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
 
 _log = logging.getLogger(__name__)
 
@@ -363,3 +368,26 @@ def _microseconds(moment: Any) -> int | None:
 
 def _etag(found: Any) -> str:
     return str(found.etag or "").strip('"')
+
+
+_STORAGE_SCOPE = "https://storage.azure.com/.default"
+
+
+def table_options(bucket: str) -> dict[str, str]:
+    """Find identity and address for a container, as the Azure store does."""
+    name, _, domain = bucket.rpartition("@")[2].partition(".dfs.")
+    access: AzureAccess | None = of_kind(AzureAccess, None)
+    account = open_account(name, access, "blob", domain=domain)
+    options = {
+        **proxy_options(access.proxies if access else {}),
+        "azure_storage_account_name": name,
+        **address_options("azure_storage_endpoint", "azure_allow_http", account.endpoint),
+    }
+    credential = account.credential
+    if isinstance(credential, dict):
+        options["azure_storage_account_key"] = credential["account_key"]
+    elif hasattr(credential, "signature"):
+        options["azure_storage_sas_token"] = credential.signature
+    else:
+        options["azure_storage_token"] = token_of(credential, _STORAGE_SCOPE)
+    return options

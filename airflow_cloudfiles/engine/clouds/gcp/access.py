@@ -1,9 +1,11 @@
-"""Describe the identity with which Google Cloud is reached."""
+"""Describe the identity with which Google Cloud is reached, and its console."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final
+from urllib.parse import quote, urlencode
 
 from airflow_cloudfiles.engine.storage.access import Access
 
@@ -30,3 +32,16 @@ class GcpAccess(Access):
     storage_endpoint: str | None = None
     pubsub_endpoint: str | None = None
     quota_project: str | None = None
+
+
+_OTHER_GCS: Final = "STORAGE_EMULATOR_HOST"
+
+
+def console_address(bucket: str, folder: str, access: Access | None) -> str:
+    """Give the address; empty where there is none. See `hooks.observability.links`."""
+    given = access if isinstance(access, GcpAccess) else GcpAccess()
+    if "@" in bucket or given.storage_endpoint or os.environ.get(_OTHER_GCS):
+        return ""
+    path = "/".join(quote(each, safe="") for each in (bucket, *folder.split("/")) if each)
+    asked = f"?{urlencode({'project': given.project})}" if given.project else ""
+    return f"https://console.cloud.google.com/storage/browser/{path}{asked}"

@@ -54,7 +54,7 @@ from airflow_cloudfiles.engine.clouds.gcp.client import (
 from airflow_cloudfiles.engine.discovery import events
 from airflow_cloudfiles.engine.discovery.queues.base import Message, WaitingMessages, as_queue_error
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.storage.access import of_kind
+from airflow_cloudfiles.engine.storage.access import Access, of_kind
 from airflow_cloudfiles.engine.storage.flat_store import ClientPerProcess
 from airflow_cloudfiles.engine.storage.outage import DENIED
 
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
-    from airflow_cloudfiles.engine.storage.access import Access
 
 
 ENDPOINT = "https://monitoring.googleapis.com"

@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 from google.api_core import exceptions as google
@@ -43,10 +43,7 @@ from airflow_cloudfiles.engine.discovery.services import (
     NotificationRequest,
 )
 from airflow_cloudfiles.engine.errors import NotificationServicesError, OptionError
-from airflow_cloudfiles.engine.storage.access import of_kind
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.storage.access import Access
+from airflow_cloudfiles.engine.storage.access import Access, of_kind
 
 _log = logging.getLogger(__name__)
 

@@ -6,10 +6,14 @@ met by an older writer. The modification time is that of the generation (`timeCr
 Objects are read as they are stored: one with `Content-Encoding: gzip` is not unpacked on the way.
 
 One sentence with the object, and what to do: never the client's own text, which holds the request.
+
+`table_options` gives `deltalake` the same identity and address.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
@@ -26,6 +30,7 @@ from airflow_cloudfiles.engine.clouds.gcp.client import (
     is_identity_outage,
     key_file,
 )
+from airflow_cloudfiles.engine.errors import UnsupportedOptionError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.access import Access, of_kind
 from airflow_cloudfiles.engine.storage.base import (
@@ -39,6 +44,7 @@ from airflow_cloudfiles.engine.storage.flat_store import (
     ClientPerProcess,
     CloudStore,
     PageRequest,
+    address_options,
     keep_connections,
 )
 from airflow_cloudfiles.engine.storage.outage import (
@@ -294,3 +300,31 @@ def _refuse_empty(answer: Any, **_: Any) -> None:
 
 def _microseconds(moment: datetime | None) -> int | None:
     return None if moment is None else (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+_NO_KEY = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+
+
+def table_options(_bucket: str) -> dict[str, str]:
+    """Find identity and address for Cloud Storage; without a key, `deltalake` looks for its own."""
+    access: GcpAccess = of_kind(GcpAccess, None) or GcpAccess()
+    options: dict[str, str] = {}
+    if access.identity is not None:
+        raise UnsupportedOptionError(
+            "A Delta table on Cloud Storage is written through deltalake, which takes no token: "
+            "an identity that Airflow's Google provider logs in with can't reach it. Use the key "
+            "of a service account, or application default credentials, for the target."
+        )
+    if access.keyfile_json:
+        options["google_service_account_key"] = access.keyfile_json
+    elif access.keyfile_path:
+        options["google_service_account"] = access.keyfile_path
+    elif access.anonymous:
+        options["google_skip_signature"] = "true"
+        # Without this option, too, it asks for a token when it writes (object_store 0.13).
+        options["google_service_account_key"] = json.dumps(_NO_KEY)
+    endpoint = access.storage_endpoint or os.environ.get("STORAGE_EMULATOR_HOST")
+    if endpoint:
+        endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"
+        options |= address_options("google_base_url", "google_allow_http", endpoint)
+    return options

@@ -26,13 +26,12 @@ import asyncssh
 from airflow_cloudfiles.engine.clouds.sftp.login import GONE, NotKeptToError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.messages import counted, plural
-from airflow_cloudfiles.engine.storage.base import key_bytes, key_text
-from airflow_cloudfiles.engine.storage.walk import TreeWalk
+from airflow_cloudfiles.engine.storage.base import ListRequest, RequestCounter, key_bytes, key_text
+from airflow_cloudfiles.engine.storage.flat import TreeWalk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from airflow_cloudfiles.engine.storage.base import ListRequest, RequestCounter
 
 Attributes = tuple[int, int, int]
 """Mode, size in bytes and modification time in seconds since 1970."""

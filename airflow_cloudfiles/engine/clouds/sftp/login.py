@@ -25,13 +25,12 @@ import asyncssh
 
 from airflow_cloudfiles.engine.clouds.sftp.access import SftpAccess
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.storage.access import of_kind
+from airflow_cloudfiles.engine.storage.access import Access, of_kind
 from airflow_cloudfiles.engine.storage.uri import server_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_cloudfiles.engine.storage.access import Access
 
 GONE = (asyncssh.SFTPNoSuchFile, asyncssh.SFTPNoSuchPath, asyncssh.SFTPNotADirectory)
 """What the server says of a path that leads nowhere."""

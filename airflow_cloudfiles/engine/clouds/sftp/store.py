@@ -33,10 +33,9 @@ from airflow_cloudfiles.engine.clouds.sftp.login import FAILURES, GONE, Login, l
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage import base
-from airflow_cloudfiles.engine.storage.flat import key_below
+from airflow_cloudfiles.engine.storage.flat import TreeStore, hidden_name, key_below
 from airflow_cloudfiles.engine.storage.outage import OUTCOMES, Call
 from airflow_cloudfiles.engine.storage.uri import bucket_and_path, refuse_source_only
-from airflow_cloudfiles.engine.storage.walk import TreeStore, hidden_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -224,12 +223,12 @@ class SftpStore(TreeStore):
         """Read part of a file, or all of it, in one version."""
         path = self._path(key)
         self._requests.add("get")
-
-        async def read(client: asyncssh.SFTPClient) -> bytes | None:
-            return await content_of(client, path, start, length, etag)
-
         try:
-            found = self._ask("get", self.child_uri(key), read)
+            found = self._ask(
+                "get",
+                self.child_uri(key),
+                lambda client: content_of(client, path, start, length, etag),
+            )
         except FileNotFoundError as failure:
             raise base.ObjectNotFoundError(self.child_uri(key)) from failure
         if found is None:
@@ -249,19 +248,12 @@ class SftpStore(TreeStore):
 
     def _rename(self, path: bytes, target: bytes, key: str) -> None:
         """Rename what is under a path to a name that nothing has."""
-
-        async def rename(client: asyncssh.SFTPClient) -> None:
-            await client.rename(path, target)
-
         with self._translated("put", self.child_uri(key)):
-            session.change(self._login, rename)
+            session.change(self._login, lambda client: client.rename(path, target))
 
     def _remove(self, path: bytes, key: str) -> None:
-        async def remove(client: asyncssh.SFTPClient) -> None:
-            await client.remove(path)
-
         with self._translated("delete", self.child_uri(key)):
-            session.change(self._login, remove)
+            session.change(self._login, lambda client: client.remove(path))
 
     def _make_folders(self, path: bytes) -> None:
         """Make the folders above a path."""

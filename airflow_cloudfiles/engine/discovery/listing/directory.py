@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.discovery.filters import is_hidden
 from airflow_cloudfiles.engine.discovery.listing.edges import KeyOrder, KeyRange, check_order
 from airflow_cloudfiles.engine.discovery.listing.ranges import (
     Readers,
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.filters import FileFilter
     from airflow_cloudfiles.engine.storage import ObjectStore
 
-__all__ = ["DirectoryListing", "ListingReport", "is_hidden"]
 
 _log = logging.getLogger(__name__)
 

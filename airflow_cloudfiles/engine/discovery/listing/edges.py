@@ -36,15 +36,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from airflow_cloudfiles.engine.discovery.base import KnownKeys
     from airflow_cloudfiles.engine.storage import ObjectStore
 

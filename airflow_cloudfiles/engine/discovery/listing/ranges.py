@@ -32,7 +32,7 @@ from airflow_cloudfiles.engine.errors import (
     SourceError,
     SourceNotFoundError,
 )
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.base import UnorderedListingError, key_bytes
 from airflow_cloudfiles.engine.storage.outage import is_transient
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.discovery.base import FoundBy, Recorder
     from airflow_cloudfiles.engine.discovery.filters import FileFilter
-    from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _log = logging.getLogger(__name__)

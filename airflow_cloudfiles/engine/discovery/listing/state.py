@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
@@ -46,8 +46,6 @@ from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import as_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from airflow_cloudfiles.engine.discovery.base import KnownKeys
     from airflow_cloudfiles.engine.storage import ObjectStore
 

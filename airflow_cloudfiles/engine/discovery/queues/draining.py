@@ -28,16 +28,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from queue import Empty, Full, Queue
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from airflow_cloudfiles.engine.discovery.queues.base import as_queue_error
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from airflow_cloudfiles.engine.discovery.queues.base import Message, MessageQueue
+from airflow_cloudfiles.engine.discovery.queues.base import Message, MessageQueue, as_queue_error
 
 HIDDEN_SECONDS = 60
 """How long a message is hidden at a time: after a crash, it is back that soon."""

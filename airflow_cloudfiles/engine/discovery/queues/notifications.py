@@ -39,7 +39,6 @@ from airflow_cloudfiles.engine.discovery.queues.base import (
     Message,
     MessageQueue,
     as_queue_error,
-    open_queue,
 )
 from airflow_cloudfiles.engine.discovery.queues.draining import (
     AGAIN_SECONDS,
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.storage import ObjectStore
 
-__all__ = ["NotificationDiscovery", "NotificationReport", "PoisonSample", "open_queue"]
 
 _log = logging.getLogger(__name__)
 

@@ -31,11 +31,12 @@ from airflow_cloudfiles.engine.extensions.cleaning.one_file import (
     Cleaned,
     Due,
     FileCleaner,
+    OtherStreams,
+    VerifyState,
     read_cleaned,
     write_cleaned,
 )
-from airflow_cloudfiles.engine.extensions.cleaning.others import OtherStreams
-from airflow_cloudfiles.engine.files import START, Offset
+from airflow_cloudfiles.engine.files import START, FileEntry, Offset
 from airflow_cloudfiles.engine.intake.file_states import (
     FileGroup,
     FileQuery,
@@ -44,21 +45,18 @@ from airflow_cloudfiles.engine.intake.file_states import (
 )
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.state.batch_states import (
+    BatchState,
     CleanedFiles,
     CleaningHistory,
     known_from,
     write_archived,
 )
-from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.extensions.cleaning.others import VerifyState
-    from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.intake.opening import SourcePath
     from airflow_cloudfiles.engine.options.discovery import CleaningOptions
-    from airflow_cloudfiles.engine.state.batch_states import BatchState
     from airflow_cloudfiles.engine.state.sink_log import Position
-    from airflow_cloudfiles.engine.storage import ObjectStore
 
 
 _COMMITTED: Final = FileQuery(status=("committed",))

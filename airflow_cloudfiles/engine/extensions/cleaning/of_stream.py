@@ -18,13 +18,13 @@ from airflow_cloudfiles.engine.extensions.cleaning.clean import Cleaning, Cleani
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake.move_destination import check_cleaning
 from airflow_cloudfiles.engine.intake.opening import locate
+from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.messages import sentence
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.tables.kinds import target_table
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.job.spec import JobSpec
@@ -115,7 +115,7 @@ def clean_source(spec: JobSpec) -> dict[str, Any]:
         StateError: There is no state, or no table to look at.
         StateLockedError: A run is working on the state.
     """
-    options = CloudFilesOptions.parse(spec.source_options(), path=spec.source)
+    options = spec.parsed()
     if not options.cleaning.is_on:
         raise OptionError(
             "cloudFiles.cleanSource is OFF or not given, so nothing is to be cleaned. Give "

@@ -19,7 +19,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from airflow_cloudfiles.engine.errors import RunFailedError, StateLockedError, from_record
 from airflow_cloudfiles.engine.job.launch import Run, launch
@@ -36,20 +36,6 @@ POLL_SECONDS: Final = 5.0
 """Between two looks at a driver that is at work: a request or three."""
 _SAY_EACH_SECONDS: Final = 60.0
 _log = logging.getLogger(__name__)
-
-
-class FollowedRun(Protocol):
-    """A run that somebody waits for."""
-
-    @property
-    def report(self) -> Mapping[str, Any] | None:
-        """What it has reported, once it has ended."""
-
-    def wait(self) -> dict[str, Any]:
-        """Wait for its end, and return its report."""
-
-    def kill(self) -> None:
-        """End it, as far as that is possible from here."""
 
 
 class SubmittedRun:
@@ -137,6 +123,10 @@ class SubmittedRun:
                     "cluster. Nothing is lost: run again to follow it."
                 )
         return report
+
+
+FollowedRun: TypeAlias = Run | SubmittedRun
+"""A run that somebody waits for."""
 
 
 def submit(

@@ -9,7 +9,12 @@ from airflow_cloudfiles.engine.extensions.event_log.collector import (
     EventCollector,
     collect_unless_fresh,
 )
-from airflow_cloudfiles.engine.extensions.event_log.log import EventLog, EventsGoneError
+from airflow_cloudfiles.engine.extensions.event_log.log import (
+    EventLog,
+    EventsGoneError,
+    Reach,
+    reach_of,
+)
 from airflow_cloudfiles.engine.extensions.event_log.reading import (
     EventLogReport,
     EventPosition,
@@ -17,7 +22,6 @@ from airflow_cloudfiles.engine.extensions.event_log.reading import (
     load_position,
     save_position,
 )
-from airflow_cloudfiles.engine.extensions.event_log.retention import Reach, reach_of
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake.results import Announced
 from airflow_cloudfiles.engine.storage.base import now_us

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.discovery.queues.base import open_queue
+from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue, open_queue
 from airflow_cloudfiles.engine.discovery.queues.notifications import (
     NotificationDiscovery,
     NotificationReport,
@@ -36,20 +36,18 @@ from airflow_cloudfiles.engine.extensions.event_log.log import (
     EventLog,
     EventsGoneError,
     LoggedEvent,
+    Look,
     distinct,
+    is_due,
+    tidy,
 )
-from airflow_cloudfiles.engine.extensions.event_log.retention import is_due, tidy
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
-from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS, Moment, now_us
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.events import AnnouncedFile
-    from airflow_cloudfiles.engine.discovery.queues.base import MessageQueue
-    from airflow_cloudfiles.engine.extensions.event_log.log import Look
-    from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.storage.access import Access
 
 LOCK = "collector.lock"

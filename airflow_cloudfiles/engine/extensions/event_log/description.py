@@ -34,13 +34,12 @@ from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError, S
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.options.declared import options_of
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
-from airflow_cloudfiles.engine.storage import normalize_uri, open_store
+from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state, read_if_there
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same, seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, as_record, require_version
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.storage.access import Access
 
 KEY = "event-log.json"

@@ -6,7 +6,12 @@ question, a listing from its place on, and learns what is there, whether its pla
 the queue was drained last: the object `events/collected` is written after each draining.
 
 The newest entries are never packed and never dropped. So the newest number is always an object, and
-numbers are never given out twice.
+numbers are never given out twice. Whoever drains the queue, and holds the lease for it, drops and
+packs old entries whenever the log has another hundred.
+
+An event is appended after its file came. So the events of all files since a time are in the entries
+that were appended since then, if none of these was dropped, the log was there already, and the
+queue was drained before it could drop a message.
 
 An entry has a line for each event: `["created","path",size,time in
 microseconds,"etag","sequencer"]`, in ASCII. The path is below the source of the log. The etag is
@@ -18,31 +23,39 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError
+from airflow_cloudfiles.engine.extensions.event_log.description import KEY as DESCRIPTION
 from airflow_cloudfiles.engine.extensions.event_log.description import (
     EventLogDescription,
     read_description,
     renew_log,
 )
 from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.state.compaction import (
+    KEPT,
+    PACK_ENTRIES,
+    Compaction,
+    Folder,
+    work_of,
+)
 from airflow_cloudfiles.engine.state.numbered_log import MET_SECONDS, NumberedLog
 from airflow_cloudfiles.engine.state.packs import FOLDER, parse_name, widest
-from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.base import Moment
+from airflow_cloudfiles.engine.storage import ObjectStore, open_store
+from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS, Moment
 from airflow_cloudfiles.engine.storage.outage import reaching_state, read_if_there
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.events import AnnouncedFile, EventKind
-    from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.storage.access import Access
 
 _KINDS = frozenset({"created", "renamed"})
@@ -300,3 +313,138 @@ class EventLog:
                 f"{COLLECTED.partition('/')[0]} folder and event-log.json, and set the log up "
                 f"again: each of its streams lists its source once then."
             ) from failure
+
+
+MOST_PACKS = 20
+"""How many packs are made, and cleared, at a time: as many as a busy hour fills."""
+
+
+def is_due(before: int, after: int) -> bool:
+    """Tell whether a log that grew from one number to another has another hundred entries."""
+    return before // PACK_ENTRIES != after // PACK_ENTRIES
+
+
+def tidy(log: EventLog, may_go_on: Callable[[], None] = lambda: None) -> int:
+    """Drop what is too old or too much, the oldest first, and pack what is old.
+
+    Killed anywhere, it leaves a log that is whole and has no gap, and the next call goes on. A pack
+    is as old as its writing, so events are kept a little longer than asked for, never shorter.
+
+    Args:
+        log: The log; the caller has the lease for its queue.
+        may_go_on: Raises when the caller has lost the lease.
+
+    Returns:
+        How many entries were dropped.
+
+    Raises:
+        StateError: The store fails.
+    """
+    with reaching_state(log.store):
+        folder = Folder.of(PREFIX, log.store.list(f"{PREFIX}/"))
+        now_us = log.store.clock_us()
+        end = _kept_from(folder, log.description, now_us)
+        packs = [pack for pack in folder.packs if pack.last < end]
+        numbers = [number for number in folder.loose if number < end]
+        keys = [(pack.last, copy.path) for pack in packs for copy in folder.packs[pack].values()]
+        keys += [(number, folder.loose[number].path) for number in numbers]
+        left = Folder(
+            PREFIX,
+            {number: each for number, each in folder.loose.items() if number >= end},
+            {pack: copies for pack, copies in folder.packs.items() if pack.last >= end},
+        )
+        compaction = Compaction(log.store, left, may_go_on)
+        compaction.remove([key for _, key in sorted(keys)], in_order=True)
+        dropped = len({*numbers, *(number for pack in packs for number in pack.numbers)})
+        if dropped:
+            _log.info("%s: %d entries of events are not kept any more", log.store.uri, dropped)
+        work = replace(work_of(left, now_us), merge=())  # a merged pack would count as young
+        compaction.run(work, most=MOST_PACKS)
+    return dropped
+
+
+def _kept_from(folder: Folder, kept: EventLogDescription, now_us: int) -> int:
+    """Find the first number that is kept: a pack is kept with all its numbers, or not at all."""
+    parts = parts_of(folder)
+    oldest_us = now_us - int(kept.keep_seconds * 1_000_000)
+    too_much = sum(size for _, _, size in parts) - kept.keep_bytes
+    newest, end = sorted(folder.loose)[-KEPT:], 0
+    for last, written_us, size in parts:
+        is_too_much = written_us < oldest_us or too_much > 0
+        if not is_too_much or not newest or last >= newest[0]:
+            break
+        end, too_much = last + 1, too_much - size
+    return end
+
+
+def parts_of(folder: Folder) -> list[tuple[int, int, int]]:
+    """Packs, and entries that are in none, the oldest first: last number, time, bytes.
+
+    The time of a pack is that of its writing, when its entries had long been appended. The bytes
+    are those that go with it: of its copies, and of the objects that it holds.
+    """
+    held = {pack: folder.loose_of(pack) for pack in widest(folder.packs)}
+    in_packs = {number for numbers in held.values() for number in numbers}
+    parts = [
+        (number, entry.modification_time_us, entry.size)
+        for number, entry in folder.loose.items()
+        if number not in in_packs
+    ]
+    for pack, numbers in held.items():
+        entries = [*folder.packs[pack].values(), *(folder.loose[number] for number in numbers)]
+        parts.append((pack.last, folder.written_us(pack), sum(each.size for each in entries)))
+    return sorted(parts)
+
+
+UNDRAINED_SECONDS = 4 * 86400
+"""How long a queue keeps messages that nobody receives, at least: SQS by default."""
+_UNDRAINED_US = UNDRAINED_SECONDS * 1_000_000
+_SKEW_US = SKEW_SECONDS * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far back an event log goes; times are microseconds since 1970.
+
+    The clock of the log's store may be another one than that of the bucket: both answers leave a
+    few minutes for that.
+
+    Attributes:
+        since_us: Every file that came since then is in the log.
+        first: The oldest entry that is kept.
+        appended: Numbers of entries, each with a time by which it had been appended.
+    """
+
+    since_us: int
+    first: int
+    appended: tuple[tuple[int, int], ...]
+
+    def start(self, since_us: int) -> int:
+        """Give the entry to read from: none before it has a file that came since a time.
+
+        Args:
+            since_us: The time; not before `Reach.since_us`.
+        """
+        before = (number for number, time_us in self.appended if time_us < since_us - _SKEW_US)
+        return max(before, default=self.first - 1) + 1
+
+
+def reach_of(log: EventLog) -> Reach:
+    """List a log whose queue was drained just now.
+
+    Raises:
+        StateError: It cannot be listed.
+    """
+    with reaching_state(log.store):
+        described = log.store.head(DESCRIPTION)
+        folder = Folder.of(PREFIX, log.store.list(f"{PREFIX}/"))
+        now_us = log.store.clock_us()
+    appended = tuple((last, time_us) for last, time_us, _ in parts_of(folder))
+    first = min((*folder.loose, *(pack.first for pack in folder.packs)), default=0)
+    since_us = now_us if described is None else described.modification_time_us
+    if first > 0:  # what was dropped had been appended before what is kept
+        since_us = max(since_us, min(time_us for _, time_us in appended))
+    drained = sorted(time_us for _, time_us in appended if time_us > since_us)
+    pauses = pairwise((since_us, *drained, now_us))
+    since_us = max((end for start, end in pauses if end - start > _UNDRAINED_US), default=since_us)
+    return Reach(since_us + _SKEW_US, first, appended)

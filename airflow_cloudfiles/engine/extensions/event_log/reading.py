@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.events import Candidates, FileEvent
 from airflow_cloudfiles.engine.errors import ListingError, SourceAccessError
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.storage.outage import is_transient, reaching_state, read_if_there
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import Recorder
     from airflow_cloudfiles.engine.discovery.filters import FileFilter
     from airflow_cloudfiles.engine.extensions.event_log.log import EventLog
-    from airflow_cloudfiles.engine.files import FileEntry
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.state.file_log import FileLog
     from airflow_cloudfiles.engine.storage import ObjectStore

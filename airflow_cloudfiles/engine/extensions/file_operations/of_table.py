@@ -29,13 +29,13 @@ from airflow_cloudfiles.engine.extensions.file_operations.operate import (
     OperationRequest,
     operate,
 )
-from airflow_cloudfiles.engine.extensions.merge.rule import MergeRule
-from airflow_cloudfiles.engine.intake.batch_files import files_named
+from airflow_cloudfiles.engine.extensions.merge.source_rows import MergeRule
 from airflow_cloudfiles.engine.intake.opening import root_of
+from airflow_cloudfiles.engine.intake.stream_logs import files_named
 from airflow_cloudfiles.engine.job.spec import JobSpec
+from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.messages import few, sentence
 from airflow_cloudfiles.engine.names import dotted
-from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.metadata_columns import STRUCT
 from airflow_cloudfiles.engine.reading.file_columns import file_path
 from airflow_cloudfiles.engine.state.locks.run_lock import end_releases
@@ -52,7 +52,6 @@ from airflow_cloudfiles.engine.tables.delta.write.former_rows import (
     is_path_column,
     require_rows,
 )
-from airflow_cloudfiles.engine.tables.kinds import target_table
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.state.operations import Action
@@ -237,7 +236,7 @@ def _asked_for(run: JobSpec | None) -> list[tuple[str, ...]]:
     """List the columns with the URI of a file that the options of a run ask for."""
     if run is None:
         return []
-    options = CloudFilesOptions.parse(run.source_options(), path=run.source)
+    options = run.parsed()
     return [
         (each.name, _FIELD) if each.field == STRUCT else (each.name,)
         for each in options.metadata_columns
@@ -266,9 +265,10 @@ def put_aside(spec: JobSpec, failure: CloudFilesError) -> CloudFilesError:
         batch, done = _quarantine(spec, failure)
     except (CloudFilesError, OSError) as error:
         _log.warning("The files could not be quarantined: %s", error)
-        again = ExpectationError(f"{failure.message} They could not be quarantined: {error}")
-        again.is_retryable = isinstance(error, OSError) or error.is_retryable
-        return again
+        return ExpectationError(
+            f"{failure.message} They could not be quarantined: {error}",
+            retry=isinstance(error, OSError) or error.is_retryable,
+        )
     if not done.files:
         return failure
     aside = sentence(len(done.files), "{file} {is} quarantined for that")

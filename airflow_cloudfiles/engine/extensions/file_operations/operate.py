@@ -16,18 +16,18 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
 from airflow_cloudfiles.engine.errors import FileMissingError, OptionError, StateError
 from airflow_cloudfiles.engine.files import FileEntry, Offset
-from airflow_cloudfiles.engine.intake.contents import Contents
-from airflow_cloudfiles.engine.intake.file_standing import HELD_AS, FileNames, Standing, Standings
+from airflow_cloudfiles.engine.intake.changes import HELD_AS, FileNames, Standing, Standings
 from airflow_cloudfiles.engine.intake.file_states import FileQuery, FileStates, StateSnapshot
-from airflow_cloudfiles.engine.intake.ledger.base import catch_up
+from airflow_cloudfiles.engine.intake.ledger.base import Ledger, catch_up
 from airflow_cloudfiles.engine.intake.ledger.opening import check_whole, mark_head, open_ledger
 from airflow_cloudfiles.engine.intake.opening import root_of
+from airflow_cloudfiles.engine.intake.recorder import Contents
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.metadata import (
@@ -40,9 +40,6 @@ from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import Position, position
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.base import key_bytes
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.intake.ledger.base import Ledger
 
 MOST: Final = 1000
 """Files of one entry, and positions that its header names: it is read with one small request."""

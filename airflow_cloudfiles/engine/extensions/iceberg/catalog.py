@@ -51,7 +51,7 @@ from airflow_cloudfiles.engine.errors import (
     TargetUnreachableError,
     UnsupportedTableError,
 )
-from airflow_cloudfiles.engine.storage.local_disk import make_folders, sync_folder
+from airflow_cloudfiles.engine.storage.local import make_folders, sync_folder
 from airflow_cloudfiles.engine.storage.outage import is_transient
 from airflow_cloudfiles.engine.storage.uri import iceberg_name
 

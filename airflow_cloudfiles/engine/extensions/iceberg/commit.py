@@ -9,17 +9,23 @@
 
 pyiceberg's own retries are off: they would append to a newer table without step 2. The answer to a
 commit may get lost. Then step 2 of the next try finds the batch, with these very files, which stay.
+
+The snapshot of a batch has the stream and the batch's number in its summary. A table property, set
+in the same commit, has the newest batch of the stream with its snapshot, and outlives snapshots
+that expire. A rollback leaves it alone: the snapshot that it names is no ancestor of the current.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import random
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, TypeVar
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import TableProperties
@@ -39,16 +45,6 @@ from airflow_cloudfiles.engine.extensions.iceberg.catalog import (
     without_retries,
 )
 from airflow_cloudfiles.engine.extensions.iceberg.data_files import IcebergDataFile
-from airflow_cloudfiles.engine.extensions.iceberg.lineage import (
-    BATCH,
-    ORIGIN,
-    STREAM,
-    Noted,
-    SnapshotLineage,
-    SnapshotPresence,
-    check_has,
-    lineage,
-)
 from airflow_cloudfiles.engine.extensions.iceberg.schema import (
     Partitioner,
     TablePlan,
@@ -57,17 +53,226 @@ from airflow_cloudfiles.engine.extensions.iceberg.schema import (
     new_spec,
     plan_of,
 )
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed, FoundBatch
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, FoundBatch
+from airflow_cloudfiles.engine.versions import FIELD, read_note, require_version
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
 
-    from airflow_cloudfiles.engine.state.batch import Expected
+    from airflow_cloudfiles.engine.state.sink_log import Expected, SinkRecord
+
+STREAM, BATCH, PLAN, WRITE = (f"cloudfiles.{each}" for each in ("stream", "batch", "plan", "write"))
+SCHEMA_VERSION, COUNTS = "cloudfiles.schema-version", "cloudfiles.counts"
+VERSION, ORIGIN = "cloudfiles.version", "cloudfiles.origin"
+"""Keys in the summary of a batch's snapshot."""
+NOTE_VERSION = 1
+_UPGRADE = "Upgrade the package here."
+PROPERTY = "cloudfiles.newest-batch."
+"""Table property, with the id of the stream behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A batch, as its commit noted it.
+
+    Attributes:
+        batch: Its number.
+        plan: Id of its plan; empty where there is none.
+        write: Which data files it added (`commit.write_id`).
+        snapshot: Id of its snapshot.
+        sequence: The sequence number of that, which grows with each commit.
+        schema_version: Version of the schema that it was read with; `None` where that is unknown.
+        counts: What its tasks have counted; only the snapshot has it.
+    """
+
+    batch: int
+    plan: str
+    write: str
+    snapshot: int
+    sequence: int
+    schema_version: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def summary(self, stream: str) -> dict[str, str]:
+        """Build the note for the summary of the snapshot."""
+        return {
+            VERSION: str(NOTE_VERSION),
+            STREAM: stream,
+            BATCH: str(self.batch),
+            PLAN: self.plan,
+            WRITE: self.write,
+            **({} if self.schema_version is None else {SCHEMA_VERSION: str(self.schema_version)}),
+            **({COUNTS: json.dumps(dict(self.counts))} if self.counts else {}),
+        }
+
+    def properties(self, stream: str) -> dict[str, str]:
+        """Build the table property."""
+        names = ("batch", "plan", "write", "snapshot", "sequence")
+        fields = {name: getattr(self, name) for name in names}
+        return {PROPERTY + stream: json.dumps({FIELD: NOTE_VERSION, **fields})}
+
+
+class SnapshotPresence(Enum):
+    """What a table shows of a batch: it has it, never had it, or no longer has it."""
+
+    PRESENT = "present"
+    NEVER = "never"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotLineage:
+    """The snapshots that made a table what it is now.
+
+    Attributes:
+        newest: The newest batch of the stream that was ever committed; `None` for none.
+        batches: Those found in the current snapshot and its ancestors.
+        has_newest: Whether the snapshot of `newest` is, or may be, among the ancestors.
+    """
+
+    newest: Noted | None = None
+    batches: Mapping[int, Noted] = field(default_factory=dict)
+    has_newest: bool = False
+
+    def presence(self, batch: int) -> SnapshotPresence:
+        """Find whether the table has a batch; those of a stream are committed in their order."""
+        if batch in self.batches:
+            return SnapshotPresence.PRESENT
+        if self.newest is None or self.newest.batch < batch:
+            return SnapshotPresence.NEVER
+        return SnapshotPresence.PRESENT if self.has_newest else SnapshotPresence.LOST
+
+    def find(self, batch: int) -> Noted | None:
+        """Find what is known of a batch; `None` when its snapshot has expired."""
+        is_newest = self.newest is not None and self.newest.batch == batch
+        return self.batches.get(batch) or (self.newest if is_newest else None)
+
+
+def lineage(
+    metadata: TableMetadata, stream: str, recorded: SinkRecord | None = None
+) -> SnapshotLineage:
+    """Follow the snapshots of a table back to the oldest one that is kept.
+
+    Args:
+        metadata: Of the table.
+        stream: The stream.
+        recorded: The newest batch by the state, for a table whose property another tool removed.
+
+    Raises:
+        IncompatibleStateError: A newer version of this package noted a batch of the stream.
+    """
+    batches: dict[int, Noted] = {}
+    ids: set[int] = set()
+    oldest = 0
+    snapshot = metadata.current_snapshot()
+    while snapshot is not None:
+        ids.add(snapshot.snapshot_id)
+        oldest = snapshot.sequence_number or 0
+        summary = snapshot.summary.additional_properties if snapshot.summary else {}
+        noted = _of_snapshot(summary, snapshot.snapshot_id, oldest, stream)
+        if noted is not None:
+            batches.setdefault(noted.batch, noted)
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else metadata.snapshot_by_id(parent)
+    newest = _of_property(metadata, stream) or _of_record(metadata, recorded)
+    if newest is None:
+        return SnapshotLineage(batches=batches)
+    # What came before the oldest ancestor that is kept has expired, or was another history: then
+    # its snapshot is still there.
+    has_expired = newest.sequence < oldest and metadata.snapshot_by_id(newest.snapshot) is None
+    is_shown = newest.snapshot in ids or newest.batch in batches
+    return SnapshotLineage(newest, batches, is_shown or has_expired)
+
+
+def check_has(table: Table | None, target: str, stream: str, expected: Expected) -> None:
+    """Refuse a table that lacks a batch of the stream.
+
+    Args:
+        table: The table; `None` where there is none.
+        target: Its URI, for the message.
+        stream: The stream.
+        expected: The batch that it must have.
+
+    Raises:
+        LostBatchesError: It lacks the batch.
+    """
+    why = _lost(table, stream, expected.record)
+    if why is None:
+        return
+    raise LostBatchesError(
+        f"{target} lacks batch {expected.record.batch} of this stream, committed to it before: "
+        f"{why}. Nothing is written on top of the gap. Put the table back, for instance by "
+        "setting its main branch to the snapshot that has the batch; or ingest everything again "
+        f"into a new table, with a checkpoint location other than {expected.state}. See "
+        "docs/how-to/iceberg.md."
+    )
+
+
+def _lost(table: Table | None, stream: str, expected: SinkRecord) -> str | None:
+    """Say why a batch cannot be in a table; return `None` when it is there."""
+    if table is None:
+        return "there is no such table"
+    if expected.table_id not in {"", str(table.metadata.table_uuid)}:
+        return f"it is another table than the one it is in, {expected.table_id}"
+    found = lineage(table.metadata, stream, expected)
+    presence = found.presence(expected.batch)
+    if presence is SnapshotPresence.LOST and found.newest is not None:
+        return (
+            f"its current snapshot does not come after the one (sequence number "
+            f"{found.newest.sequence}) that had batch {found.newest.batch}: it was rolled back, or "
+            "replaced"
+        )
+    if presence is SnapshotPresence.NEVER:
+        last = "none" if found.newest is None else f"batch {found.newest.batch}"
+        return f"the newest one that its metadata knows is {last}"
+    return None
+
+
+def _of_snapshot(
+    summary: Mapping[str, str], snapshot: int, sequence: int, stream: str
+) -> Noted | None:
+    if summary.get(STREAM) != stream:
+        return None
+    text = summary.get(VERSION, "1")
+    version, name = int(text) if text.isdecimal() else text, f"The snapshot {snapshot}"
+    require_version(version, name=name, understood=NOTE_VERSION, what_to_do=_UPGRADE)
+    try:
+        number = int(summary[BATCH])
+        schema_version = int(summary[SCHEMA_VERSION]) if SCHEMA_VERSION in summary else None
+        counts = json.loads(summary.get(COUNTS, "{}"))
+    except (KeyError, ValueError):
+        return None
+    plan, write = summary.get(PLAN, ""), summary.get(WRITE, "")
+    return Noted(number, plan, write, snapshot, sequence, schema_version, counts)
+
+
+def _of_property(metadata: TableMetadata, stream: str) -> Noted | None:
+    text = metadata.properties.get(PROPERTY + stream)
+    if text is None:
+        return None
+    name = f"The property {PROPERTY}{stream} of the table {metadata.location}"
+    try:
+        return Noted(**read_note(text, name=name, understood=NOTE_VERSION, what_to_do=_UPGRADE))
+    except (TypeError, ValueError):
+        return None
+
+
+def _of_record(metadata: TableMetadata, recorded: SinkRecord | None) -> Noted | None:
+    """Return what a record in the state says of a table; its version is a sequence number."""
+    newest = getattr(metadata, "last_sequence_number", -1)  # format version 1 has none
+    if recorded is None or not 0 <= recorded.version <= newest:
+        return None
+    if recorded.table_id != str(metadata.table_uuid):
+        return None
+    return Noted(recorded.batch, recorded.plan, "", -1, recorded.version)
+
 
 COMMIT_TRIES = 20
 """How often a commit is tried against other writers before giving up."""
 _PAUSE_SECONDS = 0.05
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -102,19 +307,17 @@ def ready_table(target: IcebergTarget, columns: pa.Schema, rules: TableRules) ->
         SinkError: Other writers committed first at every try, or there is no such namespace.
         TargetUnreachableError: Its catalog or its storage failed.
     """
-    for attempt in range(COMMIT_TRIES):
+
+    def attempt() -> Table:
         table = target.load()
-        try:
-            if table is None:
-                return _create(target, columns, rules)
-            plan = _checked(target, table, columns, rules)
-            if not plan:
-                return table
+        if table is None:
+            return _create(target, columns, rules)
+        plan = _checked(target, table, columns, rules)
+        if plan:
             _change(target, table, plan)
-        except (CommitFailedException, TableAlreadyExistsError) as failure:
-            _log.info("Another writer committed first to %s (%s)", target.uri, failure)
-            _pause(attempt)
-    raise _too_many(target)
+        return attempt() if plan else table
+
+    return _retried(target, attempt)
 
 
 def check_table(target: str, columns: pa.Schema, rules: TableRules) -> str | None:
@@ -157,25 +360,22 @@ def find_batch(target: str, stream: str, number: int) -> FoundBatch | None:
         TargetUnreachableError: Its catalog failed.
     """
     table = IcebergTarget.of(target).load()
-    if table is None:
-        return None
-    noted = lineage(table.metadata, stream).batches.get(number)
-    if noted is None:
+    noted = None if table is None else lineage(table.metadata, stream).batches.get(number)
+    if table is None or noted is None:
         return None
     table_id = str(table.metadata.table_uuid)
     return FoundBatch(noted.sequence, table_id, noted.plan, noted.schema_version, noted.counts)
 
 
-def knows_batch(target: str, stream: str, number: int) -> bool:
-    """Tell whether a table has a batch with this number, or had it.
+def presence_of(target: str, stream: str, number: int) -> SnapshotPresence:
+    """Find whether a table has a batch with this number, or had it.
 
     Raises:
         TargetUnreachableError: Its catalog failed.
     """
     table = IcebergTarget.of(target).load()
-    if table is None:
-        return False
-    return lineage(table.metadata, stream).presence(number) is not SnapshotPresence.NEVER
+    known = SnapshotLineage() if table is None else lineage(table.metadata, stream)
+    return known.presence(number)
 
 
 def newest_of_origin(target: str, origin: str, *, besides: str | None = None) -> int | None:
@@ -185,12 +385,6 @@ def newest_of_origin(target: str, origin: str, *, besides: str | None = None) ->
     notes = [each.summary.additional_properties for each in kept if each.summary is not None]
     of_origin = (note for note in notes if note.get(ORIGIN) == origin)
     return max((int(each[BATCH]) for each in of_origin if each[STREAM] != besides), default=None)
-
-
-def newest_sequence(target: str) -> int | None:
-    """Read the sequence number of the table's newest commit; `None` where there is no table."""
-    table = IcebergTarget.of(target).load()
-    return None if table is None else table.last_sequence_number
 
 
 def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may become
@@ -225,7 +419,8 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
         SinkError: Other writers committed first at every try.
     """
     place = IcebergTarget.of(target)
-    for attempt in range(COMMIT_TRIES):
+
+    def attempt() -> Committed:
         table = place.load()
         try:
             if expected is not None:
@@ -245,21 +440,17 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
             raise _rolled_back(target, batch, found)
         data_files.require(place, ready, files)
         crash_point("before-sink-commit")
-        try:
-            sequence = _append(place, ready, batch, files)
-        except CommitFailedException as failure:
-            _log.info("Another writer committed first (%s); trying again", failure)
-            _pause(attempt)
-            continue
+        sequence = _append(place, ready, batch, files)
         crash_point("after-sink-commit")
         return Committed(sequence, is_new=True, table_id=str(ready.metadata.table_uuid))
-    raise _too_many(place)
+
+    return _retried(place, attempt)
 
 
 def write_id(files: Sequence[IcebergDataFile]) -> str:
     """Name a set of data files: a commit whose answer was lost is known by it."""
-    text = "\n".join(sorted(file.path for file in files))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    paths = sorted(file.path for file in files)
+    return hashlib.sha256("\n".join(paths).encode()).hexdigest()[:32]
 
 
 def remove_files(target: str, files: Sequence[IcebergDataFile]) -> None:
@@ -271,15 +462,8 @@ def remove_files(target: str, files: Sequence[IcebergDataFile]) -> None:
 
 def _noted(batch: BatchId, files: Sequence[IcebergDataFile], snapshot: int, sequence: int) -> Noted:
     """Build the note that a commit carries."""
-    return Noted(
-        batch.number,
-        batch.plan or "",
-        write_id(files),
-        snapshot,
-        sequence,
-        batch.schema_version,
-        batch.counts,
-    )
+    number, plan, version = batch.number, batch.plan or "", batch.schema_version
+    return Noted(number, plan, write_id(files), snapshot, sequence, version, batch.counts)
 
 
 def _append(
@@ -401,13 +585,16 @@ def _rolled_back(target: str, batch: BatchId, found: SnapshotLineage) -> LostBat
     )
 
 
-def _too_many(target: IcebergTarget) -> SinkError:
-    return SinkError(
+def _retried(target: IcebergTarget, attempt: Callable[[], _T]) -> _T:
+    """Try to commit until no other writer is first."""
+    for number in range(COMMIT_TRIES):
+        try:
+            return attempt()
+        except (CommitFailedException, TableAlreadyExistsError) as failure:
+            _log.info("Another writer committed first to %s (%s)", target.uri, failure)
+        # Let the other writer finish: two that try in step would meet at every try.
+        time.sleep(random.uniform(0, _PAUSE_SECONDS * (number + 1)))  # noqa: S311 - no secret
+    raise SinkError(
         f"{target.uri} could not be committed to: other writers committed first, {COMMIT_TRIES} "
         "times. Run again when there are fewer writers."
     )
-
-
-def _pause(attempt: int) -> None:
-    """Let the other writer finish: two that try in step would meet at every try."""
-    time.sleep(random.uniform(0, _PAUSE_SECONDS * (attempt + 1)))  # noqa: S311 - no secret

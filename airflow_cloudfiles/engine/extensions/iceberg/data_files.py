@@ -110,7 +110,6 @@ class IcebergFileWriter:
         self._required = [each.name for each in table.schema().fields if each.required]
         self._partitioner = Partitioner(table.spec(), table.schema(), target.uri)
         self._open: dict[str, _OpenFile] = {}
-        self._abandoned: list[str] = []
         self.files: list[IcebergDataFile] = []
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[IcebergDataFile]:

@@ -54,7 +54,7 @@ from pyiceberg.types import (
 )
 
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError, UnsupportedTableError
-from airflow_cloudfiles.engine.formats.columnar.types import holds_variant
+from airflow_cloudfiles.engine.formats.columnar.types import is_variant
 from airflow_cloudfiles.engine.messages import cut, few
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, dotted, quoted
 
@@ -65,13 +65,12 @@ _ITEM = re.compile(
     rf"\s*(?:(?P<transform>\w+)\s*\(\s*(?:(?P<width>\d+)\s*,\s*)?{_COLUMN.format('inside')}\s*\)"
     rf"|{_COLUMN.format('plain')})\s*(?:,|$)"
 )
-_TIMES: dict[str, tuple[Transform[Any, Any], str]] = {
-    "year": (YearTransform(), "year"),
-    "month": (MonthTransform(), "month"),
-    "day": (DayTransform(), "day"),
-    "hour": (HourTransform(), "hour"),
+_TIMES: dict[str, Transform[Any, Any]] = {
+    "year": YearTransform(),
+    "month": MonthTransform(),
+    "day": DayTransform(),
+    "hour": HourTransform(),
 }
-_OF_TIMES = (YearTransform, MonthTransform, DayTransform, HourTransform)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +114,7 @@ def _wanted(item: re.Match[str], text: str) -> RequestedPartition:
     if not name and width is None:
         return RequestedPartition(column, IdentityTransform(), column)
     if name in _TIMES and width is None:
-        transform, suffix = _TIMES[name]
-        return RequestedPartition(column, transform, f"{column}_{suffix}")
+        return RequestedPartition(column, _TIMES[name], f"{column}_{name}")
     if name == "bucket" and width and int(width):
         return RequestedPartition(column, BucketTransform(int(width)), f"{column}_bucket")
     if name == "truncate" and width and int(width):
@@ -281,7 +279,7 @@ _BITS: dict[type[IcebergType], int] = {IntegerType: 32, LongType: 64}
 
 def _fewer(values: pa.Array, transform: Transform[Any, Any]) -> pa.Array:
     """Replace times by their hour where that is all that counts."""
-    if not isinstance(transform, _OF_TIMES) or not pa.types.is_int64(values.type):
+    if transform not in _TIMES.values() or not pa.types.is_int64(values.type):
         return values
     plain = values.fill_null(0).to_numpy(zero_copy_only=False)
     hours = pa.array(plain // _HOUR * _HOUR)
@@ -411,7 +409,7 @@ def iceberg_type(
         SchemaMismatchError: There is none.
     """
     numbers = itertools.count(1) if numbers is None else numbers
-    if holds_variant(kind) and not _has_variant_inside(kind):
+    if is_variant(kind):
         raise SchemaMismatchError(
             f"Column {dotted(at)} is a VARIANT, so {target} cannot take it: Iceberg has the type "
             "from format version 3 on, and pyiceberg does not write it. Read the column as a "
@@ -441,12 +439,6 @@ def iceberg_type(
         f"Column {dotted(at)} has {what}, so {target} cannot take it. Give it another one with a "
         "schema hint (cloudFiles.schemaHints) or a cast."
     )
-
-
-def _has_variant_inside(kind: pa.DataType) -> bool:
-    """Tell whether it is a field inside a type that is the VARIANT, which is found there."""
-    inner = [kind.field(index).type for index in range(kind.num_fields)]
-    return any(holds_variant(each) for each in inner)
 
 
 def _refuse_twins(names: Sequence[str], known: Iterable[str], at: Path, target: str) -> None:
@@ -493,7 +485,7 @@ class _SchemaComparison:
         )
 
     def _type(self, have: IcebergType, want: pa.DataType, at: Path) -> None:
-        if isinstance(have, StructType) and pa.types.is_struct(want) and not _is_variant(want):
+        if isinstance(have, StructType) and pa.types.is_struct(want) and not is_variant(want):
             self.struct(have.fields, list(want), at)
         elif isinstance(have, ListType) and isinstance(want, pa.ListType | pa.LargeListType):
             inside = have.element_field
@@ -518,10 +510,6 @@ class _SchemaComparison:
             "the column the table's type with a schema hint (cloudFiles.schemaHints) and "
             "`cloudfiles infer --again`, or choose another target."
         )
-
-
-def _is_variant(kind: pa.DataType) -> bool:
-    return holds_variant(kind) and not _has_variant_inside(kind)
 
 
 def _is_wider(kind: IcebergType, *, than: IcebergType) -> bool:

@@ -1,8 +1,8 @@
 """Know an Iceberg table that a stream writes to, and write its micro-batches to it.
 
 As with a Delta table, whose records these are: tasks write Parquet files, and each micro-batch is
-one commit (`iceberg.commit`). pyiceberg is imported when a writer is made, since it is an extra of
-this package.
+one commit (`iceberg.commit`). pyiceberg is an extra of this package, so this module is imported by
+its name (`table_writer.iceberg_table`).
 """
 
 from __future__ import annotations
@@ -11,25 +11,20 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.errors import LostBatchesError
+from airflow_cloudfiles.engine.extensions.iceberg import commit
+from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
+from airflow_cloudfiles.engine.extensions.iceberg.commit import SnapshotPresence, TableRules
+from airflow_cloudfiles.engine.extensions.iceberg.data_files import IcebergFileWriter
 from airflow_cloudfiles.engine.options.sink import SinkOptions
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
-from airflow_cloudfiles.engine.state.sink_log import SinkRecord
-from airflow_cloudfiles.engine.storage.vendors import import_with_extra
-from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TaskWritten
-from airflow_cloudfiles.engine.tables.target_table import TargetTable
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, Expected
+from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TargetTable, TaskWritten
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from airflow_cloudfiles.engine.extensions.iceberg.commit import TableRules
-    from airflow_cloudfiles.engine.extensions.iceberg.data_files import IcebergFileWriter
     from airflow_cloudfiles.engine.options.sink import TableOptions
-    from airflow_cloudfiles.engine.state.batch import FoundBatch
-    from airflow_cloudfiles.engine.storage import ObjectStore
+    from airflow_cloudfiles.engine.state.sink_log import FoundBatch
     from airflow_cloudfiles.engine.tables.delta.write.former_rows import FormerRows
-
-_ENGINE = "airflow_cloudfiles.engine.extensions.iceberg"
 
 
 class IcebergTargetTable(TargetTable):
@@ -37,50 +32,35 @@ class IcebergTargetTable(TargetTable):
 
     def writer(self, options: SinkOptions, **stream: Any) -> IcebergWriter:
         """Make the writer of a micro-batch (`TargetTable.writer`)."""
-        return IcebergWriter(self.uri, options, **stream)
+        return IcebergWriter(self, options, **stream)
 
     def check(self, columns: pa.Schema, options: TableOptions, *, merge_schema: bool) -> str | None:
         """Check that rows fit, and change nothing (`TargetTable.check`)."""
-        rules = _rules(options, merge_schema=merge_schema)
-        location: str | None = self._commit.check_table(self.uri, columns, rules)
-        return location
+        return commit.check_table(self.uri, columns, _rules(options, merge_schema=merge_schema))
 
     def check_has(self, stream: str, expected: Expected) -> None:
         """Refuse a table that lacks a batch (`TargetTable.check_has`)."""
-        self._commit.check_expected(self.uri, stream, expected)
+        commit.check_expected(self.uri, stream, expected)
 
     def has(self, stream: str, batch: int) -> bool:
         """Tell whether the table has a batch (`TargetTable.has`)."""
-        try:
-            self.check_has(stream, Expected(SinkRecord(batch=batch), "", lambda _: None))
-        except LostBatchesError:
-            return False
-        return True
+        return commit.presence_of(self.uri, stream, batch) is SnapshotPresence.PRESENT
 
     def find(self, stream: str, batch: int, *, since: int) -> FoundBatch | None:  # noqa: ARG002 - snapshots are all there
         """Find a batch by its note (`TargetTable.find`)."""
-        found: FoundBatch | None = self._commit.find_batch(self.uri, stream, batch)
-        return found
+        return commit.find_batch(self.uri, stream, batch)
 
     def newest_of_origin(self, origin: str, *, besides: str | None) -> int | None:
         """Give the newest batch of an origin (`TargetTable.newest_of_origin`)."""
-        newest: int | None = self._commit.newest_of_origin(self.uri, origin, besides=besides)
-        return newest
+        return commit.newest_of_origin(self.uri, origin, besides=besides)
 
     def newest_version(self) -> int | None:
         """Give the newest sequence number; `None` where there is no table."""
-        newest: int | None = self._commit.newest_sequence(self.uri)
-        return newest
-
-    @property
-    def _commit(self) -> Any:
-        """`iceberg.commit`, which needs an extra of this package."""
-        return import_with_extra(f"{_ENGINE}.commit", "iceberg", needed_for=self.uri)
+        table = IcebergTarget.of(self.uri).load()
+        return None if table is None else table.last_sequence_number
 
 
 def _rules(options: TableOptions, *, merge_schema: bool) -> TableRules:
-    from airflow_cloudfiles.engine.extensions.iceberg.commit import TableRules  # noqa: PLC0415 - an extra
-
     return TableRules(
         merge_schema=merge_schema,
         widens=options.type_widening is True,
@@ -92,35 +72,23 @@ class IcebergWriter(TableWriter):
     """Writes micro-batches of one stream to one Iceberg table.
 
     Raises:
-        OptionError: An option is not one of Iceberg tables, or the extra `iceberg` is missing.
+        OptionError: An option is not one of Iceberg tables.
     """
 
-    def __init__(self, target: str, options: SinkOptions, **stream: Any) -> None:
-        super().__init__(target, options, **stream)
+    def __init__(self, table: TargetTable, options: SinkOptions, **stream: Any) -> None:
+        super().__init__(table, options, **stream)
         options.require_iceberg()
-        import_with_extra(f"{_ENGINE}.commit", "iceberg", needed_for=target)
-
-    def _refuse_known_origin(self, state: ObjectStore) -> None:
-        IcebergTargetTable(self._target).refuse_known_origin(state)
 
     def _rules(self) -> TableRules:
         return _rules(self._options, merge_schema=self._options.merge_schema is True)
 
     def _write_rows(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
-        files = self._open(schema).write(rows)
+        target = IcebergTarget.of(self._target)
+        # The table then has all columns of the batch.
+        table = commit.ready_table(target, schema, self._rules())
+        files = IcebergFileWriter(target, table).write(rows)
         crash_point("after-data-files")
         return TaskWritten(files, schema, {"rows": sum(file.rows for file in files)})
-
-    def _open(self, schema: pa.Schema) -> IcebergFileWriter:
-        """Open a writer of data files, whose table then has all columns of the batch."""
-        from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget  # noqa: PLC0415
-        from airflow_cloudfiles.engine.extensions.iceberg.commit import ready_table  # noqa: PLC0415
-        from airflow_cloudfiles.engine.extensions.iceberg.data_files import (  # noqa: PLC0415
-            IcebergFileWriter,
-        )
-
-        target = IcebergTarget.of(self._target)
-        return IcebergFileWriter(target, ready_table(target, schema, self._rules()))
 
     def make_visible(
         self,
@@ -130,15 +98,13 @@ class IcebergWriter(TableWriter):
         former: Sequence[FormerRows],
     ) -> Committed:
         """Commit data files (`TableWriter.make_visible`)."""
-        from airflow_cloudfiles.engine.extensions.iceberg.commit import commit_batch  # noqa: PLC0415
-
         if former:
-            from airflow_cloudfiles.engine.tables.delta.write.former_rows import (  # noqa: PLC0415
+            from airflow_cloudfiles.engine.tables.delta.write.former_rows import (  # noqa: PLC0415 - few do
                 refuse_former,
             )
 
             refuse_former(former, self._target, "it is an Iceberg table")
-        return commit_batch(
+        return commit.commit_batch(
             self._target,
             batch=batch,
             files=[file for message in written for file in message.files],
@@ -148,11 +114,8 @@ class IcebergWriter(TableWriter):
         )
 
     def _knows(self, batch: BatchId) -> bool:
-        from airflow_cloudfiles.engine.extensions.iceberg.commit import knows_batch  # noqa: PLC0415
-
-        return knows_batch(self._target, batch.app_id, batch.number)
+        found = commit.presence_of(self._target, batch.app_id, batch.number)
+        return found is not SnapshotPresence.NEVER
 
     def _remove(self, files: Sequence[Any]) -> None:
-        from airflow_cloudfiles.engine.extensions.iceberg.commit import remove_files  # noqa: PLC0415
-
-        remove_files(self._target, files)
+        commit.remove_files(self._target, files)

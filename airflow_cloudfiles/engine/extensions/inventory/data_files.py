@@ -32,13 +32,17 @@ from urllib.parse import unquote_plus
 
 from airflow_cloudfiles.engine.discovery.events import NotUnderstoodError, time_us
 from airflow_cloudfiles.engine.errors import InventoryError
-from airflow_cloudfiles.engine.extensions.inventory.base import not_reached, refused
+from airflow_cloudfiles.engine.extensions.inventory.base import (
+    Report,
+    ReportFile,
+    not_reached,
+    refused,
+)
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage.base import ObjectChangedError, ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.vendors import import_with_extra
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.extensions.inventory.base import Report, ReportFile
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 

@@ -28,33 +28,30 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.listing.ranges import being_listed
-from airflow_cloudfiles.engine.discovery.listing.state import load_state, save_state
+from airflow_cloudfiles.engine.discovery.listing.state import ListingState, load_state, save_state
 from airflow_cloudfiles.engine.extensions.inventory.base import (
     FileRead,
     FoundBy,
     Report,
     ReportProgress,
     ReportSource,
+    bucket_of,
     load_progress,
+    newest_report,
     refused,
     save_progress,
     settled_us,
 )
 from airflow_cloudfiles.engine.extensions.inventory.data_files import DataFiles
-from airflow_cloudfiles.engine.extensions.inventory.newest import bucket_of, newest_report
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.storage.base import UnorderedListingError
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.base import KnownKeys, Recorder
     from airflow_cloudfiles.engine.discovery.filters import FileFilter
-    from airflow_cloudfiles.engine.discovery.listing.directory import (
-        DirectoryListing,
-        ListingReport,
-    )
-    from airflow_cloudfiles.engine.discovery.listing.state import ListingState
-    from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
+    from airflow_cloudfiles.engine.discovery.listing.run import ListingReport
     from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
     from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.storage.access import Access

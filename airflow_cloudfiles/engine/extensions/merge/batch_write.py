@@ -20,21 +20,18 @@ from deltalake.transaction import AddAction
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CloudFilesError, SinkError, TargetConflictError
-from airflow_cloudfiles.engine.extensions.merge.commit import merge_batch
-from airflow_cloudfiles.engine.extensions.merge.misread import (
+from airflow_cloudfiles.engine.extensions.merge.commit import (
+    merge_batch,
     names_in,
     refuse_change,
     refuse_misread,
     writer_properties,
 )
-from airflow_cloudfiles.engine.extensions.merge.rule import MergeRule
-from airflow_cloudfiles.engine.extensions.merge.source_rows import read_rows
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed
+from airflow_cloudfiles.engine.extensions.merge.source_rows import MergeRule, read_rows
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed
 from airflow_cloudfiles.engine.tables.delta import data_files
-from airflow_cloudfiles.engine.tables.delta.batch_history import sync_data_files
 from airflow_cloudfiles.engine.tables.delta.commit import (
     WrittenFiles,
-    append_files,
     change_properties,
     check_target,
     commit_batch,
@@ -43,10 +40,9 @@ from airflow_cloudfiles.engine.tables.delta.commit import (
     remove_files,
     table_state,
 )
-from airflow_cloudfiles.engine.tables.delta.durability import durable_commit
-from airflow_cloudfiles.engine.tables.delta.lineage import transaction_version
+from airflow_cloudfiles.engine.tables.delta.lineage import sync_data_files, transaction_version
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.tables.delta.opening import open_to_write
+from airflow_cloudfiles.engine.tables.delta.opening import durable_commit, open_to_write
 from airflow_cloudfiles.engine.tables.delta.predicates import parse_predicate
 from airflow_cloudfiles.engine.tables.delta.read.columns import (
     check_columns,
@@ -55,19 +51,14 @@ from airflow_cloudfiles.engine.tables.delta.read.columns import (
     schema_of,
 )
 from airflow_cloudfiles.engine.tables.delta.read.table_state import TableState, require_library
-from airflow_cloudfiles.engine.tables.delta.write.creation import NewTable, create_table
 from airflow_cloudfiles.engine.tables.delta.write.evolve import (
-    Evolution,
+    WriteRules,
+    create_table,
     layout_for,
-    widening_rule,
 )
 from airflow_cloudfiles.engine.tables.delta.write.layout import FileLayout
-from airflow_cloudfiles.engine.tables.delta.write.log_commit import (
-    refreshed,
-    retried,
-    write_unescaped,
-)
-from airflow_cloudfiles.engine.tables.delta.write.rows import TableWrite, require_texts
+from airflow_cloudfiles.engine.tables.delta.write.log_commit import refreshed, write_unescaped
+from airflow_cloudfiles.engine.tables.delta.write.rows import TableWrite, require_values
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -108,20 +99,14 @@ class BatchWrite:
             SchemaMismatchError: The table does not take the columns.
             SinkError: It has rules for its rows that are not checked here.
         """
-        new = NewTable.of(options)
+        rules = WriteRules.of(options)
         state = table_state(target) if overwrites and options.overwrite_schema else None
         if state is None:
             # A table that is not there yet has no columns to be overwritten.
             options = replace(options, overwrite_schema=False)
-            state = check_target(
-                target,
-                schema,
-                merge_schema=options.merge_schema is True,
-                widening=widening_rule(options, default=False),
-                new=new,
-            )
+            state = check_target(target, schema, rules)
         else:
-            new.check(state)
+            rules.check(state)
         if state is not None and options.merge_keys:
             refuse_change(state, "merged into")
         if state is not None and overwrites:
@@ -134,19 +119,15 @@ class BatchWrite:
         replaces = self.overwrites and self.options.overwrite_schema
         return TableWrite(
             None if replaces else self.table,
-            self.evolution,
+            self.rules,
             target_bytes=self.options.target_file_size,
             is_staged=self.stages,
         )
 
     @property
-    def evolution(self) -> Evolution:
+    def rules(self) -> WriteRules:
         """How the table may change."""
-        return Evolution(
-            merge_schema=self.options.merge_schema is True,
-            widening=widening_rule(self.options, default=False),
-            takes_void=True,
-        )
+        return WriteRules.of(self.options)
 
     @property
     def stages(self) -> bool:
@@ -186,13 +167,11 @@ class BatchWrite:
     def _skipped(self, files: Sequence[DataFile]) -> Committed | None:
         """Return the result of an overwrite that the table already has; `None` for a new one."""
         batch, table = self.batch, open_to_write(self.target)
-        if table is None or batch is None:
-            return None
+        if not self.overwrites or table is None or batch is None:
+            return None  # appends and merges find out themselves
         seen = transaction_version(table, self.target, batch.app_id)
         if seen is None or seen < batch.number:
             return None
-        if not self.overwrites:
-            return None  # appends and merges find out themselves
         _log.info("%s has the write %s of %s already", self.target, batch.number, batch.app_id)
         remove_files(self.target, files)
         return committed_to(table, is_new=False)
@@ -200,45 +179,25 @@ class BatchWrite:
     def _committed(
         self, files: Sequence[DataFile], schema: pa.Schema, layout: FileLayout | None
     ) -> Committed:
-        options = self.options
-        rule = MergeRule.of(options)
-        written = WrittenFiles(self.target, files, schema, layout)
         if self.overwrites:
-            return self._overwritten(written)
+            return self._overwritten(WrittenFiles(self.target, files, schema, layout))
+        rule = MergeRule.of(self.options)
         how: dict[str, Any] = {
+            "batch": self.batch,
             "files": files,
             "schema": schema,
-            "merge_schema": self.evolution.merge_schema,
-            "widening": self.evolution.widening,
-            "new": NewTable.of(options),
+            "rules": self.rules,
         }
         if rule is not None:
-            return merge_batch(self.target, rule=rule, batch=self.batch, **how)
-        if self.batch is not None:
-            return commit_batch(self.target, batch=self.batch, layout=layout, **how)
-        return self._appended(written)
+            return merge_batch(self.target, rule=rule, **how)
+        return commit_batch(self.target, layout=layout, **how)
 
     def _prepared(self, written: WrittenFiles) -> DeltaTable:
         """Open the table and give it all columns of the rows; create it when it is absent."""
-        new = NewTable.of(self.options)
         if self.stages:
-            return prepared_table(self.target, written.schema, self.evolution, new)
-        table = open_to_write(self.target) or create_table(self.target, written.schema, new)
-        return written.prepare(table, self.evolution)
-
-    def _appended(self, written: WrittenFiles) -> Committed:
-        """Append rows without recording a batch: a second write would append them again."""
-        location = DeltaLocation.of(self.target)
-
-        def attempt() -> Committed:
-            table = self._prepared(written)
-            data_files.require(location, written.files)
-            crash_point("before-sink-commit")
-            append_files(table, self.target, written.files)
-            crash_point("after-sink-commit")
-            return committed_to(table)
-
-        return retried(f"The rows could not be committed to {self.target}", attempt)
+            return prepared_table(self.target, written.schema, self.rules)
+        table = open_to_write(self.target) or create_table(self.target, written.schema, self.rules)
+        return written.prepare(table, self.rules)
 
     def _overwritten(self, written: WrittenFiles) -> Committed:
         """Replace all rows, or those that `replaceWhere` names."""
@@ -286,12 +245,12 @@ class BatchWrite:
 
     def _require_texts(self, state: TableState, written: WrittenFiles) -> None:
         """Refuse texts that the table does not take, which the library does not look for."""
-        layout = layout_for(state, written.schema, self.evolution)
+        layout = layout_for(state, written.schema, self.rules)
         if layout.checks_texts:
             location, schema = DeltaLocation.of(self.target), written.schema
             own = {name: name for name in schema.names}
             for batch in read_rows(location, written.files, schema, own, schema):
-                require_texts(batch, layout, self.target)
+                require_values(batch, layout, self.target, checks_nulls=False)
 
     def _with_files(
         self, table: DeltaTable, files: Sequence[DataFile], *, schema: Any = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Literal
+from functools import wraps
+from typing import TYPE_CHECKING, Final, Literal, ParamSpec
 
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -22,7 +23,7 @@ from airflow_cloudfiles.engine.extensions.overview.runs import (
     stream_overview,
 )
 from airflow_cloudfiles.engine.messages import counted, short_time
-from airflow_cloudfiles.engine.schema.decisions import SchemaProposals
+from airflow_cloudfiles.engine.schema.proposals import SchemaProposals
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
@@ -39,6 +40,7 @@ Standing = Literal["ok", "new", "behind", "undecided", "failed", "unreadable"]
 _TROUBLES: Final = frozenset({"behind", "undecided", "failed", "unreadable"})
 _ASKS: Final = frozenset({SchemaProposedError.__name__, SchemaRefusedError.__name__})
 _MOST_RUNS: Final = 20
+_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,23 @@ class StreamStatus:
         return self.standing in _TROUBLES
 
 
+def _or_unreadable(look: Callable[_P, StreamStatus]) -> Callable[_P, StreamStatus]:
+    """Have a function that reads a state say why it cannot be read."""
+
+    @wraps(look)
+    def status(*args: _P.args, **kwargs: _P.kwargs) -> StreamStatus:
+        try:
+            return look(*args, **kwargs)
+        except CloudFilesError as failure:
+            return StreamStatus(standing="unreadable", sentence=with_code(failure))
+        except OSError as failure:
+            sentence = f"The storage could not be read: {failure}"
+            return StreamStatus(standing="unreadable", sentence=sentence)
+
+    return status
+
+
+@_or_unreadable
 def stream_status(
     checkpoint_location: str,
     access: Access | None = None,
@@ -83,17 +102,14 @@ def stream_status(
         schema_location: Where its schema log is, if elsewhere.
         behind: How long a file may wait for its ingestion; `None` for any time.
     """
-
-    def look() -> StreamStatus:
-        state = open_store(checkpoint_location, access)
-        found, head = side_by_side(state, lambda: ingestion_summary(state), lambda: _head(state))
-        if found is not None and _is_all(found, head):
-            return _judged([found.newest], found.overview, behind)
-        return _in_full(state, SchemaProposals(schema_location or state.uri, access=access), behind)
-
-    return _or_unreadable(look)
+    state = open_store(checkpoint_location, access)
+    found, head = side_by_side(state, lambda: ingestion_summary(state), FileLog(state).head)
+    if found is not None and _is_all(found, head.entry):
+        return _judged([found.newest], found.overview, behind)
+    return _in_full(state, SchemaProposals(schema_location or state.uri, access=access), behind)
 
 
+@_or_unreadable
 def summarized_status(
     checkpoint_location: str,
     access: Access | None = None,
@@ -106,33 +122,15 @@ def summarized_status(
     One request, where there is a summary. Else the state is read, as `stream_status` does. The
     arguments are the same.
     """
-
-    def look() -> StreamStatus:
-        state = open_store(checkpoint_location, access)
-        found = ingestion_summary(state)
-        if found is None:
-            proposals = SchemaProposals(schema_location or state.uri, access=access)
-            as_of = datetime.now(UTC).isoformat()
-            return replace(_in_full(state, proposals, behind), as_of=as_of)
-        newest = found.newest
-        waits = newest.message if newest.error in _ASKS else ""
-        return replace(_judged([newest], found.overview, behind, waits), as_of=found.ended)
-
-    return _or_unreadable(look)
-
-
-def _or_unreadable(look: Callable[[], StreamStatus]) -> StreamStatus:
-    try:
-        return look()
-    except CloudFilesError as failure:
-        return StreamStatus(standing="unreadable", sentence=with_code(failure))
-    except OSError as failure:
-        sentence = f"The storage could not be read: {failure}"
-        return StreamStatus(standing="unreadable", sentence=sentence)
-
-
-def _head(state: ObjectStore) -> int:
-    return FileLog(state).head().entry
+    state = open_store(checkpoint_location, access)
+    found = ingestion_summary(state)
+    if found is None:
+        proposals = SchemaProposals(schema_location or state.uri, access=access)
+        as_of = datetime.now(UTC).isoformat()
+        return replace(_in_full(state, proposals, behind), as_of=as_of)
+    newest = found.newest
+    waits = newest.message if newest.error in _ASKS else ""
+    return replace(_judged([newest], found.overview, behind, waits), as_of=found.ended)
 
 
 def _is_all(found: IngestionSummary, head: int) -> bool:
@@ -147,8 +145,12 @@ def _in_full(
     state: ObjectStore, proposals: SchemaProposals, behind: timedelta | None
 ) -> StreamStatus:
     newest = newest_runs(state, _MOST_RUNS).newest
-    is_of_table = any(each.kind == "ingest" for each in newest)
-    overview = _overview(state, is_of_table=is_of_table)
+    try:
+        overview = stream_overview(state)
+    except StateError:
+        if all(each.kind != "ingest" for each in newest):
+            raise
+        overview = None  # a stream from a table records no files
     return judge(newest, overview, proposals.waiting(), behind=behind)
 
 
@@ -204,16 +206,6 @@ def _judged(
     elif last and before is not None and before.is_healed:
         sentence = f"Healed itself at {short_time(last.started)} UTC: {before.healed_by}"
     return StreamStatus(standing=standing, sentence=sentence, overview=overview, newest=last)
-
-
-def _overview(state: ObjectStore, *, is_of_table: bool) -> StreamOverview | None:
-    """Look at the files of a stream; one from a table records none."""
-    try:
-        return stream_overview(state)
-    except StateError:
-        if is_of_table:
-            return None
-        raise
 
 
 def _waits(overview: StreamOverview) -> timedelta:

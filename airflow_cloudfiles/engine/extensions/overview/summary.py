@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from airflow_cloudfiles.engine.errors import SinkError, StateError
-from airflow_cloudfiles.engine.extensions.overview.rescued import counted_rows
 from airflow_cloudfiles.engine.extensions.overview.status import StreamStatus, stream_status
 from airflow_cloudfiles.engine.files import START, printable_path
 from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes
@@ -27,6 +26,8 @@ from airflow_cloudfiles.engine.state.packs import Packs
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, position
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
+from airflow_cloudfiles.engine.storage.uri import is_iceberg
+from airflow_cloudfiles.engine.tables.delta.opening import open_table
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.schema.history import SchemaEntry
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 MOST_BATCHES: Final = 1000
 """The rows of so many of the newest micro-batches are added up."""
+_NULLS: Final = "null_count._rescued_data"
 _log = logging.getLogger(__name__)
 _CELL: Final = "text-align: left; vertical-align: top; white-space: pre-wrap"
 
@@ -187,13 +189,24 @@ def stream_summary(
 
 
 def _of_table(target: str | None) -> dict[str, int]:
-    """Count the rows that a table has; give nothing where its log does not say."""
+    """Count the rows that a table has, and those with rescued data, by the statistics of its log.
+
+    Nothing where there is no Delta table, or its statistics do not tell.
+    """
     try:
-        found = None if target is None else counted_rows(target)
+        table = None if target is None or is_iceberg(target) else open_table(target)
     except SinkError as failure:
         _log.warning("The rows of the table cannot be counted: %s", failure)
         return {}
-    return {} if found is None else {"rows": found[0], "rescued_rows": found[1]}
+    if table is None or "deletionVectors" in (table.protocol().writer_features or ()):
+        return {}
+    actions = table.get_add_actions(flatten=True)
+    rows = actions.column("num_records").to_pylist()
+    has_column = _NULLS in actions.schema.names
+    nulls = actions.column(_NULLS).to_pylist() if has_column else rows
+    if None in rows or None in nulls:
+        return {}
+    return {"rows": sum(rows), "rescued_rows": sum(rows) - sum(nulls)}
 
 
 def _notes(state: ObjectStore, last: int) -> list[run_history.BatchDone]:

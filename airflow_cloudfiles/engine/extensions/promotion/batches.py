@@ -17,7 +17,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -34,8 +34,7 @@ from airflow_cloudfiles.engine.errors import (
     SchemaHintError,
     StateConflictError,
 )
-from airflow_cloudfiles.engine.extensions.promotion.rescued_json import find, replace
-from airflow_cloudfiles.engine.extensions.promotion.values import Converter
+from airflow_cloudfiles.engine.extensions.promotion.values import Converter, find, replace
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
@@ -235,6 +234,9 @@ def write_version(
     )
 
 
+OUTCOMES: Final = ("promoted", "partly", "unfit", "occupied")
+"""What becomes of a value: it goes into the column, and perhaps leaves something behind; or it does
+not fit the column's type, or its row has one in the column."""
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 """Positions of rows in a batch."""
 
@@ -261,28 +263,19 @@ class PromotedField:
 
 @dataclass(slots=True)
 class PromotionCounts:
-    """What was found in rows, by the name of the field.
+    """What was found in rows.
 
     Attributes:
-        promoted: Values that went into the column.
-        partly: Those of them that left something behind.
-        unfit: Values that do not fit the column's type.
-        occupied: Values whose row has one in the column.
+        values: How many values there were, by the name of the field and one of `OUTCOMES`.
         rows: Rows that changed.
     """
 
-    promoted: Counter[str] = field(default_factory=Counter)
-    partly: Counter[str] = field(default_factory=Counter)
-    unfit: Counter[str] = field(default_factory=Counter)
-    occupied: Counter[str] = field(default_factory=Counter)
+    values: Counter[tuple[str, str]] = field(default_factory=Counter)
     rows: int = 0
 
     def add(self, other: PromotionCounts) -> None:
         """Count what was found elsewhere, too."""
-        self.promoted += other.promoted
-        self.partly += other.partly
-        self.unfit += other.unfit
-        self.occupied += other.occupied
+        self.values += other.values
         self.rows += other.rows
 
 
@@ -362,11 +355,10 @@ class Promoter:
         if taken:
             work.changed.update(free[k] for k in taken)
             work.fill(promoted.column, [free[k] for k in taken], array.take(pa.array(taken)))
-        found, name = work.found, promoted.name
-        found.occupied[name] += len(values) - len(free)
-        found.unfit[name] += len(free) - len(taken)
-        found.promoted[name] += len(taken)
-        found.partly[name] += sum(left[k] is not None for k in taken)
+        partly = sum(left[k] is not None for k in taken)
+        counts = len(taken), partly, len(free) - len(taken), len(values) - len(free)
+        for outcome, count in zip(OUTCOMES, counts, strict=True):
+            work.found.values[promoted.name, outcome] += count
 
 
 @dataclass(slots=True)

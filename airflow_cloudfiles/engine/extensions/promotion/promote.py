@@ -4,7 +4,7 @@
    the whole table show, by the rules of the stream's inference.
 2. All rescued values of the fields are converted, as step 4 will do it, and thrown away: what
    fails, fails before anything has changed.
-3. The table gets the column, then the schema log (`columns`): the stream's next run fills
+3. The table gets the column, then the schema log (`batches`): the stream's next run fills
    it by itself.
 4. File by file, rows that have the field in their rescued data get it into the column, as far as it
    fits, and out of the rescued data. Files without such a row are not touched. A commit replaces a
@@ -20,14 +20,25 @@ Before a table or a schema log is changed, every rescued value of the fields is 
 promotion will convert it. What fails then, for instance a file that cannot be read or a type that
 no reader makes, fails while nothing has changed; and a column that no value fits is known in time
 to be reported.
+
+The files of a table get what was promoted, each row once (`Backfill`):
+
+1. A file whose rescued data has none of the fields is done: files never change.
+2. One that has is read again, changed batch by batch, and written to new files.
+3. A commit puts a group of new files in the place of the old ones. Another writer that came before
+   makes it fail; the new files are given up, and the table is read again.
+4. When all files are done, those that came meanwhile are rewritten too, until there are none.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql.types import DataType, StructType
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
@@ -38,8 +49,8 @@ from airflow_cloudfiles.engine.errors import (
     StateConflictError,
     StateError,
 )
-from airflow_cloudfiles.engine.extensions.promotion.backfill import Backfill, Promoted
 from airflow_cloudfiles.engine.extensions.promotion.batches import (
+    OUTCOMES,
     PromotedField,
     Promoter,
     PromotionCounts,
@@ -58,18 +69,24 @@ from airflow_cloudfiles.engine.extensions.promotion.values import (
 )
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.formats.columnar.types import holds_variant
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import OF_SINK, TableOptions
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.tables.delta import data_files
 from airflow_cloudfiles.engine.tables.delta.commit import add_columns
+from airflow_cloudfiles.engine.tables.delta.data_files import DataFile, DataFileWriter
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.tables.delta.opening import open_existing, open_to_write
+from airflow_cloudfiles.engine.tables.delta.opening import (
+    make_durable,
+    open_existing,
+    open_to_write,
+)
 from airflow_cloudfiles.engine.tables.delta.read.columns import schema_of
-from airflow_cloudfiles.engine.tables.delta.write.evolve import widening_rule
-from airflow_cloudfiles.engine.tables.delta.write.rewrite import TableFiles
+from airflow_cloudfiles.engine.tables.delta.write.rewrite import TableFile, TableFiles, names_of
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -104,11 +121,11 @@ def tried(snapshot: TableFiles, promoter: Promoter, schema: StructType) -> Promo
 def unfilled(fields: Sequence[PromotedField], found: PromotionCounts) -> list[str]:
     """Write warnings for fields whose rescued values fit their columns in no row."""
     return [
-        f"None of the {found.unfit[each.name]:,} rescued values of {each.name} fits the column "
-        f"{path_text(each.column)}, a {each.kind.simpleString()}: they stay rescued. Check the "
-        "type, and that options are those of the stream; or leave the type out."
+        f"None of the {found.values[each.name, 'unfit']:,} rescued values of {each.name} fits the "
+        f"column {path_text(each.column)}, a {each.kind.simpleString()}: they stay rescued. Check "
+        "the type, and that options are those of the stream; or leave the type out."
         for each in fields
-        if found.unfit[each.name] and not found.promoted[each.name]
+        if found.values[each.name, "unfit"] and not found.values[each.name, "promoted"]
     ]
 
 
@@ -141,7 +158,7 @@ def promote_for_run(spec: JobSpec) -> dict[str, Any]:
         schema_location=spec.schema_location,
         options=spec.options,
     )
-    return promote(asked).to_json()
+    return asdict(promote(asked))
 
 
 def promote(promotion: Promotion) -> Promoted:
@@ -316,8 +333,10 @@ def _grow_table(promotion: Promotion, fields: Sequence[PromotedField]) -> None:
     wanted = _with_columns(schema_of(open_existing(promotion.target)), fields)
     heads = {each.column[0] for each in fields}
     schema = to_arrow(StructType([each for each in wanted.fields if each.name in heads]))
-    widening = widening_rule(TableOptions.read(given), default=True)
-    add_columns(promotion.target, schema, widening=widening)
+    options = TableOptions.read(given)
+    widens = options.type_widening is not False
+    widened_bytes = options.type_widening_max_bytes if widens else None
+    add_columns(promotion.target, schema, widened_bytes=widened_bytes)
 
 
 def _with_columns(schema: StructType, fields: Sequence[PromotedField]) -> StructType:
@@ -325,3 +344,177 @@ def _with_columns(schema: StructType, fields: Sequence[PromotedField]) -> Struct
     for each in fields:
         schema = with_column(schema, each.column, each.kind)
     return schema
+
+
+PROMOTION_NOTE = "cloudfilesPromotion"
+"""Key of what was promoted in a commit's own metadata."""
+GROUP_BYTES = 2 * 2**30
+"""Files are replaced in commits of about so many bytes, so that a killed promotion has done
+something, and one that another writer came before has little to do again."""
+MOST_PASSES = 20
+"""How often files that came meanwhile are listed."""
+COMMIT_TRIES = 20
+"""How often a commit is tried against other writers before giving up."""
+LOG_SECONDS = 10.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Promoted:
+    """What a promotion amounted to.
+
+    Attributes:
+        columns: The columns, with their types.
+        schema_version: The version of the schema log that has them; `None` where there is no log.
+        target_version: The newest version of the table.
+        rows: Rows that changed.
+        values: By field: how many values went into the column (`promoted`), how many of these left
+            something behind (`partly`), how many do not fit (`unfit`), and how many are in rows
+            whose column has a value (`occupied`). The last two stay rescued.
+        files_rewritten: Data files that were replaced.
+        files_read: Data files whose rescued data was read.
+        bytes_rewritten: Size of the replaced files.
+        warnings: For people.
+    """
+
+    columns: dict[str, str]
+    schema_version: int | None
+    target_version: int = -1
+    rows: int = 0
+    values: dict[str, dict[str, int]] = field(default_factory=dict)
+    files_rewritten: int = 0
+    files_read: int = 0
+    bytes_rewritten: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Replacement:
+    """A file and what takes its place."""
+
+    file: TableFile
+    added: list[DataFile]
+    found: PromotionCounts
+
+
+class Backfill:
+    """Fills the columns of one table.
+
+    Args:
+        target: The table, which has the columns.
+        promoter: What is promoted.
+        promoted: Gets what was done.
+    """
+
+    def __init__(self, target: str, promoter: Promoter, promoted: Promoted) -> None:
+        self._target = target
+        self._promoter = promoter
+        self._promoted = promoted
+        self._done: set[str] = set()
+        self._total = PromotionCounts()
+        self._conflicts = 0
+        self._last_logged = time.monotonic()
+
+    def run(self) -> None:
+        """Go over the table until nothing is left to do."""
+        for _ in range(MOST_PASSES):
+            location = DeltaLocation.of(self._target)
+            snapshot = TableFiles(open_existing(self._target), location, "promoted")
+            left = [file for name, file in snapshot.files.items() if name not in self._done]
+            self._promoted.target_version = snapshot.table.version()
+            if not left:
+                with snapshot.location.translate_errors("may lose a commit"):
+                    make_durable(snapshot.location)  # also what a killed promotion has committed
+                break
+            self._pass(snapshot, left)
+        else:
+            self._promoted.warnings.append(
+                f"Files of {self._target} still had the fields rescued after {MOST_PASSES} passes: "
+                "a run that began before the columns were there is still writing. Promote again "
+                "when it has ended."
+            )
+        self._promoted.rows = self._total.rows
+        self._promoted.values = {
+            each.name: {outcome: self._total.values[each.name, outcome] for outcome in OUTCOMES}
+            for each in self._promoter.fields
+        }
+
+    def _pass(self, snapshot: TableFiles, files: Sequence[TableFile]) -> None:
+        group: list[_Replacement] = []
+        size = 0
+        for number, file in enumerate(files):
+            self._log_progress(number, len(files))
+            replacement = self._rewritten(snapshot, file)
+            if replacement is None:
+                continue
+            group.append(replacement)
+            size += file.size
+            if size >= GROUP_BYTES:
+                self._commit(snapshot, group)
+                group, size = [], 0
+        if group:
+            self._commit(snapshot, group)
+
+    def _rewritten(self, snapshot: TableFiles, file: TableFile) -> _Replacement | None:
+        """Rewrite a file with what can be promoted; return `None` when nothing can."""
+        if snapshot.has_only_nulls(file, self._promoter.rescued_column):
+            self._done.add(file.name)
+            return None
+        found = PromotionCounts()
+        for batch in snapshot.batches(file, self._promoter.columns):
+            found.add(self._promoter.apply(batch)[1])
+        self._promoted.files_read += 1
+        if not found.rows:
+            self._done.add(file.name)
+            self._total.add(found)
+            return None
+        rows = (self._promoter.apply(batch)[0] for batch in snapshot.batches(file))
+        added = DataFileWriter(self._target, snapshot.schema).write(rows)
+        return _Replacement(file, added, found)
+
+    def _commit(self, snapshot: TableFiles, group: Sequence[_Replacement]) -> None:
+        """Put a group in the place of its files, or leave it for the next pass."""
+        fields = {each.name: path_text(each.column) for each in self._promoter.fields}
+        crash_point("before-promotion-commit")
+        try:
+            snapshot.replace(
+                [each.file for each in group],
+                [file for each in group for file in each.added],
+                {
+                    PROMOTION_NOTE: {
+                        "fields": fields,
+                        "rows": sum(each.found.rows for each in group),
+                    }
+                },
+                operation="WRITE",
+            )
+        except CommitFailedError as error:
+            there = names_of(open_existing(self._target))
+            if any(file.name not in there for each in group for file in each.added):
+                self._lost(group, error)
+                return  # else the answer was lost
+        crash_point("after-promotion-commit")
+        for each in group:
+            self._done.update(file.name for file in each.added)
+            self._done.add(each.file.name)
+            self._total.add(each.found)
+            self._promoted.files_rewritten += 1
+            self._promoted.bytes_rewritten += each.file.size
+
+    def _lost(self, group: Sequence[_Replacement], error: Exception) -> None:
+        """Give up replacements that another writer came before."""
+        self._conflicts += 1
+        _log.info("Another writer committed first (%s); trying again", error)
+        names = [file.name for each in group for file in each.added]
+        data_files.remove(DeltaLocation.of(self._target), names)
+        if self._conflicts >= COMMIT_TRIES:
+            raise SinkError(
+                f"Rescued data of {self._target} could not be promoted: other writers committed "
+                f"first, {COMMIT_TRIES} times. What was promoted stays promoted. Run again when "
+                "there are fewer writers."
+            )
+
+    def _log_progress(self, number: int, files: int) -> None:
+        if time.monotonic() - self._last_logged > LOG_SECONDS:
+            self._last_logged = time.monotonic()
+            _log.info("Promoting: %s of %s", number, counted(files, "file"))

@@ -32,17 +32,17 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import OptionError, StateError
-from airflow_cloudfiles.engine.extensions.transfer.contents import (
+from airflow_cloudfiles.engine.extensions.transfer.move import (
     LOCKS,
     claim,
     is_part,
-    locked,
     no_state,
     parts_of,
     write_part,
 )
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.state.file_log import FileLog
+from airflow_cloudfiles.engine.state.locks.run_lock import locked
 from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
 from airflow_cloudfiles.engine.state.metadata_format import (
     StreamMetadata,
@@ -50,14 +50,18 @@ from airflow_cloudfiles.engine.state.metadata_format import (
     encode_metadata,
     encode_standing,
 )
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
+from airflow_cloudfiles.engine.storage import (
+    ObjectNotFoundError,
+    ObjectStore,
+    normalize_uri,
+    open_store,
+)
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
 from airflow_cloudfiles.engine.storage.uri import local_path
 from airflow_cloudfiles.engine.versions import as_record, require_version
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.storage.access import Access
 
 KIND: Final = "airflow-provider-cloudfiles state"

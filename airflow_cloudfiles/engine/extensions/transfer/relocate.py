@@ -19,23 +19,24 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.base import head_of
-from airflow_cloudfiles.engine.discovery.filters import FileFilter, split_pattern
+from airflow_cloudfiles.engine.discovery.filters import FileFilter
+from airflow_cloudfiles.engine.discovery.globs import split_pattern
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.errors import OptionError, StateError, StateMovedError
-from airflow_cloudfiles.engine.extensions.transfer.contents import fence, locked, no_state
-from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.intake.ledger.base import catch_up
+from airflow_cloudfiles.engine.extensions.transfer.move import fence, no_state
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.intake.ledger.base import Ledger, catch_up
 from airflow_cloudfiles.engine.intake.ledger.opening import open_ledger
 from airflow_cloudfiles.engine.intake.opening import SourcePath, name_of
 from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes
 from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
-from airflow_cloudfiles.engine.schema import names
+from airflow_cloudfiles.engine.schema import log_entry as names
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
+from airflow_cloudfiles.engine.state.locks.run_lock import locked
 from airflow_cloudfiles.engine.state.metadata import KEY, read_metadata
 from airflow_cloudfiles.engine.state.metadata_format import (
     StreamMetadata,
@@ -45,15 +46,14 @@ from airflow_cloudfiles.engine.state.metadata_format import (
 )
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import position
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
+from airflow_cloudfiles.engine.storage import (
+    ObjectNotFoundError,
+    ObjectStore,
+    normalize_uri,
+    open_store,
+)
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.files import FileEntry
-    from airflow_cloudfiles.engine.intake.ledger.base import Ledger
-    from airflow_cloudfiles.engine.storage import ObjectStore
-
 
 _EXAMPLES = 5
 _BATCH_FILES = 10_000

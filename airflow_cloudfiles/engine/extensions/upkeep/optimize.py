@@ -26,8 +26,8 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CloudFilesError, SinkError
 from airflow_cloudfiles.engine.messages import counted, few, plural
 from airflow_cloudfiles.engine.tables.delta import data_files
-from airflow_cloudfiles.engine.tables.delta.batch_history import COMPACTED
 from airflow_cloudfiles.engine.tables.delta.data_files import FileSettings, grouped
+from airflow_cloudfiles.engine.tables.delta.lineage import COMPACTED
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.opening import open_existing
 from airflow_cloudfiles.engine.tables.delta.read.actions import NOT_REWRITTEN

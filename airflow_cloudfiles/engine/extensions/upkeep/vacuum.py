@@ -18,15 +18,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import OptionError, TargetCorruptedError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.storage import ObjectStore
+from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
 from airflow_cloudfiles.engine.tables.delta.read.actions import (
     Action,
     DeletionVector,
@@ -38,7 +39,7 @@ from airflow_cloudfiles.engine.tables.delta.read.deletion_vectors import (
     vector_file,
 )
 from airflow_cloudfiles.engine.tables.delta.read.log import STAGED, list_log_after, relative_key
-from airflow_cloudfiles.engine.tables.delta.read.snapshot import PARALLEL_REQUESTS, TableLog
+from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
 
 CLOCK_SKEW: Final = timedelta(hours=1)
 """By how much a writer's clock may differ from the store's."""
@@ -155,8 +156,7 @@ def _remove_part(
         report.version = named.version
     gone = [file for file in part if file.path not in named.keys]
     if not report.is_dry_run:
-        with ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="cloudfiles-vacuum") as pool:
-            list(pool.map(lambda file: log.store.delete(file.path), gone))
+        at_once(log.store, [partial(log.store.delete, file.path) for file in gone])
         crash_point("after-part-of-vacuum")
     for file in gone:
         report.add(file)
@@ -221,9 +221,8 @@ class _Named:
         commits = [
             file for file in listing.commits.values() if file.modification_time_us >= since_us
         ]
-        with ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="cloudfiles-vacuum") as pool:
-            for actions in pool.map(log.actions, commits):
-                self._add_all(actions)
+        for actions in at_once(log.store, [partial(log.actions, each) for each in commits]):
+            self._add_all(actions)
 
     def read_on(self) -> None:
         """Add what was committed since.

@@ -1,11 +1,11 @@
 """Read Avro files.
 
-A file is read block by block. The records of a block are decoded by its own schema (`schema`),
+A file is read block by block. The records of a block are decoded by its own schema (`file`),
 turned into columns, and fitted into the columns of the stream as those of any columnar
 format (`formats.columnar.reader`): what does not fit is rescued. A block that is damaged makes the
 file unreadable; the rows before it were given out.
 
-`fastavro` decodes records one by one into Python values, by the wire schema (`schema`). Here
+`fastavro` decodes records one by one into Python values, by the wire schema. Here
 they are turned by 90 degrees: each column is gathered and converted at once, also within records,
 arrays and maps. Nothing is judged here: a string that is no UTF-8, or a timestamp beyond the range
 of Spark's, is in the array as it is in the file.
@@ -21,26 +21,32 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import chain, repeat
 from operator import itemgetter, methodcaller
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.formats.avro.container import AvroBlock, AvroDamagedError, Container
-from airflow_cloudfiles.engine.formats.avro.schema import KEY, VALUE, AvroNode, parse_schema
+from airflow_cloudfiles.engine.formats.avro.file import (
+    KEY,
+    VALUE,
+    AvroBlock,
+    AvroDamagedError,
+    AvroNode,
+    Container,
+    parse_schema,
+)
 from airflow_cloudfiles.engine.formats.base import validity
-from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar
+from airflow_cloudfiles.engine.formats.columnar.casts import Calendar
 from airflow_cloudfiles.engine.formats.columnar.reader import (
     Chunk,
-    ColumnarFile,
     ColumnarInference,
     ColumnarReader,
-    add_new,
 )
 from airflow_cloudfiles.engine.messages import install
 from airflow_cloudfiles.engine.options.formats.columnar import ParquetOptions
+from airflow_cloudfiles.engine.types import grown
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -92,7 +98,7 @@ def _bytes(node: AvroNode, values: Values) -> pa.Array:
             if not -limit < number < limit:
                 raise AvroDamagedError(f"a decimal has more than {kind.precision} digits")
         whole += number.to_bytes(_DECIMAL_BYTES, "little", signed=True)
-    buffers = [None if valid.all() else validity(valid), pa.py_buffer(bytes(whole))]
+    buffers = [validity(valid), pa.py_buffer(bytes(whole))]
     return pa.Array.from_buffers(kind, len(values), buffers)
 
 
@@ -147,7 +153,7 @@ def _nested(kind: pa.DataType, values: Values, children: list[pa.Array]) -> pa.A
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     valid = np.fromiter((value is not None for value in values), np.bool_, len(values))
-    buffers = [None if valid.all() else validity(valid), pa.py_buffer(offsets)]
+    buffers = [validity(valid), pa.py_buffer(offsets)]
     return pa.Array.from_buffers(kind, len(values), buffers, children=children)
 
 
@@ -196,35 +202,6 @@ _UNDECODABLE: Final = (
 """What `fastavro` raises for bytes that are not what the schema says."""
 
 Decode = Callable[[io.BytesIO], dict[str, Any]]
-
-
-class AvroReader(ColumnarReader):
-    """Reads Avro files with one schema."""
-
-    format = "Avro"
-
-    def open(self, content: IO[bytes]) -> ColumnarFile:
-        """Read the header of a file."""
-        return AvroFile(content, cast("AvroOptions", self._options.format_options))
-
-
-class AvroInference(ColumnarInference):
-    """Learns the schema of Avro files, which is in their headers.
-
-    Where files disagree, fields are added, and types never relaxed (B12): the first file that has a
-    field, which is the newest of a sample, says its type.
-    """
-
-    format = "Avro"
-
-    def open(self, content: IO[bytes]) -> ColumnarFile:
-        """Read the header of a file."""
-        return AvroFile(content, cast("AvroOptions", self._options.format_options))
-
-    def _learn(self, found: StructType, where: str) -> None:
-        del where
-        self._has_learned = True
-        self._found = add_new(self._found, found, self._matcher)
 
 
 class AvroFile:
@@ -377,3 +354,24 @@ def _compiled(schema: bytes, options: AvroOptions) -> tuple[AvroNode, Decode]:
         return fastavro.schemaless_reader(stream, wire, None)  # type: ignore[return-value]
 
     return node, decode
+
+
+class AvroReader(ColumnarReader):
+    """Reads Avro files with one schema."""
+
+    format, file = "Avro", AvroFile
+
+
+class AvroInference(ColumnarInference):
+    """Learns the schema of Avro files, which is in their headers.
+
+    Where files disagree, fields are added, and types never relaxed (B12): the first file that has a
+    field, which is the newest of a sample, says its type.
+    """
+
+    format, file = "Avro", AvroFile
+
+    def _learn(self, found: StructType, where: str) -> None:
+        del where
+        self._has_learned = True
+        self._found = grown(self._found, found, self._matcher)

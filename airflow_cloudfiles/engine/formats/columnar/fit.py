@@ -176,8 +176,7 @@ class StructFit:
         fields = array.flatten()
         arrays, bads = self.fit_fields(fields, len(array))
         bads += [there(fields[each]) for each in self.unknown_fields]
-        valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
-        buffers = [None if valid is None else validity(valid)]
+        buffers = [validity(array.is_valid().to_numpy(zero_copy_only=False))]
         # Not by `from_arrays`, which takes a struct without fields for one without rows.
         found = pa.Array.from_buffers(self.target, len(array), buffers, children=arrays)
         return found, any_of(bads)

@@ -18,20 +18,17 @@ the reader rescues it.
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Final, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import DataType, NullType, StructType
+from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, FileUnreadableError
 from airflow_cloudfiles.engine.formats.base import (
-    BadRecord,
     OpenedFile,
-    ReadCounts,
     UnknownFields,
     add_sample,
     path_end,
@@ -39,7 +36,6 @@ from airflow_cloudfiles.engine.formats.base import (
 )
 from airflow_cloudfiles.engine.formats.columnar import strings as json_strings
 from airflow_cloudfiles.engine.formats.columnar import types
-from airflow_cloudfiles.engine.formats.columnar.content import Watched
 from airflow_cloudfiles.engine.formats.columnar.fit import (
     INSIDE,
     FilePlan,
@@ -48,24 +44,22 @@ from airflow_cloudfiles.engine.formats.columnar.fit import (
     compile_file,
     there,
 )
-from airflow_cloudfiles.engine.formats.columnar.types import clashes, column_types, merge_fields
+from airflow_cloudfiles.engine.formats.columnar.types import clashes, column_types
+from airflow_cloudfiles.engine.formats.content import Watched
 from airflow_cloudfiles.engine.formats.recognize import HEAD_BYTES, kind_of_content, not_of_format
-from airflow_cloudfiles.engine.formats.record_policy import batch_schema, make_batch, sparse_strings
+from airflow_cloudfiles.engine.formats.record_policy import FormatReader, make_batch, sparse_strings
 from airflow_cloudfiles.engine.messages import cut
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.types import (
-    inside_of,
+    grown,
+    merge_structs,
     missing_fields,
     seen_columns,
     to_arrow,
-    with_inside,
-    with_type,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
-
-    from airflow_cloudfiles.engine.names import NameMatcher
 
 BATCH_BYTES: Final = 16 * 2**20
 """About what a batch takes in memory: large enough to vectorise, small enough for a task."""
@@ -99,7 +93,24 @@ class ColumnarFile(Protocol):
         """Yield the rows of some parts, in order."""
 
 
-class ColumnarReader(ABC):
+class _Columnar:
+    """What opens the files of a columnar format.
+
+    Attributes:
+        format: The name of the format, for errors.
+        file: What a file is opened as: a `ColumnarFile`, of its bytes and the format's options.
+    """
+
+    format: ClassVar[str]
+    file: ClassVar[type[Any]]
+    _options: CloudFilesOptions
+
+    def open(self, content: IO[bytes]) -> Any:
+        """Read the footer of a file."""
+        return self.file(content, self._options.format_options)
+
+
+class ColumnarReader(_Columnar, FormatReader):
     """Reads files of a columnar format with one schema.
 
     Args:
@@ -115,14 +126,8 @@ class ColumnarReader(ABC):
         IncompatibleSchemaError: A column has a type that files cannot be read into.
     """
 
-    format: str
-    """The name of the format, for errors."""
-
     def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
-        self.arrow_schema = batch_schema(data_schema, options)
-        self.counts = ReadCounts()
-        self.bad_records: list[BadRecord] = []
-        self._options = options
+        super().__init__(data_schema, options)
         self._columns = to_arrow(data_schema)
         # Inference leaves these names out; where the user's own schema has one, it is a column.
         matcher = options.matcher
@@ -135,10 +140,6 @@ class ColumnarReader(ABC):
             left_out=missing_fields(options.stay_rescued, data_schema, matcher),
         )
         self._last: tuple[pa.Schema, FilePlan] | None = None
-
-    @abstractmethod
-    def open(self, content: IO[bytes]) -> ColumnarFile:
-        """Read the footer of a file."""
 
     def read_file(
         self, file: OpenedFile, start: int = 0, end: int | None = None
@@ -154,7 +155,7 @@ class ColumnarReader(ABC):
         if not file.entry.size:
             return  # without a row, as an empty file of lines
         with content_of(file, self.format) as content:
-            opened = self.open(content)
+            opened: ColumnarFile = self.open(content)
             parts = opened.parts(start, end)
             plan = self._plan(opened.schema)
             watches = self._options.schema_evolution_mode in WATCHING_MODES
@@ -306,7 +307,7 @@ def _sample(array: pa.Array, steps: tuple[int, ...]) -> object:
 _log = logging.getLogger(__name__)
 
 
-class ColumnarInference(ABC):
+class ColumnarInference(_Columnar):
     """Learns the schema of files of a columnar format.
 
     Args:
@@ -315,8 +316,6 @@ class ColumnarInference(ABC):
             only what it lacks is learnt.
     """
 
-    format: str
-
     def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
         self._options = options
         self._merges = getattr(options.format_options, "merge_schema", True)
@@ -324,10 +323,6 @@ class ColumnarInference(ABC):
         self._known = known
         self._found = StructType([]) if known is None else known
         self._has_learned = False
-
-    @abstractmethod
-    def open(self, content: IO[bytes]) -> ColumnarFile:
-        """Read the footer of a file."""
 
     def add_file(self, file: OpenedFile) -> Generator[int]:
         """Learn from the footer of one file.
@@ -355,9 +350,9 @@ class ColumnarInference(ABC):
         self._has_learned = True
         if self._known is None:
             self._tell_clashes(self._found, found, "", where)
-            self._found = merge_fields(self._found, found, self._matcher)
+            self._found = merge_structs(self._found, found, self._matcher, of_files=True)
         else:
-            self._found = add_new(self._found, found, self._matcher)
+            self._found = grown(self._found, found, self._matcher)
 
     def _tell_clashes(self, left: StructType, right: StructType, within: str, where: str) -> None:
         positions = self._matcher.positions(left)
@@ -379,35 +374,3 @@ class ColumnarInference(ABC):
                     where,
                     before.simpleString(),
                 )
-
-
-def add_new(known: StructType, found: StructType, matcher: NameMatcher) -> StructType:
-    """Add to what is known the fields that it lacks, at the end of each struct."""
-    fields = list(known.fields)
-    key = matcher.key
-    positions = matcher.positions(known)
-    for field in found.fields:
-        place = positions.get(key(field.name))
-        if place is None:
-            positions[key(field.name)] = len(fields)
-            fields.append(field)
-            continue
-        old = fields[place]
-        kind = _grown(old.dataType, field.dataType, matcher)
-        fields[place] = with_type(old, kind)
-    return StructType(fields)
-
-
-def _grown(known: DataType, found: DataType, matcher: NameMatcher) -> DataType:
-    """Add to a known type the new fields of its structs; an unknown one becomes the other."""
-    if isinstance(known, NullType):
-        return found
-    if isinstance(known, StructType) and isinstance(found, StructType):
-        return add_new(known, found, matcher)
-    if type(known) is not type(found):
-        return known
-    others = dict(inside_of(found))
-    # The key of a map stays as it is.
-    return with_inside(
-        known, lambda name, each: each if name == "key" else _grown(each, others[name], matcher)
-    )

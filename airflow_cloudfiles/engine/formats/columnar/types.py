@@ -37,8 +37,12 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.formats.base import Int32s, validity
 from airflow_cloudfiles.engine.names import NameMatcher
-from airflow_cloudfiles.engine.spark_types import VariantType
-from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, is_column_name, merge_types
+from airflow_cloudfiles.engine.types import (
+    MAX_DECIMAL_PRECISION,
+    VariantType,
+    is_column_name,
+    merge_types,
+)
 
 MAX_DEPTH: Final = 100
 """A type nested deeper is no column: Spark could not plan with it."""
@@ -232,45 +236,9 @@ def column_types(
     return list(found.values())
 
 
-_TIMES: Final = (DateType, TimestampNTZType, TimestampType)
-"""Each holds the values of those before it: a date is its midnight, no zone means UTC."""
-
-
-def merge_columns(left: DataType, right: DataType, matcher: NameMatcher) -> DataType:
-    """Find the widest of the types that two files give a column (B10).
-
-    As `types.merge_types`, besides: maps are merged by their keys and values, and dates and
-    timestamps meet in the wider one, as in Spark's `TypeCoercion`. What has no wider type in common
-    is a string, which neither file fits.
-    """
-    if isinstance(left, StructType) and isinstance(right, StructType):
-        return merge_fields(left, right, matcher)
-    if isinstance(left, ArrayType) and isinstance(right, ArrayType):
-        return ArrayType(merge_columns(left.elementType, right.elementType, matcher))
-    if isinstance(left, MapType) and isinstance(right, MapType):
-        return MapType(
-            merge_columns(left.keyType, right.keyType, matcher),
-            merge_columns(left.valueType, right.valueType, matcher),
-        )
-    if isinstance(left, _TIMES) and isinstance(right, _TIMES):
-        return max(left, right, key=lambda each: _TIMES.index(type(each)))
-    return merge_types(left, right, matcher)
-
-
-def merge_fields(left: StructType, right: StructType, matcher: NameMatcher) -> StructType:
-    """Merge the fields of both, each once; those of `left` first, under its spelling."""
-    merged = {matcher.key(field.name): field for field in left.fields}
-    for field in right.fields:
-        key = matcher.key(field.name)
-        known = merged.setdefault(key, field)
-        kind = merge_columns(known.dataType, field.dataType, matcher)
-        merged[key] = StructField(known.name, kind, True, known.metadata)
-    return StructType(list(merged.values()))
-
-
 def clashes(left: DataType, right: DataType, matcher: NameMatcher) -> bool:
     """Tell whether two types have no wider one in common, so that values of one are rescued."""
-    merged = merge_columns(left, right, matcher)
+    merged = merge_types(left, right, matcher, of_files=True)
     return isinstance(merged, StringType) and not all(
         isinstance(each, StringType | NullType) for each in (left, right)
     )
@@ -335,7 +303,7 @@ def nest(kind: pa.DataType, like: pa.Array, child: pa.Array) -> pa.Array:
         like: The old ones.
         child: The elements, or pairs.
     """
-    valid = validity(like.is_valid().to_numpy(zero_copy_only=False)) if like.null_count else None
+    valid = validity(like.is_valid().to_numpy(zero_copy_only=False))
     buffers = [valid, pa.py_buffer(offsets_of(like))]
     return pa.Array.from_buffers(kind, len(like), buffers, children=[child])
 

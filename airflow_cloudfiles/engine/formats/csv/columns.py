@@ -6,7 +6,7 @@ A string that fits its column type is converted.
 
 The reference for every value: the conversions of Spark's CSV reader
 (`UnivocityParser.makeConverter`, Spark 4.3), one string at a time. The columnar conversions of
-`csv.casts` must agree with it for whatever they take on themselves, and hand the rest to it.
+`scalars` must agree with it for whatever they take on themselves, and hand the rest to it.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class CsvConverters:
         self, options: CsvOptions, numbers: NumberRule = SPARK, *, exact: bool = True
     ) -> None:
         self._numbers, self._exact = numbers, exact
-        self.times = TimePatterns.of(options, exact=exact)
+        self.times = TimePatterns(options, exact=exact)
         self._words = {
             options.positive_inf: math.inf,
             options.negative_inf: -math.inf,

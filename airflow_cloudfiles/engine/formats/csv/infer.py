@@ -53,6 +53,7 @@ from airflow_cloudfiles.engine.formats.scalars import (
     data_of,
     decimal_text,
     decimal_type,
+    integer_type,
     java_double,
     only_has,
 )
@@ -80,7 +81,7 @@ class CsvInference(TableInference[pa.StringArray]):
     def __init__(self, options: CloudFilesOptions, known: StructType | None = None) -> None:
         self._options = options
         self._own = cast("CsvOptions", options.format_options)
-        finder = StringTypeFinder(self._own) if options.infer_column_types else None
+        finder = StringTypeFinder(self._own).of if options.infer_column_types else None
         super().__init__(options, known, finder)
         self._plain, self._tokens = PlainReader(self._own), Tokenizer(self._own)
 
@@ -233,7 +234,7 @@ class StringTypeFinder:
     def of_one(self, text: str) -> DataType:
         """Find the type of one text that is neither null nor empty."""
         if _INTEGER.fullmatch(text) and len(text) <= MAX_DECIMAL_PRECISION + 1:
-            return _integer_type(int(text))
+            return integer_type(int(text), IntegerType)
         # As in Spark: a comma between thousands is no number of English here.
         plain = text if self._locale is ENGLISH else decimal_text(text, self._locale)
         number = _NUMBER.fullmatch(plain)
@@ -261,9 +262,10 @@ class StringTypeFinder:
 
     def merge(self, left: DataType, right: DataType) -> DataType:
         """Find the type that holds the values of both."""
-        if {type(left), type(right)} == {DateType, TimestampType}:
-            return TimestampType() if self._merges_dates else STRING
-        return merge_types(left, right)
+        are_times = {type(left), type(right)} == {DateType, TimestampType}
+        if are_times and not self._merges_dates:
+            return STRING
+        return merge_types(left, right, of_files=True)
 
 
 def _are_iso(strings: pa.StringArray) -> bool:
@@ -273,12 +275,3 @@ def _are_iso(strings: pa.StringArray) -> bool:
         return False
     characters = np.frombuffer(data_of(strings), np.uint8).reshape(-1, _ISO_LENGTH)
     return bool((characters[:, _ISO_DASHES] == ord("-")).all())
-
-
-def _integer_type(number: int) -> DataType:
-    if -(2**31) <= number < 2**31:
-        return IntegerType()
-    if -(2**63) <= number < 2**63:
-        return LongType()
-    digits = len(str(abs(number)))
-    return DecimalType(digits, 0) if digits <= MAX_DECIMAL_PRECISION else DoubleType()

@@ -10,7 +10,7 @@ The header is what comes first in a file after `skipRows` lines, comments and bl
 that reads a later part of the file looks there first.
 
 Among plain records, a line break ends a record when the number of quotes before it is even. That
-finds whole runs of them at once. Where something else comes, `tokens` reads on from the
+finds whole runs of them at once. Where something else comes, `Tokenizer` reads on from the
 beginning of that record; after each record it read in vain, it is given twice as many.
 """
 

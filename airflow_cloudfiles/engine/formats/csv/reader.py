@@ -1,10 +1,10 @@
 """Read CSV files, block by block.
 
 Blocks of a file become record batches. The fast path hands plain records to Arrow (`lines`,
-`columns`) and converts whole columns (`casts`). A record with quotes or escapes that Arrow would
-read otherwise is taken apart by itself (`tokens`), a value that is not easily converted too
-(`csv.converters`). A record is in exactly one place afterwards: its row, with the rescued
-data; the corrupt record column; or, as the mode says, dropped and counted, or the error.
+`columns`) and converts whole columns (`scalars`). A record with quotes or escapes that Arrow would
+read otherwise is taken apart by itself, a value that is not easily converted too. A record is in
+exactly one place afterwards: its row, with the rescued data; the corrupt record column; or, as the
+mode says, dropped and counted, or the error.
 
 The life of one `CsvBlock.read`:
 
@@ -66,29 +66,6 @@ if TYPE_CHECKING:
 _NO_TEXTS: Final = pa.array([], pa.string())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CsvParsing:
-    """How a reader parses records.
-
-    Attributes:
-        watches: Whether new columns are reported.
-        left_out: Names that are no new columns, all the same.
-        null_value: The text that stands for null.
-        casts: Of the parsed columns, in their order.
-        plain: Reads plain records.
-        tokens: Reads any record.
-        is_thorough: Whether everything goes the long way, which is the reference.
-    """
-
-    watches: bool
-    left_out: frozenset[str]
-    null_value: str
-    casts: tuple[Cast, ...]
-    plain: PlainReader
-    tokens: Tokenizer
-    is_thorough: bool = False
-
-
 @dataclass(slots=True)
 class _OddRow:
     """A row that was read by itself.
@@ -124,14 +101,14 @@ class CsvBlock:
     """Records of one file, read once.
 
     Attributes:
-        parsing: How they are parsed.
+        reader: Says how they are parsed.
         outcomes: What becomes of them, still empty.
         columns: Of the file.
         records: The records.
         file_uri: Their file.
     """
 
-    parsing: CsvParsing
+    reader: CsvReader
     outcomes: RecordOutcomes
     columns: TabularColumns
     records: Records
@@ -167,10 +144,10 @@ class CsvBlock:
 
         Its first records decide, as all of them would: whatever is read is thrown away then.
         """
-        if self.parsing.watches and self.columns.new:
+        if self.reader.watches and self.columns.new:
             first = self.records.first(ENOUGH_RECORDS)
             outcomes = RecordOutcomes(self._policy)
-            block = CsvBlock(self.parsing, outcomes, self.columns, first, self.file_uri)
+            block = CsvBlock(self.reader, outcomes, self.columns, first, self.file_uri)
             block._raise_for_new_columns(block._rows())
 
     # 1. Taking records apart --------------------------------------------------------------
@@ -195,12 +172,12 @@ class CsvBlock:
     def _plain_rows(self) -> tuple[Positions, dict[int, pa.StringArray]]:
         """Find which records are plain, and the columns of their strings."""
         records, width = self.records, self.columns.usual_width
-        text = b"" if self.parsing.is_thorough or not width else records.plain_text()
-        if not text or not self.parsing.plain.can_read(text):
+        text = b"" if self.reader.is_thorough or not width else records.plain_text()
+        if not text or not self.reader.plain.can_read(text):
             records.kinds[records.kinds == PLAIN] = ODD
             return records.of_kind(PLAIN), dict.fromkeys(self._wanted, _NO_TEXTS)
         wanted = [place for place in self._wanted if place < width]
-        arrays, ragged = self.parsing.plain.read(text, width, wanted)
+        arrays, ragged = self.reader.plain.read(text, width, wanted)
         kept = records.of_kind(PLAIN)
         records.kinds[kept[ragged]] = ODD
         kept = np.delete(kept, ragged)
@@ -225,8 +202,8 @@ class CsvBlock:
     def _has_new_columns(self, row: _OddRow) -> bool:
         """Tell whether a record has more values than there are columns, and that must be known."""
         behind = range(len(self.columns.names), len(row.values or []))
-        is_wider = any(f"_c{place}" not in self.parsing.left_out for place in behind)
-        return self.parsing.watches and self.columns.is_open and is_wider
+        is_wider = any(f"_c{place}" not in self.reader.stay_rescued for place in behind)
+        return self.reader.watches and self.columns.is_open and is_wider
 
     def _odd_row(self, index: int) -> tuple[_OddRow, str | None]:
         """Read one record, and say why it is not valid."""
@@ -240,14 +217,14 @@ class CsvBlock:
                 return _OddRow(index, None), reason
             text = raw.decode(errors="replace")  # as in Spark: nothing else takes the other values
         try:
-            values = self.parsing.tokens.values(text)
+            values = self.reader.tokens.values(text)
         except MalformedRecordError as error:
             return _OddRow(index, None), str(error)
-        null = self.parsing.null_value
+        null = self.reader.own.null_value
         row = _OddRow(index, [None if value == null else value for value in values])
         columns, width = self.columns, len(self.columns.names)
         few, many = len(values) < width, len(values) > width
-        if self._policy.rescues and self.parsing.tokens.ended_in_quotes:
+        if self._policy.rescues and self.reader.tokens.ended_in_quotes:
             reason = reason or "a quote that is not closed"
         if (few and columns.is_exact) or (many and not columns.is_open):
             return row, reason or f"{len(values)} values instead of {width}"
@@ -259,7 +236,7 @@ class CsvBlock:
 
     def _raise_for_new_columns(self, rows: _Rows) -> None:
         """Raise for what could be a new column, in the modes that must know."""
-        if not self.parsing.watches or not len(rows.records):
+        if not self.reader.watches or not len(rows.records):
             return
         new: dict[str, object] = {}
         if self.columns.new:
@@ -269,7 +246,7 @@ class CsvBlock:
         for row in rows.odd.values() if self.columns.is_open else ():
             for place in range(len(self.columns.names), len(row.values or [])):
                 new.setdefault(f"_c{place}", _sample(row.values or [], place))
-        new = {name: value for name, value in new.items() if name not in self.parsing.left_out}
+        new = {name: value for name, value in new.items() if name not in self.reader.stay_rescued}
         if new:
             raise UnknownFields(new, self.file_uri)
 
@@ -278,7 +255,7 @@ class CsvBlock:
         for row, record in enumerate(rows.records.tolist()):
             odd = rows.odd.get(row)
             if odd is None:
-                return self.parsing.tokens.values(self._raw(record))
+                return self.reader.tokens.values(self._raw(record))
             if odd.values is not None:
                 return odd.values
         return []
@@ -293,9 +270,9 @@ class CsvBlock:
             if target is None:
                 lost = np.flatnonzero(strings.is_valid().to_numpy(zero_copy_only=False))
             else:
-                cast = self.parsing.casts[target]
+                cast = self.reader.casts[target]
                 found[target], lost = (
-                    cast.one_by_one(strings) if self.parsing.is_thorough else cast(strings)
+                    cast.one_by_one(strings) if self.reader.is_thorough else cast(strings)
                 )
             if len(lost) and self._policy.rescues:
                 rescued.add(self.columns.names[place], lost, strings.take(pa.array(lost)))
@@ -303,7 +280,7 @@ class CsvBlock:
                 self._misfits.update(lost.tolist())
         return [
             found[target] if target in found else pa.nulls(len(rows.records), cast.kind)
-            for target, cast in enumerate(self.parsing.casts)
+            for target, cast in enumerate(self.reader.casts)
         ]
 
     def _resolve_corrupt(self, rows: _Rows) -> None:
@@ -368,6 +345,10 @@ class CsvReader(TableReader):
         arrow_schema: Of the batches: the data columns, then the rescued data column if any.
         counts: What was read so far.
         bad_records: What `badRecordsPath` takes; whoever writes it empties the list.
+        own: The options of CSV.
+        casts: Of the parsed columns, in their order.
+        plain: Reads plain records.
+        tokens: Reads any record.
 
     Raises:
         IncompatibleSchemaError: A column has a type that CSV cannot be read into.
@@ -378,23 +359,15 @@ class CsvReader(TableReader):
         self, data_schema: StructType, options: CloudFilesOptions, *, is_thorough: bool = False
     ) -> None:
         super().__init__(data_schema, options)
-        self._own = own = cast("CsvOptions", options.format_options)
-        policy = self._policy
-        numbers = NumberRule.of(options)
-        converters = CsvConverters(own, numbers, exact=policy.rescues)
-        conversions = [converters.to(each.dataType, each.name) for each in policy.parsed.fields]
-        self._parsing = CsvParsing(
-            watches=self._watches,
-            left_out=self._stay_rescued,
-            null_value=own.null_value,
-            casts=tuple(
-                Cast(field.type, convert, converters.times, numbers)
-                for field, convert in zip(to_arrow(policy.parsed), conversions, strict=True)
-            ),
-            plain=PlainReader(own),
-            tokens=Tokenizer(own),
-            is_thorough=is_thorough,
-        )
+        self.own = own = cast("CsvOptions", options.format_options)
+        numbers, parsed = NumberRule.of(options), self._policy.parsed
+        converters = CsvConverters(own, numbers, exact=self._policy.rescues)
+        self.casts = [
+            Cast(arrow.type, converters.to(each.dataType, each.name), converters.times, numbers)
+            for each, arrow in zip(parsed.fields, to_arrow(parsed), strict=True)
+        ]
+        self.plain, self.tokens = PlainReader(own), Tokenizer(own)
+        self.is_thorough = is_thorough
 
     def read_file(
         self, file: OpenedFile, start: int = 0, end: int | None = None
@@ -406,17 +379,17 @@ class CsvReader(TableReader):
             CorruptRecordError: A record is not valid, in mode `FAILFAST`.
             FileUnreadableError: The header cannot be read.
         """
-        parts = FileParts(file, self._own, has_header=has_header(self._options))
+        parts = FileParts(file, self.own, has_header=has_header(self._options))
         columns: TabularColumns | None = None
         for records in parts.records(start, end):
             if (records.kinds == SKIPPED).all():
                 continue
             if columns is None:
-                columns = self._columns(parts.header, self._own.null_value)
+                columns = self._columns(parts.header, self.own.null_value)
             if parts.header is None:
                 columns = columns.with_width(parts.width_of(records))
             outcomes = RecordOutcomes(self._policy)
-            batch = CsvBlock(self._parsing, outcomes, columns, records, file.uri).read()
+            batch = CsvBlock(self, outcomes, columns, records, file.uri).read()
             if self._counted(batch, outcomes).num_rows:
                 yield batch
 

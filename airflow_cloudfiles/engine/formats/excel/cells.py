@@ -44,6 +44,7 @@ from airflow_cloudfiles.engine.formats.scalars import (
     to_exact_number,
     to_time,
 )
+from airflow_cloudfiles.engine.options.formats.base import StringValueOptions
 from airflow_cloudfiles.engine.types import short_type
 
 if TYPE_CHECKING:
@@ -290,7 +291,10 @@ class CellCast:
             error is null and fits; what is no value of its kind fits nowhere.
         """
         if pa.types.is_string(self.kind) or pa.types.is_binary(self.kind):
-            return _without_errors(texts, kinds).cast(self.kind), _invalid(kinds)
+            errors = (kinds == CellKind.ERROR) | (kinds == CellKind.INVALID)
+            if errors.any():
+                texts = pc.if_else(pa.array(errors), pa.scalar(None, pa.string()), texts)
+            return texts.cast(self.kind), np.flatnonzero(kinds == CellKind.INVALID)
         there = np.unique(kinds).tolist()
         if len(there) == 1:
             return self._of_kind(texts, CellKind(there[0]))
@@ -335,8 +339,8 @@ class CellConverters:
 
     def __init__(self, options: ExcelOptions, numbers: NumberRule, *, exact: bool) -> None:
         self._numbers, self._exact = numbers, exact
-        self.times = TimePatterns.of(options, exact=exact)
-        self._own = TimePatterns(time_zone=options.time_zone, exact=exact)
+        self.times = TimePatterns(options, exact=exact)
+        self._own = TimePatterns(StringValueOptions(time_zone=options.time_zone), exact=exact)
 
     def to(self, kind: DataType, arrow: pa.DataType, column: str) -> CellCast:
         """Find the conversion to the type of a column, which Arrow has a type for.
@@ -387,14 +391,3 @@ def _kept(text: str) -> str:
     if "." not in text and "E" not in text:
         return text
     return f"{float(text):.{_KEPT_DIGITS}g}"
-
-
-def _without_errors(texts: pa.StringArray, kinds: Bytes) -> pa.StringArray:
-    errors = (kinds == CellKind.ERROR) | (kinds == CellKind.INVALID)
-    if not errors.any():
-        return texts
-    return pc.if_else(pa.array(errors), pa.scalar(None, pa.string()), texts)
-
-
-def _invalid(kinds: Bytes) -> Positions:
-    return np.flatnonzero(kinds == CellKind.INVALID)

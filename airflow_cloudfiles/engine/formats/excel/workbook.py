@@ -25,8 +25,7 @@ from airflow_cloudfiles.engine.formats.excel.cells import (
     Cells,
     DamagedWorkbookError,
 )
-from airflow_cloudfiles.engine.formats.excel.package import Package, Relations
-from airflow_cloudfiles.engine.formats.excel.xlsx import XlsxWorkbook
+from airflow_cloudfiles.engine.formats.excel.xlsx import Package, Relations, XlsxWorkbook
 from airflow_cloudfiles.engine.formats.recognize import OLE_MARK, ZIP_MARK
 from airflow_cloudfiles.engine.formats.tables import safe_names
 from airflow_cloudfiles.engine.messages import cut, more

@@ -33,9 +33,9 @@ from airflow_cloudfiles.engine.formats.base import (
     with_line_breaks,
 )
 from airflow_cloudfiles.engine.formats.json import tokens as json_lines
-from airflow_cloudfiles.engine.formats.json.converters import grammar_of
 from airflow_cloudfiles.engine.formats.json.infer import JsonInference
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader
+from airflow_cloudfiles.engine.formats.json.shape import grammar_of
 from airflow_cloudfiles.engine.formats.json.tokens import Grammar, NotJsonError, printable
 from airflow_cloudfiles.engine.formats.record_policy import (
     RecordOutcomes,

@@ -26,7 +26,6 @@ from msgspec import UNSET, Raw
 from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.formats.base import SAMPLE_CHARACTERS, add_sample, quote
-from airflow_cloudfiles.engine.formats.json.converters import text_of
 from airflow_cloudfiles.engine.formats.json.shape import (
     EMPTY,
     JsonLeaf,
@@ -34,6 +33,7 @@ from airflow_cloudfiles.engine.formats.json.shape import (
     JsonMap,
     JsonShape,
     JsonStruct,
+    text_of,
 )
 from airflow_cloudfiles.engine.formats.json.tokens import (
     DEFAULT,

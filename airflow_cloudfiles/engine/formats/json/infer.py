@@ -8,63 +8,254 @@ were cut into blocks.
 What clashes with a schema that is known beforehand teaches nothing (the reader rescues it), so
 that it cannot hide new fields beside it.
 
-Types follow `spark.read.json` with its options, in string mode with `primitivesAsString`: null and
-the empty string say nothing about a type; whole numbers past 64 bits are decimals; whatever clashes
-is a string. Ours: the order of first appearance, names equal but for case are one column (B15);
-what is not a JSON object (or an array of them) is passed over here, and the reader accounts for it;
-and a field that is an empty object in one record but null in another is a string, not nothing, for
-the reader calls a null field new.
+Types follow `spark.read.json` with its options (`JsonInferSchema.inferField`), in string mode with
+`primitivesAsString`: null and the empty string say nothing about a type; whole numbers past 64 bits
+are decimals; whatever clashes is a string. Ours: the order of first appearance, names equal but for
+case are one column (B15); what is not a JSON object (or an array of them) is passed over here, and
+the reader accounts for it; a field that is an empty object in one record but null in another is a
+string, not nothing, for the reader calls a null field new; and a decimal with a negative scale,
+which Spark refuses together with its record, is a whole number.
 
 The value of one line is read by the tolerant rules of the reader.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 from zlib import crc32
 
 import msgspec
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     DataType,
     DecimalType,
     DoubleType,
     LongType,
+    MapType,
     NullType,
+    StringType,
+    StructField,
     StructType,
     TimestampType,
 )
 
 from airflow_cloudfiles.engine.formats.base import OpenedFile, line_blocks
+from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.json import tokens as json_lines
-from airflow_cloudfiles.engine.formats.json.converters import grammar_of
-from airflow_cloudfiles.engine.formats.json.evidence import (
-    NULL,
-    PLAIN,
-    STRING,
-    UNSEEN,
-    ArrayEvidence,
-    Evidence,
-    FieldEvidence,
-    FixedType,
-    LeafTypes,
-    MapEvidence,
-    ObjectEvidence,
-    clash,
-    known_object,
-    struct_type,
-    widen_leaf,
-)
-from airflow_cloudfiles.engine.formats.json.shape import can_be_told
+from airflow_cloudfiles.engine.formats.json.shape import can_be_told, grammar_of
 from airflow_cloudfiles.engine.formats.json.tokens import DEFAULT, Grammar, NotJsonError, key_text
+from airflow_cloudfiles.engine.formats.scalars import (
+    JAVA_NUMBER,
+    decimal_text,
+    decimal_type,
+    digits_of,
+    exact_decimal,
+    integer_type,
+)
+from airflow_cloudfiles.engine.names import NameMatcher
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.types import is_column_name, seen_part
+from airflow_cloudfiles.engine.types import (
+    MAX_DECIMAL_PRECISION,
+    canonical,
+    is_column_name,
+    merge_types,
+    seen_part,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable
 
     from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+
+
+def _fraction(text: str) -> Decimal | float:
+    """Parse a fraction or exponent; a double where no `Decimal` has such an exponent."""
+    found = exact_decimal(text)
+    return float(text) if found is None else found
+
+
+PLAIN: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
+_EXACT: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(float_hook=_fraction)
+
+STRING: Final = StringType()
+BOOLEAN: Final = BooleanType()
+DOUBLE: Final = DoubleType()
+_TIMESTAMP: Final = TimestampType()
+_LONGEST: Final = 100
+
+
+class LeafTypes:
+    """Tells types by the options of a source.
+
+    Args:
+        options: The options of JSON.
+        typed: Whether there are other types than strings (`cloudFiles.inferColumnTypes`; B23).
+
+    Attributes:
+        decoder: Decodes records so that `of` can tell.
+    """
+
+    def __init__(self, options: JsonOptions, *, typed: bool) -> None:
+        self._typed = typed
+        self._has_primitives = typed and not options.primitives_as_string
+        self._decimals = typed and options.prefers_decimal
+        self._patterns = TimePatterns(options)
+        self._timestamps = typed and options.infer_timestamp
+        self.decoder = _EXACT if self._decimals else PLAIN
+
+    def of(self, value: object) -> DataType:
+        """Find the type of a value as `decoder` gives it, or of something nested taken as text."""
+        if not self._typed or isinstance(value, dict | list):
+            return STRING
+        if isinstance(value, str):
+            return self._of_text(value)
+        if not self._has_primitives:
+            return STRING
+        if isinstance(value, bool):
+            return BOOLEAN
+        if isinstance(value, int):
+            return integer_type(value, LongType)
+        return decimal_type(value) if isinstance(value, Decimal) else DOUBLE
+
+    def _of_text(self, text: str) -> DataType:
+        if self._decimals:
+            found = _text_type(decimal_text(text, self._patterns.locale))
+            if found is not None:
+                return found
+        if self._timestamps and self._patterns.timestamp_micros(text) is not None:
+            return _TIMESTAMP
+        return STRING
+
+
+def _text_type(text: str) -> DataType | None:
+    """Find the decimal that a text is, if it is one that Spark can name."""
+    if len(text) > _LONGEST or not JAVA_NUMBER.fullmatch(text):
+        return None
+    number = exact_decimal(text)
+    if number is None:
+        return None
+    precision, scale = digits_of(number)
+    named = 0 <= scale <= precision <= MAX_DECIMAL_PRECISION
+    return DecimalType(precision, scale) if named else None
+
+
+class UnseenType(NullType):
+    """No value yet, not even null. A class of its own, since leaf types are singletons."""
+
+
+UNSEEN: Final = UnseenType()
+NULL: Final = NullType()
+"""No value yet but null or the empty string."""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class FixedType:
+    """A column whose type is known beforehand and has nothing inside that could be new."""
+
+    data_type: DataType
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class FieldEvidence:
+    """What is known of one field: the first spelling of its name, and its kind."""
+
+    name: str
+    kind: Evidence = UNSEEN
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class ObjectEvidence:
+    """What is known of the objects in one place: their fields by every spelling met."""
+
+    fields: dict[str, FieldEvidence] = dataclasses.field(default_factory=dict)
+    spellings: dict[str, FieldEvidence | None] = dataclasses.field(default_factory=dict)
+    was_null: bool = False
+    is_fixed: bool = False
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class ArrayEvidence:
+    """What is known of the elements of the arrays in one place."""
+
+    element: Evidence = UNSEEN
+    was_null: bool = False
+    is_fixed: bool = False
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class MapEvidence:
+    """What is known of the values of a column that is known to be a map."""
+
+    key_type: DataType
+    value: Evidence
+
+
+Evidence = DataType | FixedType | ObjectEvidence | ArrayEvidence | MapEvidence
+"""What is known in one place; a `DataType` is a leaf that values may still widen."""
+
+
+def clash(kind: Evidence) -> Evidence:
+    """Combine with another shape: a string holds both, unless the type is known beforehand."""
+    fixed = isinstance(kind, MapEvidence) or (
+        isinstance(kind, ObjectEvidence | ArrayEvidence) and kind.is_fixed
+    )
+    return kind if fixed else STRING
+
+
+def widen_leaf(kind: DataType, leaf: DataType) -> DataType:
+    """Merge two leaves; the very same object when nothing changes, and for all strings."""
+    merged = merge_types(kind, leaf)
+    if merged == kind:
+        return kind
+    return STRING if isinstance(merged, StringType) else merged
+
+
+def known_object(schema: StructType, matcher: NameMatcher) -> ObjectEvidence:
+    """Build what is known beforehand of records that have a schema."""
+    known = ObjectEvidence(is_fixed=True)
+    for column in schema.fields:
+        field = known.fields.setdefault(matcher.key(column.name), FieldEvidence(column.name))
+        field.kind = known_type(column.dataType, matcher)
+        known.spellings[column.name] = field
+    return known
+
+
+def known_type(kind: DataType, matcher: NameMatcher) -> Evidence:
+    """Build what is known beforehand of a column of a type."""
+    if isinstance(kind, StructType):
+        return known_object(kind, matcher)
+    if isinstance(kind, ArrayType):
+        return ArrayEvidence(known_type(kind.elementType, matcher), is_fixed=True)
+    if isinstance(kind, MapType):
+        return MapEvidence(kind.keyType, known_type(kind.valueType, matcher))
+    return FixedType(kind)
+
+
+def struct_type(known: ObjectEvidence) -> StructType:
+    """Return the type that objects come to."""
+    return StructType(
+        [StructField(field.name, data_type(field.kind)) for field in known.fields.values()]
+    )
+
+
+def data_type(kind: Evidence) -> DataType:
+    """Return the type that values come to; `NullType` where none has shown any."""
+    found: DataType
+    if isinstance(kind, ObjectEvidence):
+        found = struct_type(kind)
+    elif isinstance(kind, ArrayEvidence):
+        found = ArrayType(data_type(kind.element))
+    elif isinstance(kind, MapEvidence):
+        return MapType(kind.key_type, data_type(kind.value))
+    else:
+        found = kind.data_type if isinstance(kind, FixedType) else kind
+        return NULL if found is UNSEEN else found
+    return NULL if kind.was_null and canonical(found) is None else found
+
 
 _LONG_DIGITS: Final = 20
 """Digits of the decimal that holds every long, in Spark's arithmetic of types."""
@@ -127,7 +318,8 @@ class JsonInference:
         """Learn from complete lines, without a byte order mark, in UTF-8."""
         if self._separator is not None:
             data = json_lines.as_lines(data.split(self._separator), self._grammar, [])
-        for chunk in _chunks(data):
+        for begin, end in json_lines.chunks(data, _CHUNK_BYTES):
+            chunk = data[begin:end]
             some = chunk if self._ratio == 1.0 else self._sampled(chunk)
             if some and not (self._check is not None and _takes(self._check.decode_lines, some)):
                 self._learn(some.splitlines())
@@ -242,16 +434,6 @@ def _takes(decode: Callable[[bytes], object], records: bytes) -> bool:
     except UNPARSABLE:
         return False
     return True
-
-
-def _chunks(data: bytes) -> Iterator[bytes]:
-    """Cut at line ends, after about `_CHUNK_BYTES`."""
-    start = 0
-    while start < len(data):
-        newline = data.find(b"\n", start + _CHUNK_BYTES)
-        end = len(data) if newline < 0 else newline + 1
-        yield data[start:end]
-        start = end
 
 
 def _checked_object(known: ObjectEvidence) -> Any:

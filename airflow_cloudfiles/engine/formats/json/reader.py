@@ -37,13 +37,17 @@ from airflow_cloudfiles.engine.formats.base import (
 )
 from airflow_cloudfiles.engine.formats.json import tokens
 from airflow_cloudfiles.engine.formats.json.columns import Finished, LeafColumn, StructColumn
-from airflow_cloudfiles.engine.formats.json.converters import grammar_of, scalar_rules
 from airflow_cloudfiles.engine.formats.json.explain import (
     JsonExplained,
     JsonExplainer,
     has_repeated_key,
 )
-from airflow_cloudfiles.engine.formats.json.shape import UnknownFieldColumns, compile_struct
+from airflow_cloudfiles.engine.formats.json.shape import (
+    JsonConverters,
+    UnknownFieldColumns,
+    compile_struct,
+    grammar_of,
+)
 from airflow_cloudfiles.engine.formats.json.tokens import (
     BLANK,
     NotJsonError,
@@ -381,11 +385,12 @@ class JsonReader(RecordReader):
         super().__init__(data_schema, options)
         self._own = own = cast("JsonOptions", options.format_options)
         self.grammar = grammar_of(own)
+        converters = JsonConverters(own, NumberRule.of(options), exact=self._policy.rescues)
         self._shape = compile_struct(
             self._policy.parsed,
+            converters,
+            options.matcher,
             forbid_unknown=not self._ignores_unknown,
-            rules=scalar_rules(own, NumberRule.of(options), exact=self._policy.rescues),
-            matcher=options.matcher,
         )
         self.decoder = msgspec.json.Decoder(self._shape.make)
         drops_nulls = own.drop_field_if_all_null
@@ -420,7 +425,7 @@ class JsonReader(RecordReader):
         explainer = JsonExplainer(
             self._shape,
             case_sensitive=self._options.reader_case_sensitive,
-            collects_new=self._watches,
+            collects_new=self.watches,
             grammar=self.grammar,
             drops_nulls=self._own.drop_field_if_all_null,
             as_spark=not self._policy.rescues,

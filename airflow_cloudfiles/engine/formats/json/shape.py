@@ -1,40 +1,255 @@
-"""Compile a schema into the structure that records decode into.
+"""Compile a schema into the structure that records decode into, and convert its leaves.
 
 A schema compiled for `msgspec`: a struct class per `StructType`, whose leaves are `Raw` (the exact
 text of a value, not yet looked at), lists and dictionaries for arrays and maps. Decoding into it
 checks the JSON and, with unknown fields forbidden, that the record has no field too many.
 
-Fields outside the schema that keep coming, record after record, are decoded, too.
-
 When a source has drifted for good, every record has the same field too many, or the same column
 in another case. Explaining each of them would be slow, so a reader learns these fields and decodes
 with a struct that has them too; what they hold is rescued just as if it had been explained.
+
+The reference for every leaf: the conversions of Spark's JSON reader (`JacksonParser.makeConverter`,
+Spark 4.3), one value at a time. The columnar conversions of `json.columns` must agree with
+it for whatever they take on themselves, and hand the rest to it.
+
+A value that Spark would change into another one does not fit where a rescued data column takes it:
+a byte from 128, a decimal with more digits than the column has, a number beyond the largest double.
+Where nothing takes it, it becomes what Spark makes of it (`exact`). A double is the
+nearest one to its text; which of them are too far from it, `record_policy` says.
 """
 
 from __future__ import annotations
 
+import base64
+import math
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.formats.base import quote
-from airflow_cloudfiles.engine.formats.json.converters import (
-    DEFAULT_RULES,
-    JsonConvert,
-    JsonScalarRules,
-    converter,
+from airflow_cloudfiles.engine.formats.datetimes.default_format import (
+    Locale,
+    numbered_days,
 )
+from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
+from airflow_cloudfiles.engine.formats.json.tokens import Grammar, key_text
 from airflow_cloudfiles.engine.formats.record_policy import SPARK, NumberRule
-from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher
+from airflow_cloudfiles.engine.formats.scalars import (
+    INTEGER_BITS,
+    MISFIT,
+    decimal_text,
+    floating,
+    to_decimal,
+    to_integer,
+)
+from airflow_cloudfiles.engine.names import NameMatcher
 from airflow_cloudfiles.engine.types import NO_ROOM, ROOM, Room, is_column_name, short_type
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
+    from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+
+
+JsonConvert = Callable[[bytes], object]
+"""From the strict JSON text of a value that is not `null` to the value Arrow stores, or `MISFIT`.
+
+Timestamps are microseconds, dates are days since 1970-01-01.
+"""
+
+NUMBER_STARTS: Final = b"-0123456789"
+_NOT_FINITE: Final = {
+    "NaN": math.nan,
+    "+INF": math.inf,
+    "+Infinity": math.inf,
+    "Infinity": math.inf,
+    "-INF": -math.inf,
+    "-Infinity": -math.inf,
+}
+_MICROS: Final = 1_000_000
+_INTEGER: Final = re.compile(r"-?[0-9]{1,20}")
+_BASE64: Final = re.compile(
+    r"[\x00- ]*+(?:[A-Za-z0-9+/]{4}[\x00- ]*+)*+"
+    r"(?:(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)[\x00- ]*+)?"
+)
+"""White space between groups of four, and padding: Jackson's default variant."""
+
+
+def text_of(value: bytes) -> str | None:
+    """Decode a JSON string; `None` when the value is not a string or has no UTF-8."""
+    if value[:1] != b'"':
+        return None
+    return key_text(value)  # a lone surrogate has no UTF-8, so no string column can hold it
+
+
+class JsonConverters:
+    """The conversions of leaves, as the options say.
+
+    Args:
+        options: Of JSON.
+        numbers: Which numbers doubles and floats hold.
+        exact: Whether a value that Spark would change does not fit.
+
+    Attributes:
+        patterns: Of dates and timestamps; `None` for the default ones.
+        numbers: As above.
+
+    Raises:
+        OptionError: A pattern, zone or locale that is none.
+    """
+
+    def __init__(
+        self, options: JsonOptions, numbers: NumberRule = SPARK, *, exact: bool = True
+    ) -> None:
+        self._times = TimePatterns(options, exact=exact)
+        self._not_finite, self._exact = options.allow_non_numeric_numbers, exact
+        self.patterns = None if self._times.are_default else self._times
+        self.numbers = numbers
+
+    def to(self, kind: DataType) -> JsonConvert:
+        """Find the conversion to a leaf type; types without one are refused by `types.to_arrow`."""
+        exact, times = self._exact, self._times
+        if (bits := INTEGER_BITS.get(type(kind))) is not None:
+            return _to_integer(bits) if exact or bits > 8 else _to_wrapped_byte  # noqa: PLR2004
+        if isinstance(kind, DecimalType):
+            return _to_decimal(kind, times.locale, exact=exact)
+        if isinstance(kind, DoubleType | FloatType):
+            words = _NOT_FINITE if self._not_finite else {}
+            return _to_floating(self.numbers, words, is_float=isinstance(kind, FloatType))
+        has_day_numbers = self.patterns is None and not exact
+        found = {
+            StringType: _to_string,
+            BooleanType: _to_boolean,
+            BinaryType: _to_binary,
+            DateType: _to_time(
+                _or_numbered(times.date_days) if has_day_numbers else times.date_days
+            ),
+            TimestampType: _to_timestamp(times.timestamp_micros, exact=exact),
+            TimestampNTZType: _to_time(times.local_micros),
+        }.get(type(kind))
+        if found is None:
+            raise TypeError(f"{kind.simpleString()} is no leaf type of a JSON column")
+        return found
+
+
+def _to_string(value: bytes) -> object:
+    if value[:1] != b'"':
+        return value.decode()  # numbers, objects and arrays keep their text as it stands
+    text = text_of(value)
+    return MISFIT if text is None else text
+
+
+def _to_boolean(value: bytes) -> object:
+    return {b"true": True, b"false": False}.get(value, MISFIT)
+
+
+def _to_integer(bits: int) -> JsonConvert:
+    convert = to_integer(bits, _INTEGER)
+    return lambda value: convert(value.decode())
+
+
+def _to_wrapped_byte(value: bytes) -> object:
+    """Read a byte as Jackson does: what would fit without a sign is taken for a negative one."""
+    number = _to_integer(16)(value)
+    if not isinstance(number, int) or not -(2**7) <= number < 2**8:
+        return MISFIT
+    return number if number < 2**7 else number - 2**8
+
+
+def _to_floating(rule: NumberRule, words: Mapping[str, float], *, is_float: bool) -> JsonConvert:
+    def convert(value: bytes) -> object:
+        if value[0] in NUMBER_STARTS:
+            return floating(value.decode(), rule, is_float=is_float)
+        return words.get(text_of(value) or "", MISFIT)
+
+    return convert
+
+
+def _to_decimal(kind: DecimalType, locale: Locale, *, exact: bool) -> JsonConvert:
+    fit = to_decimal(kind, exact=exact)
+
+    def convert(value: bytes) -> object:
+        if value[0] in NUMBER_STARTS:
+            return fit(value.decode())
+        return fit(decimal_text(text_of(value) or "", locale))
+
+    return convert
+
+
+def _to_time(parse: Callable[[str], int | None]) -> JsonConvert:
+    def convert(value: bytes) -> object:
+        text = text_of(value)
+        number = parse(text) if text else None
+        return MISFIT if number is None else number
+
+    return convert
+
+
+def _or_numbered(parse: Callable[[str], int | None]) -> Callable[[str], int | None]:
+    """Dates, or day numbers."""
+
+    def parsed(text: str) -> int | None:
+        days = parse(text)
+        return numbered_days(text) if days is None else days
+
+    return parsed
+
+
+def _to_timestamp(parse: Callable[[str], int | None], *, exact: bool) -> JsonConvert:
+    from_text = _to_time(parse)
+
+    def convert(value: bytes) -> object:
+        if value[0] not in NUMBER_STARTS:
+            return from_text(value)
+        seconds = _to_integer(64)(value)
+        if not isinstance(seconds, int):
+            return MISFIT
+        micros = seconds * _MICROS
+        if -(2**63) <= micros < 2**63:
+            return micros
+        return MISFIT if exact else (micros + 2**63) % 2**64 - 2**63
+
+    return convert
+
+
+def _to_binary(value: bytes) -> object:
+    text = text_of(value)
+    if text is None or not _BASE64.fullmatch(text):
+        return MISFIT
+    return base64.b64decode(text)
+
+
+def grammar_of(options: JsonOptions) -> Grammar:
+    """Choose what is taken for JSON."""
+    return Grammar(
+        comments=options.allow_comments,
+        single_quotes=options.allow_single_quotes,
+        unquoted_names=options.allow_unquoted_field_names,
+        leading_zeros=options.allow_numeric_leading_zeros,
+        any_escape=options.allow_backslash_escaping_any_character,
+        control_characters=options.allow_unquoted_control_chars,
+        not_finite=options.allow_non_numeric_numbers,
+    )
+
 
 EMPTY: Final = Raw(b"")
 """What a leaf that the record does not have decodes to."""
@@ -91,41 +306,46 @@ class JsonStruct:
     folded: dict[str, int]
     make: Any
     missing: Any
-    room: Room = ROOM
+    room: Room
 
 
 JsonShape = JsonLeaf | JsonList | JsonMap | JsonStruct
 
 
 def compile_struct(
-    schema: StructType,
-    *,
-    forbid_unknown: bool,
-    rules: JsonScalarRules = DEFAULT_RULES,
-    matcher: NameMatcher = CASE_INSENSITIVE,
-    room: Room = ROOM,
+    schema: StructType, converters: JsonConverters, matcher: NameMatcher, *, forbid_unknown: bool
 ) -> JsonStruct:
-    """Compile a schema; `room` is that of its fields.
+    """Compile a schema.
 
     Raises:
         IncompatibleSchemaError: A map has keys that are not strings, which JSON has not.
     """
-    names = tuple(schema.names)
-    children = tuple(
-        _compile(each.dataType, forbid_unknown, rules, matcher, room) for each in schema.fields
-    )
-    attributes = tuple(f"f{index}" for index in range(len(names)))
-    make = _struct_class(attributes, names, children, forbid_unknown=forbid_unknown)
-    return JsonStruct(
-        names=names,
-        attributes=attributes,
-        children=children,
-        index={name: index for index, name in enumerate(names)},
-        folded={matcher.key(name): index for index, name in enumerate(names)},
-        make=make,
-        missing=make(),
-        room=room,
-    )
+
+    def struct(schema: StructType, room: Room) -> JsonStruct:
+        names = tuple(schema.names)
+        children = tuple(shape(each.dataType, room) for each in schema.fields)
+        attributes = tuple(f"f{index}" for index in range(len(names)))
+        make = _struct_class(attributes, names, children, forbid_unknown=forbid_unknown)
+        index = {name: index for index, name in enumerate(names)}
+        folded = {matcher.key(name): index for index, name in enumerate(names)}
+        return JsonStruct(names, attributes, children, index, folded, make, make(), room)
+
+    def shape(kind: DataType, room: Room) -> JsonShape:
+        inside = room.within(type(kind)) or NO_ROOM
+        if isinstance(kind, StructType):
+            return struct(kind, inside)
+        if isinstance(kind, ArrayType):
+            return JsonList(shape(kind.elementType, inside))
+        if not isinstance(kind, MapType):
+            return JsonLeaf(kind, converters.to(kind), converters.patterns, converters.numbers)
+        if not isinstance(kind.keyType, StringType):
+            raise IncompatibleSchemaError(
+                f"A JSON object cannot be read as {short_type(kind)}: its keys are strings. "
+                "Declare the keys of the map as string."
+            )
+        return JsonMap(shape(kind.valueType, inside))
+
+    return struct(schema, ROOM)
 
 
 def _struct_class(
@@ -151,31 +371,6 @@ def _struct_class(
     return msgspec.defstruct(
         "Record", fields, rename=spelled, forbid_unknown_fields=forbid_unknown, gc=False
     )
-
-
-def _compile(
-    kind: DataType,
-    forbid_unknown: bool,  # noqa: FBT001 - private
-    rules: JsonScalarRules,
-    matcher: NameMatcher,
-    room: Room,
-) -> JsonShape:
-    inside = room.within(type(kind)) or NO_ROOM
-    if isinstance(kind, StructType):
-        return compile_struct(
-            kind, forbid_unknown=forbid_unknown, rules=rules, matcher=matcher, room=inside
-        )
-    if isinstance(kind, ArrayType):
-        return JsonList(_compile(kind.elementType, forbid_unknown, rules, matcher, inside))
-    if isinstance(kind, MapType):
-        if not isinstance(kind.keyType, StringType):
-            message = (
-                f"A JSON object cannot be read as {short_type(kind)}: its keys are strings. "
-                "Declare the keys of the map as string."
-            )
-            raise IncompatibleSchemaError(message)
-        return JsonMap(_compile(kind.valueType, forbid_unknown, rules, matcher, inside))
-    return JsonLeaf(kind, converter(kind, rules), rules.patterns, rules.numbers)
 
 
 def _inner(shape: JsonShape) -> Any:

@@ -388,7 +388,7 @@ def chunks(text: bytes, size: int) -> Iterator[tuple[int, int]]:
     begin = 0
     while begin < len(text):
         end = text.rfind(b"\n", begin, begin + size) + 1
-        end = end or text.find(b"\n", begin + size) + 1
+        end = end or text.find(b"\n", begin + size) + 1 or len(text)
         yield begin, end
         begin = end
 

@@ -21,12 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from airflow_cloudfiles.engine.formats.columnar.calendar import Calendar
-from airflow_cloudfiles.engine.formats.columnar.content import Held
+from airflow_cloudfiles.engine.formats.columnar.casts import Calendar
 from airflow_cloudfiles.engine.formats.columnar.reader import (
     BATCH_BYTES,
     Chunk,
-    ColumnarFile,
     ColumnarInference,
     ColumnarReader,
     names_of,
@@ -41,6 +39,7 @@ from airflow_cloudfiles.engine.formats.columnar.types import (
     is_text,
     list_of,
 )
+from airflow_cloudfiles.engine.formats.content import Held
 from airflow_cloudfiles.engine.formats.parquet.footer import (
     Leaves,
     as_maps,
@@ -403,18 +402,10 @@ class _Seen:
 class ParquetReader(ColumnarReader):
     """Reads Parquet files with one schema; see `ColumnarReader`."""
 
-    format = "Parquet"
-
-    def open(self, content: IO[bytes]) -> ColumnarFile:
-        """Read the footer of a file."""
-        return ParquetFile(content, cast("ParquetOptions", self._options.format_options))
+    format, file = "Parquet", ParquetFile
 
 
 class ParquetInference(ColumnarInference):
     """Learns the schema of Parquet files from their footers; see `ColumnarInference`."""
 
-    format = "Parquet"
-
-    def open(self, content: IO[bytes]) -> ColumnarFile:
-        """Read the footer of a file."""
-        return ParquetFile(content, ParquetOptions())
+    format, file = "Parquet", ParquetFile

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from airflow_cloudfiles.engine.formats.columnar import types
 from airflow_cloudfiles.engine.formats.columnar.types import holds, is_list, list_of
-from airflow_cloudfiles.engine.formats.packed import varint
+from airflow_cloudfiles.engine.formats.content import varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -280,7 +280,7 @@ class VariantExplainer:
         if isinstance(item, str):
             return self._text(self._fields.text(item))
         if self._fields.is_leaf(item):
-            return self._text(self._fields.leaf(item) or None)
+            return self._text(self._fields.text(item.text) or None)
         found: dict[str, list[str]] = {}
         for name, each in self._fields.of(item):
             found.setdefault(name, []).append(self._json(each))

@@ -14,6 +14,7 @@ not depend on the order of the rows, but for the order and the spelling of the f
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.sql.types import (
@@ -39,9 +40,9 @@ from airflow_cloudfiles.engine.formats.scalars import (
     decimal_type,
     exact_decimal,
 )
-from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml.reader import RowValidator
 from airflow_cloudfiles.engine.formats.xml.rows import RowScanner, XmlRows
+from airflow_cloudfiles.engine.formats.xml.shape import TextCasts
 from airflow_cloudfiles.engine.formats.xml.tree import (
     SPACE,
     Fields,
@@ -67,6 +68,7 @@ _KNOWN_TEXTS: Final = 50_000
 """Texts whose type is remembered: values repeat themselves."""
 
 
+@dataclass(slots=True, eq=False)
 class _Spot:
     """What is known in one place.
 
@@ -79,15 +81,12 @@ class _Spot:
         is_fixed: Whether its type is known beforehand.
     """
 
-    __slots__ = ("entries", "fields", "is_fixed", "is_list", "name", "text")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.text: DataType = _NULL
-        self.fields: dict[str, _Spot] | None = {}
-        self.entries: _Spot | None = None
-        self.is_list = False
-        self.is_fixed = False
+    name: str
+    text: DataType = _NULL
+    fields: dict[str, _Spot] | None = field(default_factory=dict)
+    entries: _Spot | None = None
+    is_list: bool = False
+    is_fixed: bool = False
 
 
 class XmlInference:
@@ -193,7 +192,9 @@ class XmlInference:
         if not spot.is_fixed:
             # As Spark: an empty element is null, but an empty attribute is a string.
             is_empty_string = item is text and self._fields.text(text) == ""
-            spot.text = _merge(spot.text, _STRING if is_empty_string else self._type_of(text))
+            spot.text = merge_types(
+                spot.text, _STRING if is_empty_string else self._type_of(text), of_files=True
+            )
         elif spot.entries is None and spot.fields is not None and text.strip(SPACE):
             tag = self._own.value_tag
             self._learn_text(spot.fields.setdefault(self._value_key, _Spot(tag)), text)
@@ -234,15 +235,6 @@ class XmlInference:
             return None
         found = decimal_type(exact)
         return found if isinstance(found, DecimalType) else None
-
-
-def _merge(left: DataType, right: DataType) -> DataType:
-    """Find the narrowest type of both: as for JSON, and a date is a timestamp, too."""
-    if left is right or isinstance(right, NullType):
-        return left
-    if {type(left), type(right)} == {DateType, TimestampType}:
-        return TimestampType()
-    return merge_types(left, right)
 
 
 def _fix(spot: _Spot, kind: DataType, key_of: Callable[[str], str]) -> None:
@@ -287,5 +279,5 @@ def _element_type(spot: _Spot, value_key: str) -> DataType:
         tagged = spot.fields.get(value_key)
         if tagged is None or tagged.fields:
             return _STRING  # plain texts here, elements without a text of their own there
-        tagged.text = _merge(tagged.text, spot.text)
+        tagged.text = merge_types(tagged.text, spot.text, of_files=True)
     return _struct_type(spot, value_key)

@@ -43,12 +43,10 @@ from airflow_cloudfiles.engine.formats.record_policy import (
     RecordReader,
     require_variant_column,
 )
-from airflow_cloudfiles.engine.formats.xml.casts import TextCasts
 from airflow_cloudfiles.engine.formats.xml.columns import Columns, Taken
 from airflow_cloudfiles.engine.formats.xml.explain import VariantExplainer, XmlExplainer
-from airflow_cloudfiles.engine.formats.xml.rows import RowScanner, XmlRows
-from airflow_cloudfiles.engine.formats.xml.shape import compile_struct
-from airflow_cloudfiles.engine.formats.xml.source import printable
+from airflow_cloudfiles.engine.formats.xml.rows import RowScanner, XmlRows, printable
+from airflow_cloudfiles.engine.formats.xml.shape import TextCasts, compile_struct
 from airflow_cloudfiles.engine.formats.xml.tree import Fields, NotXmlError, parse
 from airflow_cloudfiles.engine.messages import install
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -265,7 +263,7 @@ class XmlReader(RecordReader):
                 case_sensitive=options.reader_case_sensitive,
                 ignores_unknown=self._ignores_unknown,
                 rescues=self._policy.rescues,
-                rescues_unknown=self._policy.rescues and not self._watches,
+                rescues_unknown=self._policy.rescues and not self.watches,
             )
         )
         self._scanner = RowScanner(own.row_tag, ignore_namespace=own.ignore_namespace)
@@ -306,7 +304,7 @@ class XmlReader(RecordReader):
                 self._shape,
                 self._fields,
                 case_sensitive=self._options.reader_case_sensitive,
-                collects_new=self._watches,
+                collects_new=self.watches,
                 reserved=self._reserved,
                 left_out=self._left_out,
             )

@@ -1,4 +1,9 @@
-"""Find where each row of an XML file begins and ends.
+"""Read the text of an XML file, and find where each row of it begins and ends.
+
+The encoding is, in this order: what a byte order mark tells, what the user named, what the XML
+declaration names, UTF-8. Line ends become a line feed each, as XML has it. A byte that its encoding
+does not know is no reason to give up a file: it comes out as something that no XML may hold, so the
+record it is in is a corrupt one.
 
 Rows are cut out by their tags before anybody parses them, so that an error in one row costs that
 row and none behind it. Comments, CDATA sections, processing instructions and the document type
@@ -15,23 +20,133 @@ What stands between rows is not read, as in Spark.
 
 from __future__ import annotations
 
+import codecs
 import re
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.formats.xml.source import CHUNK_BYTES, text_of
+from airflow_cloudfiles.engine.formats import base
+from airflow_cloudfiles.engine.formats.recognize import BYTE_ORDER_MARKS, refuse_binary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
 
     from airflow_cloudfiles.engine.formats.base import Bytes, OpenedFile, Positions
 
     Words = npt.NDArray[np.uint64]
+
+
+CHUNK_BYTES: Final = 2**21
+"""Read at a time: enough rows to convert whole columns, little enough for memory."""
+
+_WIDE: Final = (
+    (b"<\x00\x00\x00", "utf-32-le"),
+    (b"\x00\x00\x00<", "utf-32-be"),
+    (b"<\x00", "utf-16-le"),
+    (b"\x00<", "utf-16-be"),
+)
+_LITTLE_ENDIAN: Final = {"utf-16": b"<\x00", "utf-32": b"<\x00\x00\x00"}
+"""How a file begins in an encoding of two orders when the lower byte comes first."""
+_ENCODING_DECLARATION: Final = re.compile(
+    rb"<\?xml[^>]*?\sencoding\s*=\s*[\"']([A-Za-z0-9._:-]{1,40})[\"'][^>]*?\?>"
+)
+_LONGEST_DECLARATION: Final = 1024
+_UNKNOWN_BYTE: Final = "\ufffe"
+"""No character, so no XML holds it: what comes before the text of bytes that are none."""
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    wrong = error.object[error.start : error.end]
+    return _UNKNOWN_BYTE + "".join(f"\\x{each:02x}" for each in wrong), error.end
+
+
+codecs.register_error("airflow-cloudfiles-xml", _escape)
+
+
+def printable(text: bytes) -> str:
+    """Format a part of a file for people: bytes that are not UTF-8 are escaped."""
+    return base.printable(text).replace(_UNKNOWN_BYTE, "")
+
+
+def text_of(file: OpenedFile, encoding: str | None, sizes: Iterator[int]) -> Iterator[bytes]:
+    """Yield the text of one file, in pieces, which may be cut anywhere.
+
+    Args:
+        file: The file.
+        encoding: What the user named, if anything.
+        sizes: Tells before each piece but the first how many bytes to read for it.
+
+    Raises:
+        FileUnreadableError: The file is damaged, or names an encoding that nobody knows.
+    """
+    raw = _read(file, sizes)
+    head = next(raw, b"")
+    name, skipped = _find_encoding(head, encoding, file.uri)
+    refuse_binary(head, file.uri, is_utf8=name == "utf-8")
+    decoder = codecs.getincrementaldecoder(name)("airflow-cloudfiles-xml")
+    is_first, after_return = True, False
+    for chunk in chain((head[skipped:],), raw, (b"",)):
+        text = chunk
+        if name != "utf-8":
+            text = decoder.decode(chunk, not chunk).encode("utf-8", "backslashreplace")
+        if text:
+            text = text.removeprefix(b"\n") if after_return else text
+            after_return = text.endswith(b"\r")
+        if b"\r" in text:
+            text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        while is_first and text.startswith(codecs.BOM_UTF8):
+            text = text.removeprefix(codecs.BOM_UTF8)  # a second mark is no text either
+        is_first = False
+        yield text
+
+
+def _read(file: OpenedFile, sizes: Iterator[int]) -> Iterator[bytes]:
+    """Yield the bytes of the file."""
+    stream, size = file.stream(), CHUNK_BYTES
+    while chunk := stream.read(size):
+        yield chunk
+        size = next(sizes)
+
+
+def _find_encoding(head: bytes, given: str | None, uri: str) -> tuple[str, int]:
+    """Find the encoding, and how many bytes its mark has."""
+    for mark, name in BYTE_ORDER_MARKS:
+        if head.startswith(mark):
+            return name, len(mark)
+    if given is not None:
+        first = _LITTLE_ENDIAN.get(given)
+        order = "" if first is None else "-le" if head.startswith(first) else "-be"
+        return given + order, 0
+    for begin, name in _WIDE:
+        if head.startswith(begin):
+            return name, 0
+    found = _ENCODING_DECLARATION.match(head[:_LONGEST_DECLARATION])
+    return (_declared(found[1].decode(), uri) if found else "utf-8"), 0
+
+
+def _declared(given: str, uri: str) -> str:
+    """Read the codec that a declaration names."""
+    try:
+        found = codecs.lookup(given)
+    except LookupError:
+        found = None
+    if found is None or not getattr(found, "_is_text_encoding", True):
+        raise FileUnreadableError(
+            f"{uri} says that its encoding is {given!r}, which is not known here. "
+            "Name the right one with the option encoding."
+        )
+    if found.name in {"utf-16", "utf-32"} or found.name.startswith(("utf-16-", "utf-32-")):
+        return "utf-8"  # the declaration itself could be read in bytes: it is wrong
+    return found.name
+
 
 MAX_ROW_BYTES: Final = 128 * 2**20
 """A larger row is refused. So far an end tag is looked for before a row counts as cut."""
@@ -352,7 +467,7 @@ def _match(text: bytes, tags: list[_Tag], *, cut_before: int) -> tuple[XmlRows, 
         The rows, and how much of the text is done with.
     """
     partners = _partners(tags)
-    rows = _Spans(text)
+    spans: list[tuple[int, int, str]] = []
     done = index = 0
     while index < len(tags):
         tag = tags[index]
@@ -361,45 +476,35 @@ def _match(text: bytes, tags: list[_Tag], *, cut_before: int) -> tuple[XmlRows, 
             if tag.begin >= cut_before or (is_last and cut_before < len(text)):
                 break
             stop = len(text) if is_last else tags[index + 1].begin
-            rows.add_broken(tag.begin, stop, _NO_END)
+            spans.append((tag.begin, stop, _NO_END))
             done = stop
         elif tag.kind == _ENDS:
-            rows.add_broken(done, tag.end, _NO_BEGIN)
+            spans.append((done, tag.end, _NO_BEGIN))
             done = tag.end
         else:
             index = partners.get(index, index)
             done = tags[index].end
-            rows.add(tag.begin, done)
+            spans.append((tag.begin, done, ""))
         index += 1
-    return rows.rows(), done
+    return _rows_at(text, spans), done
 
 
-class _Spans:
-    """Where rows are in a text, and what is no row."""
-
-    def __init__(self, text: bytes) -> None:
-        self._text = text
-        self._begins: list[int] = []
-        self._ends: list[int] = []
-        self._broken: dict[int, str] = {}
-
-    def add(self, begin: int, end: int) -> None:
-        """Add a row."""
-        self._begins.append(begin)
-        self._ends.append(end)
-
-    def add_broken(self, begin: int, end: int, reason: str) -> None:
-        """Add what is no row, if it is anything at all."""
-        part = self._text[begin:end]
-        begin, end = end - len(part.lstrip(_BLANK)), begin + len(part.rstrip(_BLANK))
-        if begin < end:
-            self._broken[len(self._begins)] = reason
-            self.add(begin, end)
-
-    def rows(self) -> XmlRows:
-        """Return all that was added."""
-        begins, ends = np.array(self._begins, np.int64), np.array(self._ends, np.int64)
-        return XmlRows(CutRows(self._text, begins, ends), self._broken)
+def _rows_at(text: bytes, spans: Iterable[tuple[int, int, str]]) -> XmlRows:
+    """Build rows of where they begin and end, and why they are none; blank parts are left out."""
+    begins: list[int] = []
+    ends: list[int] = []
+    broken: dict[int, str] = {}
+    for begin, end, reason in spans:
+        first, last = begin, end
+        if reason:
+            part = text[begin:end]
+            first, last = end - len(part.lstrip(_BLANK)), begin + len(part.rstrip(_BLANK))
+            if first >= last:
+                continue
+            broken[len(begins)] = reason
+        begins.append(first)
+        ends.append(last)
+    return XmlRows(CutRows(text, np.array(begins, np.int64), np.array(ends, np.int64)), broken)
 
 
 def _partners(tags: list[_Tag]) -> dict[int, int]:
@@ -421,7 +526,6 @@ def _without_garbage(text: bytes) -> tuple[bytes, XmlRows]:
     """
     begin = text.find(b"<")
     begin = len(text) if begin < 0 else begin
-    found = _Spans(text)
-    found.add_broken(0, begin, _NO_XML)
+    found = _rows_at(text, [(0, begin, _NO_XML)])
     declaration = _DECLARATION.match(text, begin)
-    return text[begin if declaration is None else declaration.end() :], found.rows()
+    return text[begin if declaration is None else declaration.end() :], found

@@ -1,36 +1,193 @@
 """Say what an element has to look like for a column, and give each its place in the schema.
 
-A schema compiled once per reader: names to positions, leaf types to conversions.
+A schema compiled once per reader: names to positions, leaf types to conversions. As a flat list,
+its places are where elements and attributes may stand, with tables from place and name to place.
 
-The places of a schema are where elements and attributes may stand.
+Places are found level by level, all rows at once. A row is refused, and explained one by one, when
+something in it has no place, stands in two ways in one place, or is more than the text that should
+be there.
 
-A schema as a flat list of places, and tables from place and name to place.
-
-Level by level, all rows at once. A row is refused, and explained one by one, when something in it
-has no place, stands in two ways in one place, or is more than the text that should be there.
+Texts are cast one value at a time (`converter`) and whole columns at once (`cast`), which agree.
+The conversions are those of Spark's XML reader (`StaxXmlParser.convertTo`, Spark 4.3), but a text
+that Spark would change into another value does not fit where a rescued data column takes it: a
+number with something behind it, out of range, or with more digits than the column has.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+)
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.formats.base import Positions
+from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
+from airflow_cloudfiles.engine.formats.record_policy import SPARK, NumberRule
+from airflow_cloudfiles.engine.formats.scalars import (
+    INTEGER_BITS,
+    MISFIT,
+    Cast,
+    Convert,
+    decimal_text,
+    java_double,
+    plain_floating,
+    to_decimal,
+    to_integer,
+    to_time,
+)
 from airflow_cloudfiles.engine.names import NameMatcher
+from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
 from airflow_cloudfiles.engine.types import NO_ROOM, ROOM, Room, short_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    import pyarrow as pa
-
-    from airflow_cloudfiles.engine.formats.base import Positions
-    from airflow_cloudfiles.engine.formats.scalars import Convert
     from airflow_cloudfiles.engine.formats.xml.pieces import Elements
     from airflow_cloudfiles.engine.formats.xml.tree import Values
+
+
+_INTEGER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
+_NOT_FINITE: Final = {
+    "NaN": math.nan,
+    "Infinity": math.inf,
+    "+Infinity": math.inf,
+    "-Infinity": -math.inf,
+}
+_BEGINNING: Final = re.compile(r"(-?)(?=,*\.?\d)([\d,]*)(?:\.(\d*))?(?:E(-?\d+))?", flags=re.DOTALL)
+"""A number at the beginning of a text, with commas between its digits."""
+_NEGATED: Final = {"+": "-", "-": "+"}
+_HEXADECIMAL: Final = re.compile(r"(?:[0-9A-Fa-f]{2})*")
+_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+class TextCasts:
+    """Converts texts as the options say.
+
+    Args:
+        options: Patterns, zone and locale.
+        numbers: Which numbers doubles and floats hold.
+        exact: Whether a text that Spark would change does not fit.
+
+    Attributes:
+        locale: How decimals are written.
+
+    Raises:
+        OptionError: A pattern, a time zone or a locale is none.
+    """
+
+    def __init__(
+        self, options: XmlOptions, numbers: NumberRule = SPARK, *, exact: bool = True
+    ) -> None:
+        self._numbers, self._exact = numbers, exact
+        # Spark's XML reader takes dates by this pattern where its JSON reader takes more.
+        self._moments = TimePatterns(options, default_date="yyyy-MM-dd", exact=exact)
+        self.locale = self._moments.locale
+
+    def converter(self, kind: DataType) -> Convert:
+        """Find the conversion to a leaf type.
+
+        Raises:
+            IncompatibleSchemaError: The type has none.
+        """
+        if isinstance(kind, StringType):
+            return str
+        if isinstance(kind, DecimalType):
+            fit = to_decimal(kind, exact=self._exact)
+            return lambda text: fit(decimal_text(text, self.locale))
+        if type(kind) in INTEGER_BITS:
+            convert = to_integer(INTEGER_BITS[type(kind)], _INTEGER)
+            may_be_signed_twice = isinstance(kind, IntegerType | LongType) and not self._exact
+            return _signed_twice(convert) if may_be_signed_twice else convert
+        simple: dict[type[DataType], Convert] = {
+            BooleanType: lambda text: _BOOLEANS.get(text.lower(), MISFIT),
+            DoubleType: self._floating(is_float=False),
+            FloatType: self._floating(is_float=True),
+            BinaryType: lambda text: (
+                bytes.fromhex(text) if _HEXADECIMAL.fullmatch(text) else MISFIT
+            ),
+        }
+        found = simple.get(type(kind)) or to_time(kind, self._moments)
+        if found is None:
+            raise IncompatibleSchemaError(
+                f"XML cannot be read into a column of type {short_type(kind)}. Declare it as "
+                "string, or leave it out."
+            )
+        return found
+
+    def _floating(self, *, is_float: bool) -> Convert:
+        convert = plain_floating(self._numbers, is_float=is_float, words=_NOT_FINITE)
+        return convert if self._exact else _or_its_beginning(convert, is_float=is_float)
+
+    def cast(
+        self, texts: pa.Array, kind: pa.DataType, convert: Convert
+    ) -> tuple[pa.Array, Positions]:
+        """Convert a column.
+
+        Args:
+            texts: Strings; what is null stays null.
+            kind: Of the result.
+            convert: The conversion of one text to that type.
+
+        Returns:
+            The array, and which values do not fit, which are null in it.
+        """
+        cast = Cast(kind, convert, self._moments, self._numbers)
+        return cast.one_by_one(texts) if pa.types.is_binary(kind) else cast(texts)
+
+
+def _signed_twice(convert: Convert) -> Convert:
+    """Spark takes a sign off and parses the rest, which may have one of its own."""
+
+    def converted(text: str) -> object:
+        if text[:1] in {"+", "-"} and text[1:2] in {"+", "-"}:
+            text = text[1:] if text[0] == "+" else _NEGATED[text[1]] + text[2:]
+        return convert(text)
+
+    return converted
+
+
+def _or_its_beginning(convert: Convert, *, is_float: bool) -> Convert:
+    """Spark also takes the number that a text begins with (Java's `NumberFormat.parse`)."""
+
+    def converted(text: str) -> object:
+        number = convert(text)
+        if number is MISFIT:
+            number = _beginning_of(text)
+        is_wide = is_float and isinstance(number, float)
+        return pa.scalar(number).cast(pa.float32(), safe=False).as_py() if is_wide else number
+
+    return converted
+
+
+def _beginning_of(text: str) -> object:
+    sign, plain = (-1.0, text[1:]) if text[:1] == "-" else (1.0, text.removeprefix("+"))
+    number = java_double(plain, infinite=True)
+    if number is not None:
+        return sign * number
+    found = _BEGINNING.match(plain)
+    if found is None:
+        return MISFIT
+    minus, whole, fraction, exponent = found.groups()
+    number = float(f"{minus}{whole.replace(',', '') or 0}.{fraction or 0}e{exponent or 0}")
+    return sign * number
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +234,7 @@ class XmlStruct:
     index: dict[str, int]
     folded: dict[str, int]
     matcher: NameMatcher
-    room: Room = ROOM
+    room: Room
 
     def find(self, name: str, *, case_sensitive: bool) -> int | None:
         """Find the field of a name."""
@@ -91,48 +248,43 @@ XmlShape = XmlLeaf | XmlList | XmlMap | XmlStruct
 
 
 def compile_struct(
-    schema: StructType,
-    converter: Callable[[DataType], Convert],
-    matcher: NameMatcher,
-    room: Room = ROOM,
+    schema: StructType, converter: Callable[[DataType], Convert], matcher: NameMatcher
 ) -> XmlStruct:
-    """Compile a schema; `room` is that of its fields.
+    """Compile a schema.
 
     Raises:
         IncompatibleSchemaError: A column has a type that XML cannot be read into.
     """
-    names = tuple(schema.names)
-    return XmlStruct(
-        names=names,
-        children=tuple(_compile(each.dataType, converter, matcher, room) for each in schema.fields),
-        index={name: index for index, name in enumerate(names)},
-        folded={matcher.key(name): index for index, name in enumerate(names)},
-        matcher=matcher,
-        room=room,
-    )
 
+    def struct(schema: StructType, room: Room) -> XmlStruct:
+        names = tuple(schema.names)
+        children = tuple(shape(each.dataType, room) for each in schema.fields)
+        index = {name: index for index, name in enumerate(names)}
+        folded = {matcher.key(name): index for index, name in enumerate(names)}
+        return XmlStruct(names, children, index, folded, matcher, room)
 
-def _compile(
-    kind: DataType, converter: Callable[[DataType], Convert], matcher: NameMatcher, room: Room
-) -> XmlShape:
-    inside = room.within(type(kind)) or NO_ROOM
-    if isinstance(kind, StructType):
-        return compile_struct(kind, converter, matcher, inside)
-    if isinstance(kind, ArrayType):
-        if isinstance(kind.elementType, ArrayType):
-            raise IncompatibleSchemaError(
-                f"XML has no arrays of arrays, so it cannot be read into {short_type(kind)}. "
-                "Declare the column as string, which takes the XML as it is."
-            )
-        return XmlList(_compile(kind.elementType, converter, matcher, inside))
-    if isinstance(kind, MapType):
+    def shape(kind: DataType, room: Room) -> XmlShape:
+        inside = room.within(type(kind)) or NO_ROOM
+        if isinstance(kind, StructType):
+            return struct(kind, inside)
+        if isinstance(kind, ArrayType):
+            if isinstance(kind.elementType, ArrayType):
+                raise IncompatibleSchemaError(
+                    "XML has no arrays of arrays, so it cannot be read into "
+                    f"{short_type(kind)}. Declare the column as string, which takes the XML as it "
+                    "is."
+                )
+            return XmlList(shape(kind.elementType, inside))
+        if not isinstance(kind, MapType):
+            return XmlLeaf(kind, converter(kind))
         if not isinstance(kind.keyType, StringType):
             raise IncompatibleSchemaError(
                 f"XML cannot be read as {short_type(kind)}: the names of elements are strings. "
                 "Declare the keys of the map as string."
             )
-        return XmlMap(_compile(kind.valueType, converter, matcher, inside))
-    return XmlLeaf(kind, converter(kind))
+        return XmlMap(shape(kind.valueType, inside))
+
+    return struct(schema, ROOM)
 
 
 NOWHERE: Final = -1
@@ -262,6 +414,8 @@ class ElementPlaces:
         ignores_unknown: Whether fields that have no place are dropped.
         ignores_attributes: Whether attributes are.
         rescues_unknown: Whether elements that have no place, and nothing but text, stay in rows.
+        count: How many rows there are.
+        taken: The position that was given, for each row.
         bad: The rows that are refused.
         between: Pieces behind which no text may be.
         beside: Pieces behind which texts beside attributes may be.
@@ -280,6 +434,7 @@ class ElementPlaces:
 
     def __post_init__(self) -> None:
         self.unknown = _NONE
+        self.count, self.taken = self.elements.count, self.elements.taken
         # Whatever is nowhere (-1, the last one) is no struct and no leaf.
         self._structs = np.append(self.places.structs, NOWHERE)
         self._are_leaves = np.append(self.places.are_leaves, False)
@@ -291,16 +446,6 @@ class ElementPlaces:
             self._numbers[members] = np.arange(len(members))
         self._attributes = self._find_attributes()
         self._tagged: dict[int, Positions] = {}
-
-    @property
-    def count(self) -> int:
-        """How many rows there are."""
-        return self.elements.count
-
-    @property
-    def taken(self) -> Positions:
-        """The position that was given, for each row."""
-        return self.elements.taken
 
     def find_texts(self, values: Values) -> None:
         """Find the place of texts beside attributes, and refuse those beside elements."""
@@ -366,12 +511,6 @@ class ElementPlaces:
         """List the numbers of the names of the elements in a place."""
         names: list[int] = self.elements.names[self._of_place.get(place, _NONE)].tolist()
         return names
-
-    def rescue(
-        self, _place: int, _source: NodeValues, _misfits: Positions, _texts: pa.Array
-    ) -> bool:
-        """Rows with values that do not fit are refused."""
-        return False
 
     def unknown_elements(self) -> tuple[list[int], list[int]]:
         """List the numbers of the names of `unknown`, and the piece before the text of each."""

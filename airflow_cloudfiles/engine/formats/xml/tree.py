@@ -170,10 +170,6 @@ class Fields:
             text = text.strip(SPACE)
         return None if text == self._null else text
 
-    def leaf(self, node: XmlNode) -> str | None:
-        """Return the text of an element without elements."""
-        return self.text(node.text)
-
     def is_leaf(self, node: XmlNode) -> bool:
         """Tell whether an element has nothing but text."""
         return node.is_plain and not (self._has_attributes and node.attributes)
@@ -183,7 +179,7 @@ class Fields:
         if isinstance(item, str):
             return self.text(item)
         if self.is_leaf(item):
-            return self.leaf(item)
+            return self.text(item.text)
         return self.merged(self.of(item))
 
     def merged(self, fields: Iterator[tuple[str, Item]]) -> dict[str, object]:

@@ -23,14 +23,13 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Protocol
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateError
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import FileEntry, FileIdentity, printable_path
 from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from airflow_cloudfiles.engine.files import FileEntry, FileIdentity
     from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 
 FORMAT_VERSION = 2

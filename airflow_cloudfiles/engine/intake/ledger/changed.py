@@ -8,7 +8,12 @@ Notes in the state, `_source/changed/`, named by a hash of the path:
   version, so that its entry names an older one.
 
 The notes are about versions and are never changed. A file that is ingested again has another entry,
-and so another note. Old notes are packed (`ledger.packed_changes`), and mean the same there.
+and so another note. Their names and times say it all: that a change was noticed, that somebody
+reports it, which version was read. So old ones are packed as lines of one object,
+`_source/changed/packed`, which is replaced as a whole (`state.compaction`), and a note says the
+same twice. Nothing expires: a change is reported once, so what was reported is remembered for as
+long as the file log has the file. An object that is damaged counts as none; then the changes that
+it had are reported once more.
 
 With `cloudFiles.allowOverwrites` every version of a file is an entry of its own, and an entry never
 gives the bytes of another version. A task that meets a newer version than its entry's leaves the
@@ -17,29 +22,43 @@ a notification that may be lost, or a listing that may be long in coming, the ta
 the state before its batch can be committed, and the next discovery inspects the file.
 
 A note is a hint: it is deduped as every candidate is, and removed when the file is recorded.
+
+In `failOnNewColumns` the stream goes on when the file that it named is removed (B52). That file is
+part of a planned micro-batch, and a planned file that is gone is an error otherwise; so the task
+that refuses a file for its new fields notes that in the state, before it fails. The note is for the
+version of the file that was discovered, and is only read when a file is gone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
+import logging
 import re
-from collections.abc import Iterator
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import Final
 
-from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.errors import CorruptedStateError
+from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.intake.ledger.base import version_hash
-from airflow_cloudfiles.engine.intake.ledger.packed_changes import KEY as PACKED
-from airflow_cloudfiles.engine.intake.ledger.packed_changes import PREFIX, read_packed
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.state.compaction import KEPT, PACK_ENTRIES, PackedFolder
+from airflow_cloudfiles.engine.state.packs import decode_entry, encode_entry
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, as_record, fields_of, read_note
 
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.storage import ObjectStore
-
+PREFIX: Final = "_source/changed"
+PACKED: Final = f"{PREFIX}/packed"
+"""Of all names below `PREFIX` it is the last: a listing shows it after the notes that it has."""
+PACKED_VERSION: Final = 1
+MOST_REMOVED: Final = 10_000
+"""One pass removes at most so many notes."""
 OVERWRITTEN = "_source/overwritten"
 _OVERWRITTEN_VERSION = 1
 
@@ -85,6 +104,7 @@ def has_overwritten(state: ObjectStore) -> bool:
 
 NOTE_VERSION = 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_log = logging.getLogger(__name__)
 _NOTICE = re.compile(re.escape(PREFIX) + r"/([0-9a-f]{32})-(\d+)\.(json|reported)")
 
 
@@ -218,3 +238,165 @@ def _key(change: Change) -> str:
 
 def _read_key(found: FileEntry) -> str:
     return f"{PREFIX}/{path_hash(found.path)}-{version_hash(found).hex()}.read"
+
+
+@dataclass(frozen=True, slots=True)
+class PackedNote:
+    """A note that is packed.
+
+    Attributes:
+        time_us: When it was written, by the clock of the state, in microseconds since 1970.
+        packed_us: When it was packed.
+    """
+
+    time_us: int
+    packed_us: int
+
+
+def encode_notes(notes: Mapping[str, PackedNote]) -> bytes:
+    """Build the bytes: an entry with a line for each note, in the order of names, compressed."""
+    lines = (
+        json.dumps([name, note.time_us, note.packed_us], separators=(",", ":"))
+        for name, note in sorted(notes.items())
+    )
+    body = zlib.compress("\n".join(lines).encode("ascii"))
+    return encode_entry({"id": uuid.uuid4().hex}, body, format_version=PACKED_VERSION)
+
+
+def read_packed(state: ObjectStore) -> dict[str, PackedNote]:
+    """Read which notes are packed, by their names; none where the object is damaged.
+
+    Raises:
+        IncompatibleStateError: A newer version of this package wrote it.
+    """
+    name = state.child_uri(PACKED)
+    try:
+        _, body = decode_entry(state.get(PACKED), name=name, format_version=PACKED_VERSION)
+        return dict(_note(json.loads(line)) for line in zlib.decompress(body).splitlines())
+    except ObjectNotFoundError:
+        return {}
+    except (CorruptedStateError, ValueError, zlib.error) as damage:
+        _log.warning(
+            "%s is damaged, so changes of files that it had are reported once more: %s",
+            name,
+            damage,
+        )
+        return {}
+
+
+def _note(value: object) -> tuple[str, PackedNote]:
+    match value:
+        case [str(name), int(time_us), int(packed_us)]:
+            return name, PackedNote(time_us, packed_us)
+    msg = f"not a note: {value!r}"
+    raise ValueError(msg)
+
+
+class ChangedFolder(PackedFolder[Mapping[str, PackedNote]]):
+    """The notes of changed files: a pack is what their one object says of some of them, by name.
+
+    Args:
+        state: The checkpoint location, which is listed; one request where there is no note.
+        now_us: The time by its clock.
+    """
+
+    def __init__(self, state: ObjectStore, now_us: int) -> None:
+        times = {each.path: each.modification_time_us for each in state.list(f"{PREFIX}/")}
+        self._known = read_packed(state) if times.pop(PACKED, None) is not None else {}
+        self._loose = {
+            path.removeprefix(f"{PREFIX}/"): PackedNote(time_us, now_us)
+            for path, time_us in times.items()
+        }
+
+    def to_create(self) -> Iterator[Mapping[str, PackedNote]]:
+        """Give the notes that are in no pack, the oldest first, if they are many."""
+        new = {name: note for name, note in self._loose.items() if name not in self._known}
+        old = sorted(new, key=lambda name: (new[name].time_us, name))[:-KEPT]
+        if len(old) >= PACK_ENTRIES:
+            yield {name: new[name] for name in old}
+
+    def to_remove(self, before_us: int) -> Iterator[Mapping[str, PackedNote]]:
+        """Give the notes that were in the object at a time."""
+        both = {name: self._known[name] for name in self._loose if name in self._known}
+        due = [name for name, note in both.items() if note.packed_us <= before_us]
+        if due:
+            yield {name: both[name] for name in due[:MOST_REMOVED]}
+
+    def keys(self, pack: Mapping[str, PackedNote]) -> list[str]:  # noqa: ARG002 - there is one
+        """Name the object."""
+        return [PACKED]
+
+    def beside(self, pack: Mapping[str, PackedNote]) -> list[str]:
+        """Name the notes of a pack."""
+        return [f"{PREFIX}/{name}" for name in pack]
+
+    def packed(
+        self,
+        state: ObjectStore,  # noqa: ARG002 - the listing says it all
+        pack: Mapping[str, PackedNote],
+    ) -> bytes:
+        """Build the bytes of the object with more notes."""
+        return encode_notes({**self._known, **pack})
+
+    def removable(
+        self,
+        state: ObjectStore,  # noqa: ARG002 - the object was read when the folder was listed
+        pack: Mapping[str, PackedNote],
+    ) -> list[str]:
+        """Name the notes of a pack, all of which are in the object."""
+        return self.beside(pack)
+
+
+REFUSED: Final = "_source/refused"
+
+
+def note_refused(state: str, files: Iterable[FileEntry], fields: Mapping[str, object]) -> None:
+    """Note that files were refused; noting it again changes nothing.
+
+    That it cannot be noted is logged: the stream fails for the new fields in any case, and the file
+    then has to be there, or `ignoreMissingFiles` has to be set.
+
+    Args:
+        state: URI of the state.
+        files: The files, in the versions that were discovered.
+        fields: The new fields that they were refused for.
+    """
+    store = open_store(state)
+    for file in files:
+        try:
+            store.put(_refused_key(file), _encoded_refusal(file, fields))
+        except OSError as failure:
+            path = printable_path(file.path)
+            _log.warning("The note that %s was refused could not be written: %s", path, failure)
+
+
+def was_refused(state: str, file: FileEntry) -> bool:
+    """Tell whether this version of a file was refused, so that the stream goes on without it.
+
+    Raises:
+        IncompatibleStateError: A newer version of this package wrote the note.
+    """
+    store, key = open_store(state), _refused_key(file)
+    try:
+        content = store.get(key)
+    except ObjectNotFoundError:
+        return False
+    with contextlib.suppress(ValueError):  # a note that was cut off is one, too
+        read_note(content, name=store.child_uri(key), understood=NOTE_VERSION)
+    return True
+
+
+def _encoded_refusal(file: FileEntry, fields: Iterable[str]) -> bytes:
+    note = {
+        FIELD: NOTE_VERSION,
+        "path": printable_path(file.path),
+        "fields": sorted(fields),
+    }
+    return (json.dumps(note, indent=1) + "\n").encode("ascii")
+
+
+def _refused_key(file: FileEntry) -> str:
+    """Return where the note of a version of a file is."""
+    version = f"\n{file.size}\n{file.modification_time_us}\n{file.etag}"
+    name = (file.path + version).encode("utf-8", "surrogatepass")
+    return f"{REFUSED}/{hashlib.sha256(name).hexdigest()}"

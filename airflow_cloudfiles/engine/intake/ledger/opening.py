@@ -39,7 +39,7 @@ from airflow_cloudfiles.engine.errors import (
     LedgerAccessError,
     LedgerError,
 )
-from airflow_cloudfiles.engine.files import START, Offset, printable_path
+from airflow_cloudfiles.engine.files import START, FileIdentity, Offset, printable_path
 from airflow_cloudfiles.engine.intake.ledger import snapshots
 from airflow_cloudfiles.engine.intake.ledger.base import (
     FORMAT_VERSION,
@@ -51,10 +51,10 @@ from airflow_cloudfiles.engine.intake.ledger.base import (
 )
 from airflow_cloudfiles.engine.intake.ledger.snapshots import fetch_snapshot
 from airflow_cloudfiles.engine.state.locks.run_lock import FileLock
-from airflow_cloudfiles.engine.state.sink_log import position
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.state.sink_log import Position, position
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.fetched_ahead import aside
-from airflow_cloudfiles.engine.storage.local_disk import make_private
+from airflow_cloudfiles.engine.storage.local import make_private
 from airflow_cloudfiles.engine.storage.outage import is_transient, reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import FIELD, fields_of
@@ -62,12 +62,9 @@ from airflow_cloudfiles.engine.versions import FIELD, fields_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_cloudfiles.engine.files import FileIdentity
     from airflow_cloudfiles.engine.intake.ledger.rocksdb import RocksDBLedger
     from airflow_cloudfiles.engine.state.file_log import FileLog
     from airflow_cloudfiles.engine.state.plan_log import PlanLog
-    from airflow_cloudfiles.engine.state.sink_log import Position
-    from airflow_cloudfiles.engine.storage import ObjectStore
 
 
 _log = logging.getLogger(__name__)

@@ -26,12 +26,12 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
-from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.intake.ledger.base import format_of, suffices
+from airflow_cloudfiles.engine.files import FileEntry, FileIdentity, printable_path
+from airflow_cloudfiles.engine.intake.ledger.base import Ledger, format_of, suffices
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
-from airflow_cloudfiles.engine.storage.local_disk import make_private, path_below
+from airflow_cloudfiles.engine.storage.local import make_private, path_below
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import as_record
 
@@ -39,11 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from airflow_cloudfiles.engine.files import FileEntry, FileIdentity
-    from airflow_cloudfiles.engine.intake.ledger.base import Ledger
     from airflow_cloudfiles.engine.intake.ledger.rocksdb import RocksDBLedger
     from airflow_cloudfiles.engine.state.file_log import FileLog
-    from airflow_cloudfiles.engine.storage import ObjectStore
 
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,8 +35,8 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery, LeftRun, QueryState
-from airflow_cloudfiles.engine.job.connect.server import SparkConnect
 from airflow_cloudfiles.engine.job.counts import add_counts
+from airflow_cloudfiles.engine.job.spark_command import SparkConnect
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
@@ -255,4 +255,4 @@ def _as_error(text: str | None) -> Exception | None:
 
 
 def _watched(query: LeftQuery, *, is_own: bool) -> dict[str, Any]:
-    return {**query.to_json(), "is_own": is_own}
+    return {**asdict(query), "is_own": is_own}

@@ -21,15 +21,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any
 
 from airflow_cloudfiles.engine.errors import SparkServerError, SparkUnreachableError
 from airflow_cloudfiles.engine.files import Offset
-from airflow_cloudfiles.engine.job.connect.server import SparkConnect
+from airflow_cloudfiles.engine.job.spark_command import SparkConnect
 from airflow_cloudfiles.engine.state.run_history import LEFT_RUNS_PREFIX
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
+from airflow_cloudfiles.engine.versions import FIELD, as_record
 
 CONNECT_SECONDS = 10.0
 """How long a server may take to accept a connection."""
@@ -68,15 +69,6 @@ class LeftQuery:
     server_session_id: str
     query_id: str
     run_id: str
-
-    def to_json(self) -> dict[str, str]:
-        """Encode it for storage."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, str]) -> Self:
-        """Read what `to_json` has written."""
-        return cls(**stored)
 
 
 def identify(server: SparkConnect, query: LeftQuery) -> LeftQuery:
@@ -294,17 +286,6 @@ class LeftRun:
         """Where in the file log the run ends."""
         return Offset(self.last_entry + 1, 0)
 
-    def to_json(self) -> dict[str, Any]:
-        """Encode it for storage."""
-        return {"version": _VERSION, **asdict(self)}
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """Read what `to_json` has written."""
-        fields = {name: value for name, value in stored.items() if name != "version"}
-        query = fields.pop("query")
-        return cls(**fields, query=None if query is None else LeftQuery.from_json(query))
-
 
 def read_run(state: ObjectStore, run_id: str) -> LeftRun | None:
     """Read what a run has left; `None` when it has left nothing."""
@@ -313,7 +294,7 @@ def read_run(state: ObjectStore, run_id: str) -> LeftRun | None:
 
 def write_run(state: ObjectStore, run: LeftRun) -> None:
     """Write what a run leaves, for itself; its query for the others, too."""
-    content = seal(run.to_json())
+    content = seal({FIELD: _VERSION, **asdict(run)})
     with reaching_state(state):
         state.put(_key(run.run_id), content)
         if run.query is not None:
@@ -349,18 +330,18 @@ def _read(state: ObjectStore, key: str) -> LeftRun | None:
     try:
         with reaching_state(state):
             stored = unseal(state.get(key))
-        if stored.get("version") != _VERSION:
+        if stored.get(FIELD) != _VERSION:
             _log.warning(
                 "%s has format version %s, and is left aside: this version of "
                 "airflow-provider-cloudfiles understands %s.",
                 state.child_uri(key),
-                stored.get("version"),
+                stored.get(FIELD),
                 _VERSION,
             )
             return None
-        return LeftRun.from_json(stored)
+        return as_record(stored, LeftRun)
     except ObjectNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, AttributeError) as error:
         _log.warning("%s cannot be understood and is left aside: %s", key, error)
         return None

@@ -20,9 +20,8 @@ from pyspark.errors import PySparkException
 
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.batches.connect_tasks import ConnectTasks, start_query
-from airflow_cloudfiles.engine.batches.error_marks import marking
-from airflow_cloudfiles.engine.batches.run import WrittenByTasks
-from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
+from airflow_cloudfiles.engine.batches.run import write_by_tasks
+from airflow_cloudfiles.engine.batches.task_process import log_to_stderr, marking
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import SparkServerError
 from airflow_cloudfiles.engine.files import printable_path
@@ -129,7 +128,8 @@ def _loop(
     session: Any = no_rows.sparkSession
     source = files_of(spec, last_entry, parallelism)
     tasks = ConnectTasks(lambda: session, printable_path(str(spec.target)))
-    write = WrittenByTasks(tasks, source, partial(new_writer, spec, written="files"))
+    writer = partial(new_writer, spec, written="files")
+    write = partial(write_by_tasks, tasks, source, writer)
     try:
         with opened_once():
             carry(source, write)

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from airflow_cloudfiles.engine.batches.client_version import explained
 from airflow_cloudfiles.engine.batches.connect_tasks import ConnectTasks, parallelism_of
+from airflow_cloudfiles.engine.batches.task_process import explained
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     OptionError,
@@ -37,9 +37,13 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.left_query import LeftQuery
-from airflow_cloudfiles.engine.job.connect.server import USER_ID, SparkConnect, server_of_driver
 from airflow_cloudfiles.engine.job.session import SparkStart
-from airflow_cloudfiles.engine.job.spark_command import DAEMON_MODULE
+from airflow_cloudfiles.engine.job.spark_command import (
+    DAEMON_MODULE,
+    USER_ID,
+    SparkConnect,
+    server_of_driver,
+)
 from airflow_cloudfiles.engine.messages import install
 from airflow_cloudfiles.engine.spark_versions import JOBS, numbers
 
@@ -65,7 +69,7 @@ def refusal(host: str, port: int, *, use_ssl: bool) -> str | None:
         use_ssl: Whether the client speaks TLS.
     """
     try:
-        context = _trusting() if use_ssl else _unchecked()
+        context = _context(use_ssl=use_ssl)
     except OSError as failure:
         return (
             f"cannot be trusted, because {ROOTS} names {os.environ.get(ROOTS)}, which has no "
@@ -95,27 +99,21 @@ def refusal(host: str, port: int, *, use_ssl: bool) -> str | None:
     return None
 
 
-def _trusting() -> ssl.SSLContext:
-    """Build the TLS context with the authorities that gRPC trusts."""
+def _context(*, use_ssl: bool) -> ssl.SSLContext:
+    """Build the TLS context with the authorities that gRPC trusts.
+
+    Without TLS, one that checks nothing: to see whether there is TLS at all; nothing is sent.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["h2"])
-    context.load_verify_locations(os.environ.get(ROOTS) or _bundled())
-    return context
+    if use_ssl:
+        import grpc  # noqa: PLC0415
 
-
-def _bundled() -> str:
-    """Find the authorities that come with gRPC."""
-    import grpc  # noqa: PLC0415
-
-    return str(Path(grpc.__file__).parent / "_cython" / "_credentials" / "roots.pem")
-
-
-def _unchecked() -> ssl.SSLContext:
-    """To see whether there is TLS at all; nothing is sent."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.set_alpn_protocols(["h2"])
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
+        bundled = Path(grpc.__file__).parent / "_cython" / "_credentials" / "roots.pem"
+        context.load_verify_locations(os.environ.get(ROOTS) or bundled)
+    else:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
     return context
 
 

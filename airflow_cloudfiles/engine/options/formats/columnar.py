@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, get_args
 
 from airflow_cloudfiles.engine.options.declared import option
 from airflow_cloudfiles.engine.options.formats.base import FirstPart, FormatOptions
@@ -38,7 +38,6 @@ class OrcOptions(FormatOptions):
 
 
 RebaseMode = Literal["CORRECTED", "EXCEPTION", "LEGACY"]
-REBASE_MODES: tuple[RebaseMode, ...] = ("CORRECTED", "EXCEPTION", "LEGACY")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +52,13 @@ class ParquetOptions(FormatOptions):
     """Whether the schema is inferred from all files of the sample, in the widest types; false takes
     the columns of the newest file alone, and others are new columns later."""
     datetime_rebase_mode: RebaseMode = option(
-        "datetimeRebaseMode", choice(REBASE_MODES), default="CORRECTED"
+        "datetimeRebaseMode", choice(get_args(RebaseMode)), default="CORRECTED"
     )
     """What dates before 1582-10-15 and timestamps before 1900 are in files that do not name their
     calendar (Spark's own do): `CORRECTED` reads them as they are, `LEGACY` takes them for the
     hybrid calendar of Hive and Spark 2, `EXCEPTION` refuses the file."""
     int96_rebase_mode: RebaseMode = option(
-        "int96RebaseMode", choice(REBASE_MODES), default="CORRECTED"
+        "int96RebaseMode", choice(get_args(RebaseMode)), default="CORRECTED"
     )
     """The same for timestamps stored as INT96."""
     max_record_bytes: int = option("maxRecordBytes", record_size, default=GIB, shown="1g")
@@ -85,7 +84,7 @@ class AvroOptions(FormatOptions):
     SCHEMA_FROM: ClassVar[FirstPart] = "header"
 
     datetime_rebase_mode: RebaseMode = option(
-        "datetimeRebaseMode", choice(REBASE_MODES), default="CORRECTED"
+        "datetimeRebaseMode", choice(get_args(RebaseMode)), default="CORRECTED"
     )
     """What dates before 1582-10-15 and timestamps before 1900 are in files that do not name their
     calendar (those of Spark 3 and later do): `CORRECTED` reads them as they are, `LEGACY` takes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, get_args
 
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.options.declared import Option, option
@@ -32,11 +32,7 @@ from airflow_cloudfiles.engine.options.values import (
 )
 
 UnescapedQuotes = Literal["STOP_AT_DELIMITER", "STOP_AT_CLOSING_QUOTE", "RAISE_ERROR"]
-_QUOTE_HANDLINGS: Final[tuple[UnescapedQuotes, ...]] = (
-    "STOP_AT_DELIMITER",
-    "STOP_AT_CLOSING_QUOTE",
-    "RAISE_ERROR",
-)
+_QUOTE_HANDLINGS: Final[tuple[UnescapedQuotes, ...]] = get_args(UnescapedQuotes)
 _ESCAPED: Final = {"t": "\t", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\"}
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _MOST_LINE_END: Final = 2

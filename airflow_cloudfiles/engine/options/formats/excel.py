@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, get_args
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import option
@@ -109,7 +109,6 @@ data_address: Final = Kind("address", _read)
 
 
 Operation = Literal["readSheet", "listSheets"]
-_OPERATIONS: Final[tuple[Operation, ...]] = ("readSheet", "listSheets")
 _MEBIBYTE: Final = 2**20
 
 
@@ -140,7 +139,7 @@ class ExcelOptions(StringValueOptions):
     header_rows: int = option("headerRows", Kind("0 or 1", _header_rows), default=0)
     """How many of the first rows name the columns: 0 or 1. With 0 the columns are those of a given
     schema in their order, or else `_c1`, `_c2` and so on."""
-    operation: Operation = option("operation", choice(_OPERATIONS), default="readSheet")
+    operation: Operation = option("operation", choice(get_args(Operation)), default="readSheet")
     """What is read: the cells of sheets, or with `listSheets` a row for each sheet of each file,
     with `sheetIndex BIGINT` (from 0) and `sheetName STRING`."""
     date_format: str | None = option(

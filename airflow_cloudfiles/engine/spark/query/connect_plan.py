@@ -2,8 +2,8 @@
 
 A client has the message that it sends to the server, not a plan that is resolved. So the columns of
 a query are followed by their names from its source on. Where it does more than choose, drop and
-rename them, the rows pass Spark, as in `plan`. The server is asked once: for the schema of the
-source, and whether its Python can carry the function that commits.
+rename them, the rows pass Spark, as in `direct_write`. The server is asked once: for the schema of
+the source, and whether its Python can carry the function that commits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql.connect.types import proto_schema_to_pyspark_data_type
 from pyspark.sql.connect.utils import get_python_ver
 from pyspark.sql.types import StructField, StructType
 
-from airflow_cloudfiles.engine.batches.error_marks import marking
+from airflow_cloudfiles.engine.batches.task_process import marking
 from airflow_cloudfiles.engine.names import NameMatcher, parts_of
 from airflow_cloudfiles.engine.spark.query.direct_write import (
     OPTION,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
 from airflow_cloudfiles.engine.options.metadata_columns import NAME as METADATA_COLUMNS
-from airflow_cloudfiles.engine.spark.query.calls import calls_of
+from airflow_cloudfiles.engine.spark.calls import calls_of
 
 if TYPE_CHECKING:
     from pyspark.errors import StreamingQueryException

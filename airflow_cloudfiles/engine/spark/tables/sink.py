@@ -27,8 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType  # noqa: TC002 - Spark reads the annotations of none
 
-from airflow_cloudfiles.engine.batches.error_marks import marking_errors
-from airflow_cloudfiles.engine.batches.task_log import log_to_stderr
+from airflow_cloudfiles.engine.batches.task_process import log_to_stderr, marking_errors
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
@@ -67,9 +66,12 @@ from airflow_cloudfiles.engine.tables.delta.read.table_state import TableColumns
 from airflow_cloudfiles.engine.tables.delta.stream.tracking import StreamDefinition
 from airflow_cloudfiles.engine.tables.delta.write.rows import write_rows
 from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
-from airflow_cloudfiles.engine.tables.kinds import target_table
-from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TaskWritten
-from airflow_cloudfiles.engine.tables.target_table import TargetTable
+from airflow_cloudfiles.engine.tables.table_writer import (
+    TableWriter,
+    TargetTable,
+    TaskWritten,
+    iceberg_table,
+)
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -378,4 +380,4 @@ class IcebergDataSource(DataSource):
         if overwrite:
             raise OptionError("The pyiceberg sink appends: use outputMode append.")
         refuse_misspelt(options, SinkOptions, self.name())
-        return StreamWriter(new_writer(target_table(target), options, schema))
+        return StreamWriter(new_writer(iceberg_table(target), options, schema))

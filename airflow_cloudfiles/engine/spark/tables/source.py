@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
 
-from airflow_cloudfiles.engine.batches.error_marks import marking_errors
+from airflow_cloudfiles.engine.batches.task_process import marking_errors
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.spark import checkpoint_mirror, handoff
+from airflow_cloudfiles.engine.spark.calls import raising_ours
 from airflow_cloudfiles.engine.spark.data_source_api import DataSourceReader, InputPartition
 from airflow_cloudfiles.engine.spark.tables.stream_reader import IS_STREAM, TOKEN
-from airflow_cloudfiles.engine.spark.wrapping import raising_ours
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.files import TablePart, shared_out
 from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog, requested_snapshot
 from airflow_cloudfiles.engine.tables.delta.read.table_state import TableColumns
-from airflow_cloudfiles.engine.tables.delta.stream.changes import PREFIX, changes_between
+from airflow_cloudfiles.engine.tables.delta.stream.evolution import PREFIX, changes_between
 from airflow_cloudfiles.engine.types import short_type
 
 if TYPE_CHECKING:

@@ -28,13 +28,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.versions import FIELD, json_object, require_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_cloudfiles.engine.storage import ObjectStore
 
 _log = logging.getLogger(__name__)
 

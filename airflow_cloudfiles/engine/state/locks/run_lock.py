@@ -22,6 +22,7 @@ import socket
 import threading
 import time
 import weakref
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -35,7 +36,7 @@ from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.versions import FIELD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from airflow_cloudfiles.engine.storage import ObjectStore
 
@@ -320,3 +321,29 @@ def _holder(note: bytes) -> str:
     except ValueError:
         return "a process that left no note"
     return "a process that left no note"
+
+
+@contextmanager
+def locked(state: ObjectStore, *, timeout_seconds: float = 0.0) -> Iterator[Callable[[], None]]:
+    """Hold both locks of a state; gives what raises when one is lost.
+
+    Args:
+        state: The checkpoint location.
+        timeout_seconds: How long to wait for each.
+
+    Raises:
+        StateLockedError: A run is working on it.
+    """
+    with ExitStack() as stack:
+        locks = [RunLock(state, key) for key in (JOB_KEY, KEY)]
+        for lock in locks:
+            lock.acquire(timeout_seconds)
+            stack.enter_context(lock)
+
+        def may_go_on() -> None:
+            if not all(lock.is_held for lock in locks):
+                raise StateLockedError(
+                    f"The lock of {printable_path(state.uri)} was lost. Nothing else is. Run again."
+                )
+
+        yield may_go_on

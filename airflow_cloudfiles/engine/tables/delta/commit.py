@@ -35,10 +35,9 @@ from airflow_cloudfiles.engine.errors import (
     TargetChangedError,
     TargetNotDeltaError,
 )
-from airflow_cloudfiles.engine.state.batch import BatchId, Committed, Expected
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, Expected
 from airflow_cloudfiles.engine.tables.delta import data_files
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFile
-from airflow_cloudfiles.engine.tables.delta.durability import make_durable
 from airflow_cloudfiles.engine.tables.delta.lineage import (
     BLIND_APPEND,
     COMMIT_NOTE,
@@ -49,16 +48,11 @@ from airflow_cloudfiles.engine.tables.delta.lineage import (
     transaction_version,
 )
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.tables.delta.opening import load_table, open_to_write
+from airflow_cloudfiles.engine.tables.delta.opening import load_table, make_durable, open_to_write
 from airflow_cloudfiles.engine.tables.delta.read.table_state import TableState
-from airflow_cloudfiles.engine.tables.delta.write.creation import (
-    PLAIN_TABLE,
-    NewTable,
-    create_table,
-)
 from airflow_cloudfiles.engine.tables.delta.write.evolve import (
-    Evolution,
-    WideningRule,
+    WriteRules,
+    create_table,
     evolve,
     layout_for,
 )
@@ -101,8 +95,14 @@ def note_of(batch: BatchId) -> dict[str, Any]:
     }
 
 
-def _transactions(table: DeltaTable, target: str, batch: BatchId) -> list[Transaction]:
+def _noted(batch: BatchId | None) -> dict[str, Any]:
+    return {} if batch is None else {COMMIT_NOTE: note_of(batch)}
+
+
+def _transactions(table: DeltaTable, target: str, batch: BatchId | None) -> list[Transaction]:
     """Build the transactions of a commit; a replayed batch counts for its stream as well."""
+    if batch is None:
+        return []
     found = [Transaction(batch.own_app_id, batch.number)]
     seen = transaction_version(table, target, batch.app_id)
     if batch.replay is not None and (seen is None or seen < batch.number):
@@ -120,14 +120,12 @@ def committed_to(
 def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may become
     target: str,
     *,
-    batch: BatchId,
+    batch: BatchId | None,
     files: Sequence[DataFile],
     schema: pa.Schema,
-    merge_schema: bool,
-    widening: WideningRule | None = None,
+    rules: WriteRules,
     expected: Expected | None = None,
     layout: FileLayout | None = None,
-    new: NewTable = PLAIN_TABLE,
     append: Appender | None = None,
 ) -> Committed:
     """Make a micro-batch visible, exactly once however often it is called.
@@ -138,14 +136,12 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
     Args:
         target: Path or URI of the table; created when absent.
         batch: Which micro-batch of which stream; its number grows and never means other files.
+            `None` commits without a memory of it.
         files: Data files in the table's folder; may be empty.
         schema: Schema of the rows.
-        merge_schema: Whether columns the table lacks are added to it.
-        widening: Whether the table may be rewritten for a column that has become wider; `None`:
-            it may not.
+        rules: How the table may change, and what it is created with when absent.
         expected: The batch that the table must have already; `None` for none.
         layout: How the rows became columns of the files; `None`: they were written as they are.
-        new: What the table is created with when absent.
         append: How the files are committed; `None`: they are only added (`append_files`).
 
     Raises:
@@ -154,27 +150,26 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
             writes it anew.
         TargetChangedError: The files were written for other columns than the table has by now.
             Running again writes them anew.
-        SchemaMismatchError: A column the table lacks (without `merge_schema`), or of another type.
+        SchemaMismatchError: A column the table lacks (without `mergeSchema`), or of another type.
         CorruptedStateError: The table has a batch of this number with other files.
         TargetUnreachableError: Its storage failed; the batch may be in the table or not.
         SinkError: Other writers committed first at every try.
     """
-    evolution = Evolution(merge_schema=merge_schema, widening=widening, takes_void=new.takes_void)
     written = WrittenFiles(target, files, schema, layout)
     location = DeltaLocation.of(target)
 
     def attempt() -> Committed:
         try:
             found = open_to_write(target)
-            if expected is not None:
+            if batch is not None and expected is not None:
                 found = check_has(found, target, batch.app_id, expected)
-            table = found or create_table(target, schema, new)
+            table = found or create_table(target, schema, rules)
         except (TargetNotDeltaError, LostBatchesError, SchemaMismatchError):
             remove_files(target, files)
             raise
-        if has_batch(table, target, batch, expected):
+        if batch is not None and has_batch(table, target, batch, expected):
             return _committed_before(table, target, batch, files)
-        table = written.prepare(table, evolution)
+        table = written.prepare(table, rules)
         data_files.require(location, files)
         if append is None:
             crash_point("before-sink-commit")
@@ -183,12 +178,13 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
             target,
             files,
             transactions=_transactions(table, target, batch),
-            note={COMMIT_NOTE: note_of(batch)},
+            note=_noted(batch),
         )
         crash_point("after-sink-commit")
         return committed_to(table, counts=counts)
 
-    return retried(f"Batch {batch.number} could not be committed to {target}", attempt)
+    what = "The rows" if batch is None else f"Batch {batch.number}"
+    return retried(f"{what} could not be committed to {target}", attempt)
 
 
 def _committed_before(
@@ -216,8 +212,8 @@ def append_files(
     target: str,
     files: Sequence[DataFile],
     *,
-    transactions: Sequence[Transaction] = (),
-    note: Mapping[str, Any] | None = None,
+    transactions: Sequence[Transaction],
+    note: Mapping[str, Any],
 ) -> dict[str, int] | None:
     """Commit files to the version of the table that is open, or a later one; it is loaded then.
 
@@ -255,13 +251,9 @@ def append_files(
 
 def change_properties(table: DeltaTable, target: str, batch: BatchId | None) -> CommitProperties:
     """Build the properties of the commit of a change, beside which nothing may be committed."""
-    transactions, note = None, dict[str, Any]()
-    if batch is not None:
-        transactions = _transactions(table, target, batch)
-        note = {COMMIT_NOTE: note_of(batch)}
     return CommitProperties(
-        app_transactions=transactions,
-        custom_metadata={**note, BLIND_APPEND: False},
+        app_transactions=_transactions(table, target, batch) or None,
+        custom_metadata={**_noted(batch), BLIND_APPEND: False},
         max_commit_retries=0,
     )
 
@@ -282,7 +274,7 @@ class WrittenFiles:
     schema: pa.Schema
     layout: FileLayout | None
 
-    def prepare(self, table: DeltaTable, evolution: Evolution) -> DeltaTable:
+    def prepare(self, table: DeltaTable, rules: WriteRules) -> DeltaTable:
         """Give the table all columns of the batch; remove the files of a refused batch.
 
         Raises:
@@ -291,7 +283,7 @@ class WrittenFiles:
             CommitFailedError: Another writer was first: try again.
         """
         try:
-            wanted = layout_for(TableState.of(table, self.target), self.schema, evolution)
+            wanted = layout_for(TableState.of(table, self.target), self.schema, rules)
             if self.files and not (self.layout or plain_layout(self.schema)).serves(wanted):
                 remove_files(self.target, self.files)
                 raise TargetChangedError(
@@ -299,7 +291,7 @@ class WrittenFiles:
                     "were written for other names, types or partitions. Nothing was committed: "
                     "run again."
                 )
-            return evolve(table, DeltaLocation.of(self.target), self.schema, evolution)
+            return evolve(table, DeltaLocation.of(self.target), self.schema, rules)
         except CloudFilesError as error:
             if not error.is_retryable:
                 remove_files(self.target, self.files)
@@ -345,24 +337,7 @@ def has_batch(
     return seen is not None and seen >= batch.number
 
 
-def check_expected(target: str, app_id: str, expected: Expected) -> None:
-    """Find out before a stream starts whether the table has what was committed to it.
-
-    Raises:
-        LostBatchesError: It lacks the batch.
-        TargetNotDeltaError: There is something else.
-    """
-    check_has(open_to_write(target), target, app_id, expected)
-
-
-def check_target(
-    target: str,
-    schema: pa.Schema,
-    *,
-    merge_schema: bool,
-    widening: WideningRule | None = None,
-    new: NewTable = PLAIN_TABLE,
-) -> TableState | None:
+def check_target(target: str, schema: pa.Schema, rules: WriteRules) -> TableState | None:
     """Find out before the stream starts whether a table can take rows of this schema.
 
     A table that is to have partition columns or properties is created: its files depend on them.
@@ -370,9 +345,7 @@ def check_target(
     Args:
         target: Path or URI of the table.
         schema: Schema of the stream.
-        merge_schema: As for `commit_batch`.
-        widening: As for `commit_batch`.
-        new: As for `commit_batch`.
+        rules: As for `commit_batch`.
 
     Returns:
         The table; `None` where there is none yet.
@@ -384,13 +357,12 @@ def check_target(
     """
     table = open_to_write(target)
     if table is None:
-        if not new.comes_first:
+        if not rules.comes_first:
             return None
-        table = create_table(target, schema, new)
+        table = create_table(target, schema, rules)
     state = TableState.of(table, target)
-    new.check(state)
-    evolution = Evolution(merge_schema=merge_schema, widening=widening, takes_void=new.takes_void)
-    layout_for(state, schema, evolution)
+    rules.check(state)
+    layout_for(state, schema, rules)
     return state
 
 
@@ -404,13 +376,13 @@ def table_state(target: str) -> TableState | None:
     return None if table is None else TableState.of(table, target)
 
 
-def add_columns(target: str, schema: pa.Schema, *, widening: WideningRule | None) -> None:
+def add_columns(target: str, schema: pa.Schema, *, widened_bytes: int | None) -> None:
     """Give a table columns, or wider ones, without rows; twice is harmless.
 
     Args:
         target: Path or URI of the table, which must be there.
         schema: The columns.
-        widening: As for `commit_batch`.
+        widened_bytes: See `WriteRules`.
 
     Raises:
         SchemaMismatchError: A column has another type, or the table is too large to be widened.
@@ -419,31 +391,28 @@ def add_columns(target: str, schema: pa.Schema, *, widening: WideningRule | None
         TargetUnreachableError: Its storage failed.
     """
     location = DeltaLocation.of(target)
-    evolution = Evolution(merge_schema=True, widening=widening)
+    rules = WriteRules(merge_schema=True, widened_bytes=widened_bytes)
     retried(
         f"{target} could not be given new columns",
-        lambda: evolve(load_table(location), location, schema, evolution),
+        lambda: evolve(load_table(location), location, schema, rules),
     )
 
 
-def prepared_table(
-    target: str, schema: pa.Schema, evolution: Evolution, new: NewTable = PLAIN_TABLE
-) -> DeltaTable:
+def prepared_table(target: str, schema: pa.Schema, rules: WriteRules) -> DeltaTable:
     """Open a table that has, or gets, all columns of a batch; it is created when absent.
 
     Args:
         target: Path or URI of the table.
         schema: The columns.
-        evolution: How it may change.
-        new: As for `commit_batch`.
+        rules: As for `commit_batch`.
 
     Raises:
         CommitFailedError: Another writer was first: try again.
         SchemaMismatchError: The table does not take the columns.
         SinkError: What else `commit_batch` raises.
     """
-    table = open_to_write(target) or create_table(target, schema, new)
-    return evolve(table, DeltaLocation.of(target), schema, evolution)
+    table = open_to_write(target) or create_table(target, schema, rules)
+    return evolve(table, DeltaLocation.of(target), schema, rules)
 
 
 def remove_files(target: str, files: Sequence[DataFile]) -> None:

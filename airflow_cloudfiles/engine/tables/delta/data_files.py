@@ -14,9 +14,9 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +26,8 @@ import pyarrow.parquet as pq
 from airflow_cloudfiles.engine.errors import DataFileLostError, TargetNotDeltaError
 from airflow_cloudfiles.engine.options.values import parse_size
 from airflow_cloudfiles.engine.storage.base import key_bytes, key_text
-from airflow_cloudfiles.engine.storage.local_disk import make_folders, sync_folder
+from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
+from airflow_cloudfiles.engine.storage.local import make_folders, sync_file, sync_folder
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.columns import as_written
 from airflow_cloudfiles.engine.tables.delta.statistics import (
@@ -41,8 +42,6 @@ CLOUD_FILE_BYTES = 64 * 2**20
 """One in a cloud, which grows in the memory of its task (decision 27)."""
 ROW_GROUP_BYTES = 12 * 2**20
 """A row group is written when its rows take about so many bytes in memory."""
-PARALLEL_CHECKS = 16
-"""Data files whose existence is checked at once before a commit."""
 SIZE_PROPERTY = "delta.targetFileSize"
 _COMPRESSION = "snappy"  # Delta's and Spark's default: what every reader has
 _T = TypeVar("_T")
@@ -239,8 +238,7 @@ class _LocalFile:
 
     def finish(self) -> int:
         """Make it durable; its size."""
-        with self.where.open("rb") as file:
-            os.fsync(file.fileno())
+        sync_file(os.fsencode(self.where))
         if "/" in self.name:  # the commit puts only the names in the table's folder on the disk
             sync_folder(os.fsencode(self.where.parent))
         return self.where.stat().st_size
@@ -269,18 +267,15 @@ def require(location: DeltaLocation, files: Sequence[DataFile]) -> None:
 
     A vacuum without retention, a rule of the bucket or a person may have removed them, and a
     commit that names a file that is not there breaks the table for all its readers. Costs a HEAD a
-    file, `PARALLEL_CHECKS` at a time.
+    file, several at a time.
 
     Raises:
         DataFileLostError: One is not as it was written.
         TargetUnreachableError: The place does not answer.
     """
     store = location.store()
-    with (
-        location.translate_errors("cannot be checked"),
-        ThreadPoolExecutor(PARALLEL_CHECKS, thread_name_prefix="cloudfiles-data") as pool,
-    ):
-        found = list(pool.map(lambda file: store.head(file.name), files))
+    with location.translate_errors("cannot be checked"):
+        found = at_once(store, [partial(store.head, file.name) for file in files])
     for file, there in zip(files, found, strict=True):
         if there is None or there.size != file.size:
             now = "is gone" if there is None else f"has {there.size}"

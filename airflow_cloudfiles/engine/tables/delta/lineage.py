@@ -8,26 +8,40 @@ leads to the version that it restored, and what was committed in between is not 
 although its transactions still count.
 
 `OPTIMIZE`, `VACUUM`, changed columns and the commits of other writers do not matter here.
+
+The commit of a batch notes its plan and what its tasks have counted; of a merge, the history has
+the counts besides. Before anybody relies on the commit, it is put on the disk: the process that
+made it may have been killed before it could do so.
+
+`deltalake` (1.6) syncs none of the data files that it writes. So before a commit of it is
+acknowledged, its files are looked at, as the log has them, and synced. A power failure before that
+may leave a commit whose files are cut: it is named when it is found.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from airflow_cloudfiles.engine.errors import LostBatchesError
-from airflow_cloudfiles.engine.state.batch import Expected
+from airflow_cloudfiles.engine.errors import DataFileLostError, LostBatchesError
+from airflow_cloudfiles.engine.state.sink_log import BatchId, Expected, FoundBatch
+from airflow_cloudfiles.engine.storage.local import sync_file
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.tables.delta.opening import open_to_write
+from airflow_cloudfiles.engine.tables.delta.opening import make_durable, open_to_write
+from airflow_cloudfiles.engine.tables.delta.read.actions import decode
+from airflow_cloudfiles.engine.tables.delta.read.log import LOG, decoded
 from airflow_cloudfiles.engine.versions import FIELD, require_version
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from airflow_cloudfiles.engine.state.sink_log import SinkRecord
+
 
 COMMIT_NOTE = "cloudfiles"
 """Key of the batch in the commit's own metadata; `DeltaTable.history()` shows it."""
@@ -341,3 +355,98 @@ def batch_note(commit: Mapping[str, Any], target: str, app_id: str) -> Mapping[s
         what_to_do="Upgrade the package here.",
     )
     return note
+
+
+COUNTS: Final[Mapping[str, str]] = {
+    "inserted_rows": "num_target_rows_inserted",
+    "updated_rows": "num_target_rows_updated",
+    "deleted_rows": "num_target_rows_deleted",
+}
+"""What a merge counts, and how `deltalake` calls it."""
+SUPERSEDED: Final = "superseded_rows"
+MERGED: Final = (*COUNTS, SUPERSEDED)
+"""What the result of a merge counts."""
+COMPACTED: Final = ("compacted_files", "compacted_into_files")
+"""What an automatic compaction counts."""
+
+
+def find_again(
+    table: DeltaTable, location: DeltaLocation, batch: BatchId, *, since: int = 0
+) -> FoundBatch | None:
+    """Find the commit of a batch in a table's history, and put it on the disk.
+
+    Args:
+        table: The table.
+        location: Where it is.
+        batch: The batch; its plan does not matter.
+        since: A version that is older than the commit: history before it is not read.
+
+    Returns:
+        `None` when the history does not reach back to it.
+
+    Raises:
+        TargetUnreachableError: The table's storage failed.
+        DataFileLostError: A data file of a merge is not as it was written.
+        IncompatibleStateError: A newer version of this package noted it.
+    """
+    with location.translate_errors("has a history that cannot be read"):
+        history = table.history(max(0, table.version() - since) + 1)
+    entry = next((each for each in history if _is_of(each, location.target, batch)), None)
+    with location.translate_errors("may lose a commit"):
+        if entry is not None and entry.get("operation") == "MERGE":
+            sync_data_files(location, int(entry["version"]))
+        make_durable(location)
+    if entry is None:
+        return None
+    note = batch_note(entry, location.target, batch.app_id)
+    return FoundBatch(
+        int(entry["version"]),
+        str(table.metadata().id),
+        note.get("plan"),
+        note.get("schema_version"),
+        {**(note.get("counts") or {}), **_merged(entry)},
+    )
+
+
+def counts_of(metrics: Mapping[str, Any]) -> dict[str, int]:
+    """Read the counts from the metrics of a merge."""
+    return {name: int(metrics.get(theirs, 0)) for name, theirs in COUNTS.items()}
+
+
+def _merged(entry: Mapping[str, Any]) -> dict[str, int]:
+    is_merge = entry.get("operation") == "MERGE"
+    return counts_of(entry.get("operationMetrics") or {}) if is_merge else {}
+
+
+def _is_of(entry: Mapping[str, Any], target: str, batch: BatchId) -> bool:
+    """Tell whether an entry of a table's history is the commit of a batch."""
+    note = batch_note(entry, target, batch.app_id)
+    return (note.get("app_id"), note.get("number"), note.get("replay")) == (
+        batch.app_id,
+        batch.number,
+        batch.replay,
+    )
+
+
+def sync_data_files(location: DeltaLocation, version: int) -> None:
+    """Put the data files that a version of a table has added on the disk.
+
+    Raises:
+        DataFileLostError: One is not as it was written, as a power failure leaves it.
+        OSError: The disk failed.
+    """
+    if location.folder is None:
+        return
+    folder = Path(location.folder)
+    entry = folder / LOG / f"{version:020}.json"
+    # It may be cleaned up behind a checkpoint: older than any run.
+    actions = decode(entry.read_bytes()) if entry.exists() else ()
+    for add in (each.add for each in actions if each.add is not None):
+        path = decoded(add.path)
+        file = folder / path
+        if not file.exists() or file.stat().st_size != add.size:
+            raise DataFileLostError(
+                f"The data file {path} of version {version} of {location.target} is not as it was "
+                "written. Restore the table to the version before, and run again."
+            )
+        sync_file(os.fsencode(file))

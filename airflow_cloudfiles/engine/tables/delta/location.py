@@ -139,7 +139,7 @@ class DeltaLocation:
         bucket, _ = bucket_and_path(self.uri)
         vendor = BY_SCHEME[self.uri.partition(":")[0]]
         try:
-            leaf = vendor.load("table_options", needed_for=self.uri)
+            leaf = vendor.load("store", needed_for=self.uri)
             return cast("dict[str, str]", leaf.table_options(bucket))
         except OSError as error:
             lasts = not is_transient(error)

@@ -46,8 +46,7 @@ from airflow_cloudfiles.engine.errors import SchemaMismatchError
 from airflow_cloudfiles.engine.messages import cut, few
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, dotted
 from airflow_cloudfiles.engine.schema.widening import wider_type
-from airflow_cloudfiles.engine.spark_types import VariantType
-from airflow_cloudfiles.engine.types import inside_of, simple_ddl
+from airflow_cloudfiles.engine.types import VariantType, inside_of, simple_ddl, with_inside
 
 SOURCE_NAME: Final = "cloudFiles.sourceName"
 """Key in the metadata of a column: the name under which rows bring its values."""
@@ -285,13 +284,9 @@ class _SchemaWalk:
     def _type(self, have: DataType, want: DataType, at: tuple[str, ...]) -> DataType:
         if isinstance(have, StructType) and isinstance(want, StructType):
             return self.struct(have, want, at)
-        if isinstance(have, ArrayType) and isinstance(want, ArrayType):
-            element = self._type(have.elementType, want.elementType, (*at, "element"))
-            return ArrayType(element, have.containsNull)
-        if isinstance(have, MapType) and isinstance(want, MapType):
-            key = self._type(have.keyType, want.keyType, (*at, "key"))
-            value = self._type(have.valueType, want.valueType, (*at, "value"))
-            return MapType(key, value, have.valueContainsNull)
+        if isinstance(have, ArrayType | MapType) and type(have) is type(want):
+            wanted = dict(inside_of(want))
+            return with_inside(have, lambda name, kind: self._type(kind, wanted[name], (*at, name)))
         return self._leaf(TypeChange(at, have, want))
 
     def _leaf(self, change: TypeChange) -> DataType:

@@ -36,8 +36,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from airflow_cloudfiles.engine.formats.columnar.types import is_variant, leaf_types
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
-from airflow_cloudfiles.engine.types import VARIANT
 
 INDEXED_COLUMNS: Final = 32
 """Leaf columns with statistics where the table does not say, as Delta has it."""
@@ -118,21 +118,12 @@ def _leaves(
     """Yield the leaves of some fields; return the index behind the last one."""
     for each in fields:
         path = (*at, each.name)
-        if pa.types.is_struct(each.type) and not each.type.equals(VARIANT, check_metadata=True):
+        if pa.types.is_struct(each.type) and not is_variant(each.type):
             index = yield from _leaves(list(each.type), path, index)
             continue
         yield BoundedLeaf(path, each.type, None if pa.types.is_nested(each.type) else index)
-        index += _width(each.type)
+        index += len(list(leaf_types(each.type)))
     return index
-
-
-def _width(kind: pa.DataType) -> int:
-    """Count the columns that a type takes in a Parquet file."""
-    if not pa.types.is_nested(kind):
-        return 1
-    if pa.types.is_map(kind):
-        return _width(kind.key_type) + _width(kind.item_type)
-    return sum(_width(kind.field(place).type) for place in range(kind.num_fields))
 
 
 class FileStatistics:

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from airflow_cloudfiles import cli
+from airflow_cloudfiles.engine.files import FILE_IDENTITIES
 from airflow_cloudfiles.engine.options.cloud_files import EVOLUTION_MODES, PARSE_MODES
-from airflow_cloudfiles.engine.options.discovery import CLEAN_SOURCE, FILE_IDENTITIES
+from airflow_cloudfiles.engine.options.discovery import CLEAN_SOURCE
 from airflow_cloudfiles.engine.options.explained import explain
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS
 

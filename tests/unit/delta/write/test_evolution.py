@@ -26,10 +26,10 @@ from airflow_cloudfiles.engine.extensions.upkeep.alter import (
     rename_column,
     set_properties,
 )
-from airflow_cloudfiles.engine.tables.delta.write.evolve import TYPE_CHANGES, WideningRule
+from airflow_cloudfiles.engine.tables.delta.write.evolve import TYPE_CHANGES
 from tests.support.crash_points import METADATA_POINTS
 from tests.support.delta_tables import read, sorted_rows
-from tests.support.delta_writes import Sink, read_by_all, snapshot_of
+from tests.support.delta_writes import ANY_SIZE, Sink, read_by_all, snapshot_of
 from tests.support.laws import some
 
 LOCAL = dt.datetime(2024, 1, 31)  # noqa: DTZ001 - of no zone
@@ -64,7 +64,7 @@ def test_types_become_wider_in_the_metadata_and_no_file_is_rewritten(
     tmp_path: Path, narrow: pa.DataType, wide: pa.DataType, old: Any, new: Any
 ) -> None:
     target = tmp_path / "t"
-    sink = Sink(target, widening=WideningRule(max_bytes=0), **WIDENS)
+    sink = Sink(target, widening=0, **WIDENS)
     sink.write(_column(narrow, old, None))
     before = {file.path for file in snapshot_of(target).files}
     sink.write(_column(wide, new))
@@ -90,7 +90,7 @@ def test_every_change_is_noted_where_it_happened(tmp_path: Path) -> None:
         nested = [("l", pa.list_(kind)), ("m", pa.map_(pa.string(), pa.list_(inner)))]
         return pa.schema([("s", inner), *nested, ("k", pa.map_(kind, pa.string()))])
 
-    sink = Sink(target, widening=WideningRule(), delta_columnMapping_mode="name", **WIDENS)
+    sink = Sink(target, widening=ANY_SIZE, delta_columnMapping_mode="name", **WIDENS)
     for kind in (pa.int16(), pa.int32(), pa.int64()):
         row = {"s": {"x": 1}, "l": [1], "m": [("a", [{"x": 1}])], "k": [(1, "a")]}
         sink.write([row], schema(kind))
@@ -127,7 +127,7 @@ def test_what_is_not_rewritten_says_how_it_becomes_wider(
     tmp_path: Path, given: dict[str, Any], says: str
 ) -> None:
     target = tmp_path / "t"
-    sink = Sink(target, widening=WideningRule(), **given)
+    sink = Sink(target, widening=ANY_SIZE, **given)
     sink.write(_column(pa.int32(), 1))
     with pytest.raises(SchemaMismatchError, match=rf"{says}.*delta\.enableTypeWidening=true"):
         sink.write(_column(pa.int64(), 2**40))
@@ -138,7 +138,7 @@ def test_what_is_not_rewritten_says_how_it_becomes_wider(
 
 def test_a_table_that_widens_is_checkpointed_and_read_from_there(tmp_path: Path) -> None:
     target = tmp_path / "t"
-    sink = Sink(target, widening=WideningRule(), **WIDENS)
+    sink = Sink(target, widening=ANY_SIZE, **WIDENS)
     sink.write(_column(pa.int32(), 1))
     set_properties(str(target), {"delta.checkpointInterval": "3"})
     for number in range(6):
@@ -152,7 +152,7 @@ def test_a_table_that_widens_is_checkpointed_and_read_from_there(tmp_path: Path)
 
 def test_a_table_can_be_given_type_widening_later(tmp_path: Path) -> None:
     target = tmp_path / "t"
-    sink = Sink(target, widening=WideningRule(max_bytes=0))
+    sink = Sink(target, widening=0)
     sink.write(_column(pa.int32(), 1))
     with pytest.raises(SchemaMismatchError, match="typeWideningMaxBytes"):
         sink.write(_column(pa.int64(), 2**40))
@@ -218,7 +218,7 @@ def test_a_drop_between_task_and_commit_makes_the_batch_start_anew(tmp_path: Pat
 
 def _write_second(target: str, widens: bool) -> None:
     """Write a batch with a new column, and with a wider one."""
-    sink = Sink(target, widening=WideningRule())
+    sink = Sink(target, widening=ANY_SIZE)
     sink.batch = 1
     kind = pa.int64() if widens else pa.int32()
     sink.repeat(pa.table({"a": pa.array([2], kind), "n": [7], "new": ["x"]}))
@@ -239,7 +239,7 @@ def test_killed_between_metadata_and_rows_nothing_is_lost_or_twice(
 ) -> None:
     target = tmp_path / "t"
     given = {"delta_columnMapping_mode": "name", **(WIDENS if widens else {})}
-    sink = Sink(target, widening=WideningRule(), **given)
+    sink = Sink(target, widening=ANY_SIZE, **given)
     sink.write(_column(pa.int32(), 1))
     rename_column(str(target), "n", "number")
     program = (

@@ -17,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
+from airflow_cloudfiles.engine.tables.delta.data_files import FileSettings
 from airflow_cloudfiles.engine.tables.delta.read.files import parse_value
 from airflow_cloudfiles.engine.tables.delta.write import rows as writing
-from airflow_cloudfiles.engine.tables.delta.write.rows import folder_name, value_text
+from airflow_cloudfiles.engine.tables.delta.write.rows import in_partition, value_text
 from tests.support.delta_tables import read, sorted_rows
 from tests.support.delta_writes import Sink, read_by_all, snapshot_of
 
@@ -148,7 +149,7 @@ def test_floats_are_read_back(value: float) -> None:
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_folders_are_single_short_names(text: str) -> None:
-    folder = folder_name(["p"], [text])
+    folder = in_partition(FileSettings(), (("p", text),)).folder
     assert folder.endswith("/")
     assert folder.count("/") == 1
     assert len(folder.encode()) <= 130

@@ -14,7 +14,7 @@ from airflow_cloudfiles.engine.errors import (
     StateConflictError,
     StateError,
 )
-from airflow_cloudfiles.engine.extensions.event_log import retention
+from airflow_cloudfiles.engine.extensions.event_log import log as event_log
 from airflow_cloudfiles.engine.extensions.event_log.collector import (
     EventCollector,
     collect_unless_fresh,
@@ -107,9 +107,9 @@ in_memory = pytest.mark.parametrize("log", ["memory"], indirect=True)
 @in_memory
 def test_old_entries_become_packs_and_read_the_same(log, monkeypatch):
     _filled(log, 3 * KEPT + 1)
-    monkeypatch.setattr(retention, "work_of", _work)
-    retention.tidy(log)
-    retention.tidy(log)
+    monkeypatch.setattr(event_log, "work_of", _work)
+    event_log.tidy(log)
+    event_log.tidy(log)
     assert len(list(log.store.list("events/packs/"))) == 4
     assert len(list(log.store.list("events/0"))) == KEPT + 1
     other = EventLog(log.store, log.description)
@@ -131,9 +131,9 @@ def _work(folder, now_us):
 def test_what_is_too_old_or_too_much_goes_and_numbers_go_on(log, monkeypatch, bound, is_packed):
     _filled(log, 3 * KEPT)
     if is_packed:
-        retention.tidy(log)
+        event_log.tidy(log)
     bounded = EventLog(log.store, replace(log.description, **bound))
-    assert retention.tidy(bounded) > 0
+    assert event_log.tidy(bounded) > 0
     seen = bounded.look(0)
     assert seen.is_gone
     assert (seen.first, seen.end) == (2 * KEPT, 3 * KEPT)
@@ -141,7 +141,7 @@ def test_what_is_too_old_or_too_much_goes_and_numbers_go_on(log, monkeypatch, bo
     assert not bounded.look(200).is_gone
     with pytest.raises(EventsGoneError):
         list(bounded.read(0))
-    assert retention.tidy(bounded) == 0
+    assert event_log.tidy(bounded) == 0
     assert EventLog(log.store, log.description).append([event("next")]) == 3 * KEPT
 
 

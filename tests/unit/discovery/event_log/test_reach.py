@@ -6,10 +6,14 @@ import uuid
 
 import pytest
 
-from airflow_cloudfiles.engine.extensions.event_log import retention
 from airflow_cloudfiles.engine.extensions.event_log.description import create_log
-from airflow_cloudfiles.engine.extensions.event_log.log import EventLog, LoggedEvent
-from airflow_cloudfiles.engine.extensions.event_log.retention import UNDRAINED_SECONDS, reach_of
+from airflow_cloudfiles.engine.extensions.event_log.log import (
+    UNDRAINED_SECONDS,
+    EventLog,
+    LoggedEvent,
+    reach_of,
+    tidy,
+)
 from airflow_cloudfiles.engine.state.compaction import KEPT
 from airflow_cloudfiles.engine.storage import memory, open_store
 from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS
@@ -57,7 +61,7 @@ def test_no_event_since_a_time_is_before_the_entry_that_is_given(log, clock):
         _append(log)
     for is_tidied in (False, True, True):
         if is_tidied:  # packs are made, and old entries go
-            retention.tidy(log)
+            tidy(log)
             clock.hours(0.1)
         reach = reach_of(log)
         first = log.look(0).first

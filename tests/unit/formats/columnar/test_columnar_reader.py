@@ -30,8 +30,8 @@ from pyspark.sql.types import (
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, FileUnreadableError
 from airflow_cloudfiles.engine.formats.base import UnknownFields
-from airflow_cloudfiles.engine.formats.columnar.types import merge_columns
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
+from airflow_cloudfiles.engine.types import merge_types
 from tests.support.formats.columnar_files import (
     MemoryFile,
     infer,
@@ -132,8 +132,8 @@ def test_the_widest_type_of_two(write: Write) -> None:
         (LongType(), DateType(), StringType()),
     ]
     for left, right, both in wider:
-        assert merge_columns(left, right, CASE_INSENSITIVE) == both
-        assert merge_columns(right, left, CASE_INSENSITIVE) == both
+        assert merge_types(left, right, CASE_INSENSITIVE, of_files=True) == both
+        assert merge_types(right, left, CASE_INSENSITIVE, of_files=True) == both
 
 
 # Rescued data -----------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
+from airflow_cloudfiles.engine.options.formats.base import StringValueOptions
 
 KINDS = [pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us")]
 SHAPES = [
@@ -25,8 +26,8 @@ SHAPES = [
 
 
 def patterns(pattern: str | None = None, **others: str | None) -> TimePatterns:
-    given = {"date": pattern, "timestamp": pattern, "timestamp_ntz": pattern}
-    return TimePatterns(**{**given, "time_zone": None, "locale": None, **others})
+    given = dict.fromkeys(("date_format", "timestamp_format", "timestamp_ntz_format"), pattern)
+    return TimePatterns(StringValueOptions(**{**given, **others}))  # type: ignore[arg-type]
 
 
 def micros(*moment: int) -> int:
@@ -47,9 +48,9 @@ def micros(*moment: int) -> int:
 )  # fmt: skip
 def test_what_spark_refuses_is_refused_with_the_option_and_the_reason(pattern, reason):
     for name, option in (
-        ("dateFormat", {"date": pattern}),
-        ("timestampFormat", {"timestamp": pattern}),
-        ("timestampNTZFormat", {"timestamp_ntz": pattern}),
+        ("dateFormat", {"date_format": pattern}),
+        ("timestampFormat", {"timestamp_format": pattern}),
+        ("timestampNTZFormat", {"timestamp_ntz_format": pattern}),
     ):
         with pytest.raises(OptionError, match=f"^{name}=.*{reason}"):
             patterns(**option)

@@ -69,7 +69,7 @@ def test_every_codec_of_the_library_is_read(codec: str) -> None:
 
 
 def test_a_large_stripe_is_given_out_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_cloudfiles.engine.formats.orc.file.BATCH_BYTES", 10_000)
+    monkeypatch.setattr("airflow_cloudfiles.engine.formats.orc.BATCH_BYTES", 10_000)
     file = orc_file(pa.table({"n": list(range(10_000))}))
     made = reader(StructType([StructField("n", LongType())]), options("orc"))
     batches = list(made.read_file(file))

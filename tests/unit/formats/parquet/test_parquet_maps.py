@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.spark_types import VariantType
+from airflow_cloudfiles.engine.types import VariantType
 from tests.support.formats.columnar_files import MemoryFile, infer, options, rows
 from tests.support.formats.map_files import pairs, with_optional_keys
 from tests.support.formats.variant_files import NOTHING, UNSHREDDED

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from pyspark.sql.variant_utils import VariantUtils
 
 from airflow_cloudfiles.engine.formats.variant import Names, encode
-from airflow_cloudfiles.engine.spark_types import VariantType
+from airflow_cloudfiles.engine.types import VariantType
 from tests.support.formats.columnar_files import MemoryFile, infer, options, parquet, rows
 from tests.support.formats.variant_files import (
     NOTHING,

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.formats.xml import columns, source
+from airflow_cloudfiles.engine.formats.xml import columns
+from airflow_cloudfiles.engine.formats.xml.columns import MOST_PIECES
 from airflow_cloudfiles.engine.formats.xml.explain import XmlExplainer
-from airflow_cloudfiles.engine.formats.xml.layouts import MOST_PIECES
 from tests.support.formats.xml_files import reader, table_of, written
 from tests.support.laws import examples
 from tests.unit.formats.xml.test_xml_law import ATTRIBUTES, NAMES, SCHEMA, TEXTS
@@ -133,7 +133,6 @@ def test_the_last_row_may_be_the_end_of_the_file(tmp_path, row):
 
 def test_a_layout_is_understood_once_for_all_blocks(tmp_path, monkeypatch):
     """Of rows that are alike, one is taken apart, not one of each block."""
-    monkeypatch.setattr(source, "CHUNK_BYTES", 4096)
     monkeypatch.setattr("airflow_cloudfiles.engine.formats.xml.rows.CHUNK_BYTES", 4096)
     taken_apart = []
     find_elements = columns.find_elements

@@ -18,9 +18,8 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.formats.base import ENOUGH_RECORDS, UnknownFields
 from airflow_cloudfiles.engine.formats.xml import rows as xml_rows
-from airflow_cloudfiles.engine.formats.xml import source as xml_source
 from airflow_cloudfiles.engine.formats.xml.explain import XmlExplainer
-from airflow_cloudfiles.engine.spark_types import VariantType
+from airflow_cloudfiles.engine.types import VariantType
 from tests.support.formats.xml_files import options, reader, rows_of, written
 
 
@@ -449,14 +448,12 @@ def test_however_a_file_is_cut_into_pieces_its_rows_are_the_same(tmp_path, monke
     whole, _ = read(tmp_path, content, "a STRING, _k STRING, _corrupt_record STRING")
     for size in (*range(1, 40), 64, 100):
         monkeypatch.setattr(xml_rows, "CHUNK_BYTES", size)
-        monkeypatch.setattr(xml_source, "CHUNK_BYTES", size)
         found = reader("a STRING, _k STRING, _corrupt_record STRING")
         assert rows_of(written(tmp_path, content), found) == whole
 
 
 def test_a_cut_row_does_not_hold_up_the_rest_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr(xml_rows, "CHUNK_BYTES", 1000)
-    monkeypatch.setattr(xml_source, "CHUNK_BYTES", 1000)
     monkeypatch.setattr(xml_rows, "MAX_ROW_BYTES", 5000)
     content = "<r><row><a>cut" + "".join(f"<row><a>{n}</a></row>" for n in range(2000)) + "</r>"
     rows = rows_of(written(tmp_path, content), reader("a INT, _corrupt_record STRING"))

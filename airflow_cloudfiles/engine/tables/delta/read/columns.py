@@ -35,11 +35,15 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructFiel
 
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.formats.columnar import types
-from airflow_cloudfiles.engine.formats.columnar.types import holds_variant, is_list
+from airflow_cloudfiles.engine.formats.columnar.types import (
+    holds_variant,
+    is_bytes,
+    is_list,
+    is_text,
+)
 from airflow_cloudfiles.engine.messages import few
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
-from airflow_cloudfiles.engine.spark_types import VariantType
-from airflow_cloudfiles.engine.types import VARIANT, to_arrow, with_inside, with_type
+from airflow_cloudfiles.engine.types import VARIANT, VariantType, to_arrow, with_inside, with_type
 
 
 def schema_of(table: DeltaTable) -> StructType:
@@ -148,8 +152,7 @@ def _filled(array: pa.Array, kind: pa.DataType) -> pa.Array:
         inner = pa.StructArray.from_arrays(pairs, fields=[kind.key_field, kind.item_field])
     else:
         inner = _filled(array.values, kind.value_type)
-    own = array.buffers()[:2]  # which are null, and where each begins
-    return pa.Array.from_buffers(kind, len(array), own, array.null_count, array.offset, [inner])
+    return types.with_inner(array, kind, inner)
 
 
 def as_read(column: pa.Array, field: pa.Field, target: str) -> pa.Array:
@@ -352,17 +355,6 @@ def arrow_type(kind: DataType) -> pa.DataType:
     return to_arrow(StructType([StructField("value", kind)])).field(0).type
 
 
-_BYTES: Final = (
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_string_view,
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_binary_view,
-    pa.types.is_fixed_size_binary,
-)
-
-
 def _is_readable(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Tell whether a column of a file can be read as a type: of one kind, or widened since.
 
@@ -375,7 +367,7 @@ def _is_readable(found: pa.DataType, wanted: pa.DataType) -> bool:
         return bool(types.is_integer(wanted) or types.is_decimal(wanted) or is_exact)
     if types.is_date(found):
         return bool(types.is_date(wanted) or wanted == pa.timestamp("us"))
-    if any(is_kind(found) for is_kind in _BYTES):
+    if is_text(found) or is_bytes(found):
         return bool(types.is_string(wanted) or types.is_binary(wanted))
     kinds = (types.is_floating, types.is_decimal, types.is_timestamp)
     return any(is_kind(found) and is_kind(wanted) for is_kind in kinds)

@@ -29,8 +29,8 @@ from pyspark.sql.types import StructField, StructType
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, SinkError, TargetCorruptedError
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.formats.columnar.content import Watched
 from airflow_cloudfiles.engine.formats.columnar.reader import Chunk
+from airflow_cloudfiles.engine.formats.content import Watched
 from airflow_cloudfiles.engine.formats.datetimes import default_format
 from airflow_cloudfiles.engine.formats.parquet.file import ParquetFile
 from airflow_cloudfiles.engine.formats.parquet.rows import RecordTooLargeError

@@ -22,11 +22,10 @@ import logging
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import IO, Final, TypeVar, cast
 
 import msgspec
@@ -39,9 +38,10 @@ from airflow_cloudfiles.engine.errors import (
     UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.formats.columnar.content import Watched
+from airflow_cloudfiles.engine.formats.content import Watched
 from airflow_cloudfiles.engine.reading.opened import StoreFile
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
+from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.actions import (
     Action,
@@ -67,8 +67,6 @@ from airflow_cloudfiles.engine.tables.delta.read.log import (
 )
 
 _SIDECARS: Final = LOG + "_sidecars/"
-PARALLEL_REQUESTS: Final = 16
-"""Files of a log that are read at once."""
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -172,14 +170,12 @@ class TableLog:
 
         A checkpoint repeats commits: where one is damaged, they are read, if they are all there.
         """
-        with ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="cloudfiles-delta") as pool:
-            segment, parts = self._whole(segment, pool)
-            commits: list[Sequence[Action]] = []
-            for file, actions in zip(
-                segment.commits, pool.map(self.actions, segment.commits), strict=True
-            ):
-                # What a writer has put together, but not reconciled, counts line by line.
-                commits += [[each] for each in actions] if is_compacted(file) else [actions]
+        segment, parts = self._whole(segment)
+        commits: list[Sequence[Action]] = []
+        read = at_once(self.store, [partial(self.actions, file) for file in segment.commits])
+        for file, actions in zip(segment.commits, read, strict=True):
+            # What a writer has put together, but not reconciled, counts line by line.
+            commits += [[each] for each in actions] if is_compacted(file) else [actions]
         said = [*(part.others for part in parts), *commits]
         metadata = _last(each.meta_data for part in said for each in part)
         protocol = _last(each.protocol for part in said for each in part)
@@ -192,15 +188,11 @@ class TableLog:
     def damaged_checkpoints(self) -> list[Checkpoint]:
         """Find the checkpoints that a reader of the newest version passes over; normally none."""
         damaged: list[Checkpoint] = []
-        with ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="cloudfiles-delta") as pool:
-            self._whole(self.listing().segment(self.target), pool, damaged)
+        self._whole(self.listing().segment(self.target), damaged)
         return damaged
 
     def _whole(
-        self,
-        segment: LogSegment,
-        pool: ThreadPoolExecutor,
-        damaged: list[Checkpoint] | None = None,
+        self, segment: LogSegment, damaged: list[Checkpoint] | None = None
     ) -> tuple[LogSegment, list[CheckpointPart]]:
         """Return a version's files without damaged checkpoints, and what its own checkpoint has.
 
@@ -211,7 +203,7 @@ class TableLog:
         version, failure = segment.version, None
         while segment.checkpoint is not None:
             try:
-                return segment, self._parts(segment.checkpoint, pool)
+                return segment, self._parts(segment.checkpoint)
             except TargetCorruptedError as error:
                 failure = failure or error
                 passed.append(segment.checkpoint)
@@ -223,14 +215,14 @@ class TableLog:
             _log.warning("%s Its commits are read instead.", failure.message)
         return segment, []
 
-    def _parts(self, checkpoint: Checkpoint, pool: ThreadPoolExecutor) -> list[CheckpointPart]:
+    def _parts(self, checkpoint: Checkpoint) -> list[CheckpointPart]:
         """Read a checkpoint with its sidecars; errors as `actions`."""
-        parts = list(pool.map(self._part, checkpoint.files))
+        parts = at_once(self.store, [partial(self._part, file) for file in checkpoint.files])
         said = [each for part in parts for each in part.others]
         if not (any(each.meta_data for each in said) and any(each.protocol for each in said)):
             raise self._damaged(checkpoint.files[0].path, "it lacks the table's metadata")
         sidecars = [each.sidecar.path for each in said if each.sidecar is not None]
-        return [*parts, *pool.map(self._sidecar, sidecars)]
+        return [*parts, *at_once(self.store, [partial(self._sidecar, path) for path in sidecars])]
 
     def actions(self, file: FileEntry) -> Sequence[Action]:
         """Read a commit, a compacted log or a checkpoint in JSON.

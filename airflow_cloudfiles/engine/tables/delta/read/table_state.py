@@ -21,7 +21,6 @@ from pyspark.sql.types import DataType, StructType, TimestampNTZType
 
 from airflow_cloudfiles.engine.errors import SinkError, TargetCorruptedError
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, dotted
-from airflow_cloudfiles.engine.spark_types import VariantType
 from airflow_cloudfiles.engine.tables.delta.read.actions import (
     APPEND_FEATURES,
     BEYOND_DELTALAKE,
@@ -34,7 +33,7 @@ from airflow_cloudfiles.engine.tables.delta.read.actions import (
 )
 from airflow_cloudfiles.engine.tables.delta.read.columns import without_internals
 from airflow_cloudfiles.engine.tables.delta.read.log import damaged_log
-from airflow_cloudfiles.engine.types import as_nullable, inside_of
+from airflow_cloudfiles.engine.types import VariantType, as_nullable, inside_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

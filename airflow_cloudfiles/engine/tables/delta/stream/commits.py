@@ -41,7 +41,7 @@ from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.actions import require_readable
 from airflow_cloudfiles.engine.tables.delta.read.log import LogListing, list_log_after
-from airflow_cloudfiles.engine.tables.delta.read.snapshot import PARALLEL_REQUESTS, TableLog
+from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import FileEntry
@@ -287,6 +287,7 @@ def _offset(state: ObjectStore, batch: int) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and "reservoirVersion" in found else None
 
 
+PARALLEL_REQUESTS: Final = 16
 _KEPT: Final = 64
 """Commits that are kept: a micro-batch is planned from them, and its files are looked up again."""
 _log = logging.getLogger(__name__)

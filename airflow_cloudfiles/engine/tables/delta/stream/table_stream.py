@@ -20,7 +20,6 @@ to become of it: Delta's own rules, which decide by commit.
 from __future__ import annotations
 
 import logging
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -48,7 +47,11 @@ from airflow_cloudfiles.engine.tables.delta.stream.commits import (
     TableOffset,
     check_order,
 )
-from airflow_cloudfiles.engine.tables.delta.stream.evolution import QueryPlace, evolution_of
+from airflow_cloudfiles.engine.tables.delta.stream.evolution import (
+    QueryPlace,
+    TrackedEvolution,
+    UntrackedEvolution,
+)
 from airflow_cloudfiles.engine.tables.delta.stream.tracking import (
     LATEST,
     StreamDefinition,
@@ -98,7 +101,11 @@ class TableStream:
         self._commits = TableCommits(
             self._log, definition.table_id, fail_on_data_loss=options.fail_on_data_loss
         )
-        self._evolution = evolution_of(definition, options, locate, self._state_at)
+        self._evolution = (
+            UntrackedEvolution(definition, self._state_at)
+            if options.schema_tracking_location is None
+            else TrackedEvolution(definition, options, locate, self._state_at)
+        )
         self._is_open = False
         self._has_begun = False
         self._first: TableOffset | None = None
@@ -170,7 +177,7 @@ class TableStream:
         upto = self._newest if self._target is None else min(self._newest, self._target)
         if start.is_at_change:
             self._evolution.pass_change(self._commits, start.version, self._newest)
-        end, files = self._plan(start, upto, Budget.of(self._options, unlimited=unlimited))
+        end, files = self._plan(start, upto, unlimited=unlimited)
         self._planned = (start, end, files)
         return end
 
@@ -233,16 +240,19 @@ class TableStream:
             return None
 
     def _plan(
-        self, start: TableOffset, upto: int, budget: Budget
+        self, start: TableOffset, upto: int, *, unlimited: bool
     ) -> tuple[TableOffset, list[AddFile]]:
-        """Take files while the limits allow it."""
-        end, files = start, list[AddFile]()
+        """Take files while the limits allow it; the one that exceeds the bytes is the last one."""
+        end, files, size = start, list[AddFile](), 0
+        limits = (self._options.most_files, self._options.max_bytes_per_trigger)
+        most, most_bytes = (None, None) if unlimited else limits
         for step in self._initial(start) if start.is_initial else self._changes(start, upto):
             if step.file is not None:
-                if budget.is_spent:
+                is_full = most is not None and len(files) >= most
+                if is_full or (most_bytes is not None and size >= most_bytes):
                     break
-                budget.take(step.file)
                 files.append(step.file)
+                size += step.file.size
             end = step.end
         return end, files
 
@@ -250,7 +260,7 @@ class TableStream:
         """Yield the files of the initial snapshot behind an offset, and the snapshot's end."""
         if self._snapshot is None or self._snapshot[0] != start.version:
             try:
-                self._snapshot = start.version, in_order(self._log.snapshot(start.version))
+                self._snapshot = start.version, _in_order(self._log.snapshot(start.version))
             except (OptionError, TargetCorruptedError) as error:
                 raise VersionsGoneError(
                     f"The stream has not read all rows that the Delta table {self._log.target} had "
@@ -342,37 +352,6 @@ class FileRules:
         return pattern is not None and re.search(pattern, decoded(file.path)) is not None
 
 
-def in_order(snapshot: Snapshot) -> list[AddFile]:
+def _in_order(snapshot: Snapshot) -> list[AddFile]:
     """Sort the files of a version in the order of an initial snapshot, which never changes."""
     return sorted(snapshot.files, key=lambda each: (each.modification_time, each.path, each.key))
-
-
-@dataclass(slots=True)
-class Budget:
-    """How much a micro-batch may still take.
-
-    Attributes:
-        files: How many files.
-        size: How many bytes. The file that exceeds it is the last one.
-    """
-
-    files: float = math.inf
-    size: float = math.inf
-
-    @classmethod
-    def of(cls, options: TableStreamOptions, *, unlimited: bool) -> Budget:
-        """Return the budget of a new micro-batch."""
-        if unlimited:
-            return cls()
-        files, size = options.most_files, options.max_bytes_per_trigger
-        return cls(math.inf if files is None else files, math.inf if size is None else size)
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether no further file is taken."""
-        return min(self.files, self.size) <= 0
-
-    def take(self, file: AddFile) -> None:
-        """Take a file."""
-        self.files -= 1
-        self.size -= file.size

@@ -154,8 +154,8 @@ def replace_former(  # noqa: PLR0913 - as `append_files`
     files: Sequence[DataFile],
     *,
     former: Sequence[FormerRows],
-    transactions: Sequence[Transaction] = (),
-    note: Mapping[str, Any] | None = None,
+    transactions: Sequence[Transaction],
+    note: Mapping[str, Any],
 ) -> dict[str, int]:
     """Commit files, and remove the rows that they replace, in one version.
 
@@ -321,9 +321,7 @@ def _values(snapshot: TableFiles, file: TableFile, former: FormerRows) -> Iterab
 
 def _at(batch: pa.RecordBatch, column: Sequence[str]) -> pa.Array:
     found = batch.column(column[0])
-    for name in column[1:]:
-        found = pc.struct_field(found, name)
-    return found
+    return pc.struct_field(found, column[1:]) if column[1:] else found
 
 
 def _is_in(values: pa.Array, former: FormerRows) -> pa.Array:

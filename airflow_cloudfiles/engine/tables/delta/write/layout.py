@@ -377,25 +377,17 @@ class _CatalogType:
 
     def limits(self, kind: DataType, path: Path) -> Iterator[tuple[Path, int]]:
         """Yield the limits in the text that follows, which is a type."""
-        if isinstance(kind, StructType):
-            self._take("struct<")
-            for place, each in enumerate(kind.fields):
-                self._take("," if place else "")
-                self._take_name(each.name)
-                yield from self.limits(each.dataType, (*path, each.name))
-        elif isinstance(kind, ArrayType):
-            self._take("array<")
-            yield from self.limits(kind.elementType, (*path, "element"))
-        elif isinstance(kind, MapType):
-            self._take("map<")
-            yield from self.limits(kind.keyType, (*path, "key"))
-            self._take(",")
-            yield from self.limits(kind.valueType, (*path, "value"))
-        else:
+        if not isinstance(kind, StructType | ArrayType | MapType):
             found = _CHARACTERS.fullmatch(self._take_leaf())
             if found is not None and isinstance(kind, StringType):
                 yield path, int(found[1])
             return
+        self._take(f"{kind.typeName()}<")
+        for place, (name, each) in enumerate(inside_of(kind)):
+            self._take("," if place else "")
+            if isinstance(kind, StructType):
+                self._take_name(name)
+            yield from self.limits(each, (*path, name))
         self._take(">")
 
     def end(self) -> None:

@@ -30,14 +30,16 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from airflow_cloudfiles.engine.errors import SinkError
+from airflow_cloudfiles.engine.formats.columnar.types import is_text
 from airflow_cloudfiles.engine.messages import counted, cut
 from airflow_cloudfiles.engine.reading.opened import StoreFile
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFile
-from airflow_cloudfiles.engine.tables.delta.durability import LOG, durable_commit, remove_expired
 from airflow_cloudfiles.engine.tables.delta.lineage import BLIND_APPEND
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.opening import durable_commit, remove_expired
 from airflow_cloudfiles.engine.tables.delta.read.actions import AddFile, FileKey, without_nulls
+from airflow_cloudfiles.engine.tables.delta.read.log import LOG
 from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
 from airflow_cloudfiles.version import __version__
 
@@ -102,7 +104,7 @@ def write_version(  # noqa: PLR0913 - what a version is, and what its history sa
     }
     content = _encoded([{"commitInfo": said}, *listed], location.target)
     name = f"{version:020}.json"
-    key, store = f"{LOG}/{name}", location.store()
+    key, store = f"{LOG}{name}", location.store()
     what = "may not have taken a commit"
     with durable_commit(location, what, table, synced=name):
         with location.translate_store_errors(what):
@@ -294,13 +296,7 @@ def _may_be_misread(table: DeltaTable) -> bool:
     return any(
         pc.any(pc.match_substring_regex(column.cast(pa.string()), _MISREAD)).as_py()
         for name, column in zip(actions.column_names, actions.columns, strict=True)
-        if name.startswith(_OF_TEXT) and _is_text(column.type)
-    )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+        if name.startswith(_OF_TEXT) and is_text(column.type)
     )
 
 

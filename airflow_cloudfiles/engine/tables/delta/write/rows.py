@@ -35,19 +35,17 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
-from airflow_cloudfiles.engine.formats.columnar.types import with_inner
+from airflow_cloudfiles.engine.formats.columnar.types import is_bytes, with_inner
 from airflow_cloudfiles.engine.messages import counted, cut, plural
-from airflow_cloudfiles.engine.spark_types import VariantType
 from airflow_cloudfiles.engine.tables.delta import data_files
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFile, DataFileWriter, FileSettings
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.columns import rows_columns
 from airflow_cloudfiles.engine.tables.delta.read.log import STAGED
 from airflow_cloudfiles.engine.tables.delta.read.table_state import TableState
-from airflow_cloudfiles.engine.tables.delta.write.evolve import Evolution, layout_for
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules, layout_for
 from airflow_cloudfiles.engine.tables.delta.write.layout import (
     ColumnLayout,
     FileLayout,
@@ -71,14 +69,14 @@ class TableWrite:
 
     Attributes:
         table: The table as it is; `None` where there is none yet.
-        evolution: How it may change.
+        rules: How it may change.
         target_bytes: Size of a file that goes before that of the table's properties.
         is_staged: Whether the rows are read again to be committed: their files are in no version
             of the table, and have the columns of the rows.
     """
 
     table: TableState | None
-    evolution: Evolution
+    rules: WriteRules
     target_bytes: int | None = None
     is_staged: bool = False
 
@@ -92,7 +90,7 @@ class TableWrite:
             return None
         if self.table is None:  # files of a new table, too, have no columns without a type
             return plain_layout(rows) if any(map(holds_void, rows.types)) else None
-        return layout_for(self.table, rows, self.evolution)
+        return layout_for(self.table, rows, self.rules)
 
     @property
     def settings(self) -> FileSettings:
@@ -226,15 +224,9 @@ NULL_NAME: Final = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED: Final = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 _LONGEST: Final = 120
 """Bytes of a value in the name of a folder; names end at 255 on most file systems."""
-_NOT_PARTITIONS: Final = (ArrayType, MapType, StructType, VariantType, NullType)
 _MICROS: Final = 10**6
 _DAY: Final = 86400
 _LAST_YEAR: Final = 9999
-
-
-def can_partition(kind: DataType) -> bool:
-    """Tell whether a table can be partitioned by columns of a type."""
-    return not isinstance(kind, _NOT_PARTITIONS)
 
 
 def value_text(value: pa.Scalar, column: str, target: str) -> str | None:
@@ -269,21 +261,15 @@ def value_text(value: pa.Scalar, column: str, target: str) -> str | None:
     return _plain(value.as_py()) or None
 
 
-def folder_name(names: Iterable[str], values: Iterable[str | None]) -> str:
-    """Name the folder of one partition's files, below the table's; a slash ends the name."""
-    parts = (
-        f"{_escaped(name)}={NULL_NAME if value is None else _escaped(value)}/"
-        for name, value in zip(names, values, strict=True)
-    )
-    return "".join(parts)
-
-
 def in_partition(
     settings: FileSettings, values: tuple[tuple[str, str | None], ...]
 ) -> FileSettings:
-    """Return the settings for the files of one partition."""
-    folder = folder_name([name for name, _ in values], [value for _, value in values])
-    return replace(settings, folder=folder, partition_values=values)
+    """Return the settings for the files of one partition, in a folder below the table's."""
+    parts = (
+        f"{_escaped(name)}={NULL_NAME if value is None else _escaped(value)}/"
+        for name, value in values
+    )
+    return replace(settings, folder="".join(parts), partition_values=values)
 
 
 def write_again(
@@ -389,96 +375,74 @@ def _conformed(array: pa.Array, column: ColumnLayout) -> pa.Array:
     return with_inner(array, wanted, inner)
 
 
-def require_values(batch: pa.RecordBatch, layout: FileLayout, target: str) -> None:
-    """Refuse nulls where a table has NOT NULL, and texts as `require_texts`.
+def require_values(
+    batch: pa.RecordBatch, layout: FileLayout, target: str, *, checks_nulls: bool = True
+) -> None:
+    """Refuse nulls where a table has NOT NULL, and texts that do not fit.
+
+    These are too long, or empty where a partition column is NOT NULL. `deltalake` (1.6) looks for
+    nulls itself where it changes rows, but not for these.
 
     Args:
         batch: Rows.
         layout: Of the table's files.
         target: The table, for errors.
+        checks_nulls: Whether nulls are refused.
 
     Raises:
         SchemaMismatchError: There are some.
     """
-    _Check(target, checks_nulls=True).all(batch, layout)
+    for array, column in zip(batch.columns, layout.columns, strict=True):
+        _check(array, column, target, checks_nulls=checks_nulls)
 
 
-def require_texts(batch: pa.RecordBatch, layout: FileLayout, target: str) -> None:
-    """Refuse texts that are too long, or empty where a partition column is NOT NULL.
+def _check(array: pa.Array, column: ColumnLayout, target: str, *, checks_nulls: bool) -> None:
+    """Check a column; null values have nothing inside."""
+    if not column.checks_values:
+        return
+    if checks_nulls and column.required and array.null_count:
+        count = array.null_count
+        raise SchemaMismatchError(
+            f"NOT NULL constraint violated for column: {column.path} of {target}: {count} of "
+            f"{counted(len(array), 'row')} {plural(count, 'has', 'have')} no value there. Nothing "
+            "of the batch is visible. Correct the files, or drop the constraint: cloudfiles table "
+            f"drop-not-null --target {target} {column.path}"
+        )
+    if pa.types.is_null(array.type):
+        return
+    if column.checks_texts and not column.inside:
+        _check_lengths(array, column, target)
+    if any(each.checks_values for each in column.inside):
+        for inside, part in zip(column.inside, _parts(array), strict=True):
+            _check(part, inside, target, checks_nulls=checks_nulls)
 
-    `deltalake` (1.6) looks for nulls itself where it changes rows, but not for these.
 
-    Args:
-        batch: Rows.
-        layout: Of the table's files.
-        target: The table, for errors.
-
-    Raises:
-        SchemaMismatchError: There are some.
-    """
-    _Check(target, checks_nulls=False).all(batch, layout)
-
-
-class _Check:
-    """Looks for values that a table does not take."""
-
-    def __init__(self, target: str, *, checks_nulls: bool) -> None:
-        self._target = target
-        self._checks_nulls = checks_nulls
-
-    def all(self, batch: pa.RecordBatch, layout: FileLayout) -> None:
-        """Look at all columns."""
-        for array, column in zip(batch.columns, layout.columns, strict=True):
-            self._one(array, column)
-
-    def _one(self, array: pa.Array, column: ColumnLayout) -> None:
-        """Check a column; null values have nothing inside."""
-        if not column.checks_values:
-            return
-        if self._checks_nulls and column.required and array.null_count:
-            raise SchemaMismatchError(
-                f"NOT NULL constraint violated for column: {column.path} of {self._target}: "
-                f"{array.null_count} of {counted(len(array), 'row')} "
-                f"{plural(array.null_count, 'has', 'have')} no value there. Nothing of the batch "
-                "is visible. Correct the files, or drop the constraint: cloudfiles table "
-                f"drop-not-null --target {self._target} {column.path}"
-            )
-        if pa.types.is_null(array.type):
-            return
-        if column.checks_texts and not column.inside:
-            self._lengths(array, column)
-        if any(each.checks_values for each in column.inside):
-            for inside, part in zip(column.inside, _parts(array), strict=True):
-                self._one(part, inside)
-
-    def _lengths(self, array: pa.Array, column: ColumnLayout) -> None:
-        least, most = column.lengths
-        lengths = _characters(array)
-        if empty := pc.sum(pc.less(lengths, least)).as_py():
-            raise SchemaMismatchError(
-                f"NOT NULL constraint violated for column: {column.path} of {self._target}: "
-                f"{empty} of {counted(len(array), 'row')} {plural(empty, 'has', 'have')} an empty "
-                "text there, and the table is partitioned by the column: Delta's log has an empty "
-                "text as null. Nothing of the batch is visible. Correct the rows, or let the "
-                "column be null: cloudfiles table drop-not-null --target "
-                f"{self._target} {column.path}"
-            )
-        too_long = pc.greater(lengths, most) if most is not None else None
-        if too_long is not None and pc.any(too_long).as_py():
-            count, example = pc.sum(too_long).as_py(), array.filter(too_long)[0].as_py()
-            raise SchemaMismatchError(
-                f"Value {cut(repr(example))} exceeds char/varchar type length limitation: column "
-                f"{column.path} of {self._target} has texts of at most {most} characters, and "
-                f"{count} of {counted(len(array), 'value')} {plural(count, 'is', 'are')} longer. "
-                "Nothing of the batch is visible. Correct the files, or widen the column where the "
-                "table is maintained (ALTER TABLE ... ALTER COLUMN ... TYPE)."
-            )
+def _check_lengths(array: pa.Array, column: ColumnLayout, target: str) -> None:
+    least, most = column.lengths
+    lengths = _characters(array)
+    if empty := pc.sum(pc.less(lengths, least)).as_py():
+        raise SchemaMismatchError(
+            f"NOT NULL constraint violated for column: {column.path} of {target}: "
+            f"{empty} of {counted(len(array), 'row')} {plural(empty, 'has', 'have')} an empty "
+            "text there, and the table is partitioned by the column: Delta's log has an empty "
+            "text as null. Nothing of the batch is visible. Correct the rows, or let the "
+            f"column be null: cloudfiles table drop-not-null --target {target} {column.path}"
+        )
+    too_long = pc.greater(lengths, most) if most is not None else None
+    if too_long is not None and pc.any(too_long).as_py():
+        count, example = pc.sum(too_long).as_py(), array.filter(too_long)[0].as_py()
+        raise SchemaMismatchError(
+            f"Value {cut(repr(example))} exceeds char/varchar type length limitation: column "
+            f"{column.path} of {target} has texts of at most {most} characters, and "
+            f"{count} of {counted(len(array), 'value')} {plural(count, 'is', 'are')} longer. "
+            "Nothing of the batch is visible. Correct the files, or widen the column where the "
+            "table is maintained (ALTER TABLE ... ALTER COLUMN ... TYPE)."
+        )
 
 
 def _characters(array: pa.Array) -> pa.Array:
     """Count the characters of each text, or the bytes of each binary value."""
-    is_bytes = pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
-    return pc.binary_length(array) if is_bytes else pc.utf8_length(array)
+    return pc.binary_length(array) if is_bytes(array.type) else pc.utf8_length(array)
 
 
 def _parts(array: pa.Array) -> list[pa.Array]:
