@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.running.outcome import Outcome, Parser, Tone, Toned, colored
+from airflow_cloudfiles.commands.running.outcome import ColoredLine, Outcome, Parser, Tone, colored
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, with_code
 from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.options.values import check_ends
@@ -271,7 +271,7 @@ def _write(outcome: Outcome, *, as_json: bool) -> None:
         lines = [outcome.text.rstrip("\n")]
     try:
         for line in lines:
-            text, tone = (line.text, line.tone) if isinstance(line, Toned) else (line, None)
+            text, tone = (line.text, line.tone) if isinstance(line, ColoredLine) else (line, None)
             shown = colored(printable(text, but=_LAYOUT), tone, sys.stdout)
             sys.stdout.write(shown + "\n")
         sys.stdout.flush()

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.storage.flat import Fetch, Listed, Page
+from airflow_cloudfiles.engine.storage.flat import Fetch, ListedObject, Page
 from airflow_cloudfiles.engine.storage.flat_store import FlatStore
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ class GeneratedStore(FlatStore):
 
         return fetch
 
-    def _listed(self, begin: int, end: int) -> Iterator[Listed]:
+    def _listed(self, begin: int, end: int) -> Iterator[ListedObject]:
         for at in range(begin, end):
             key = _key(at)
-            yield Listed(key, *_version(at))
+            yield ListedObject(key, *_version(at))
             if self._is_late(at):
-                yield Listed(f"{key}.late.json", *_version(at))
+                yield ListedObject(f"{key}.late.json", *_version(at))
 
     def _is_late(self, at: int) -> bool:
         return bool(self._step) and at >= 0 and at % self._step == self._step // 2

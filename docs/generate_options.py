@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.options.described import default_of, public_optio
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOptions
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions
-from airflow_cloudfiles.engine.options.values import Refused
+from airflow_cloudfiles.engine.options.values import RefusedOption
 from airflow_cloudfiles.engine.spark.preload import MEANINGS
 
 PAGE: Final = Path(__file__).parent / "reference" / "options.md"
@@ -187,7 +187,7 @@ def _format(name: str) -> str:
     return "".join(parts)
 
 
-def _refusal(refused: Refused) -> str:
+def _refusal(refused: RefusedOption) -> str:
     """One line for an option that a format refuses."""
     accepted = " or ".join(f"`{value}`" for value in refused.accepts)
     but = f" (other than {accepted})" if accepted else ""
@@ -223,7 +223,7 @@ def _row(declaration: Option[Any], doc: str) -> tuple[str, ...]:
     return (f"`{declaration.name}`", *(cell.replace("|", "\\|") for cell in cells))
 
 
-def _listed(options: Iterable[Option[Any] | Refused]) -> str:
+def _listed(options: Iterable[Option[Any] | RefusedOption]) -> str:
     return _quoted(sorted(each.name for each in options))
 
 

@@ -373,7 +373,7 @@ def _xml_reason(text: str, options: XmlOptions) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Inferred:
+class InferredSchema:
     """A resolved schema and what it was inferred from.
 
     Attributes:
@@ -399,7 +399,7 @@ class Inferred:
         return json.dumps(asdict(self), default=StructType.jsonValue)
 
     @classmethod
-    def from_json(cls, text: str) -> Inferred:
+    def from_json(cls, text: str) -> InferredSchema:
         """Read what `to_json` has written."""
         found: dict[str, Any] = json.loads(text)
         for name in ("data_schema", "partition_schema"):
@@ -415,7 +415,7 @@ def infer_files(
     options: CloudFilesOptions,
     *,
     left_out: Callable[[], WaitingReport | None] = lambda: None,
-) -> Inferred:
+) -> InferredSchema:
     """Infer and resolve the schema of the newest files, within the sample limits (B1, B2).
 
     Nothing is written, so it may be interrupted and repeated at any time.
@@ -469,7 +469,7 @@ def infer_files(
     waiting = left_out()
     if waiting is not None and waiting.files:
         incomplete = (f"The schema was inferred without files that are not whole: {waiting}.",)
-    return Inferred(
+    return InferredSchema(
         data,
         partitions,
         counts.files,
@@ -523,7 +523,7 @@ def infer_source(
     own: Sequence[str],
     on_found: Callable[[], None] | None = None,
     open_state: StoreOpener = open_store,
-) -> Inferred:
+) -> InferredSchema:
     """Infer the schema of a source from the newest of its files.
 
     Args:

@@ -61,7 +61,7 @@ HEIGHT: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class RunBar:
     """One run in a plot.
 
     Attributes:
@@ -89,7 +89,7 @@ class Plot:
     title: str
     unit: str
     highest: float
-    bars: Sequence[Bar]
+    bars: Sequence[RunBar]
 
 
 _MEASURES: Final[Sequence[tuple[str, str, Callable[[RunSummary], float]]]] = (
@@ -107,7 +107,7 @@ def plots_of(newest: Sequence[RunSummary]) -> list[Plot]:
     plots = []
     for title, unit, measure in _MEASURES if runs else ():
         highest = max(map(measure, runs))
-        bars = [Bar(_height(measure(run), highest), measure(run), run) for run in runs]
+        bars = [RunBar(_height(measure(run), highest), measure(run), run) for run in runs]
         plots.append(Plot(title, unit, highest, bars))
     return plots
 

@@ -16,7 +16,7 @@ import pytest
 
 from airflow_cloudfiles.engine.batches import connect_tasks
 from airflow_cloudfiles.engine.batches.connect_tasks import ConnectTasks
-from airflow_cloudfiles.engine.batches.run import TaskFailed
+from airflow_cloudfiles.engine.batches.run import TaskFailure
 from airflow_cloudfiles.engine.errors import (
     StateUnreachableError,
     TableEvolvedError,
@@ -81,7 +81,7 @@ def test_an_error_that_no_retry_helps_comes_back_as_itself(
 ) -> None:
     raised = UnknownFieldException("New fields: x", retry=True)
     log = tmp_path / "tries"
-    with pytest.raises(TaskFailed) as failed:
+    with pytest.raises(TaskFailure) as failed:
         tasks.carry(partial(_fails, str(log), raised), list(range(8)), 0)
     assert type(failed.value.failure) is UnknownFieldException
     assert failed.value.failure.message == "New fields: x"
@@ -94,7 +94,7 @@ def test_an_error_that_no_retry_helps_comes_back_as_itself(
 def test_an_error_with_a_long_text_comes_back_whole(tasks: ConnectTasks, tmp_path: Path) -> None:
     """A server shortens the texts of errors."""
     for kind in (TableEvolvedError, StateUnreachableError):
-        with pytest.raises(TaskFailed) as failed:
+        with pytest.raises(TaskFailure) as failed:
             tasks.carry(partial(_fails, str(tmp_path / "t"), kind("long " * 2000)), [3], 0)
         assert type(failed.value.failure) is kind
         assert failed.value.failure.message == "long " * 2000

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from airflow_cloudfiles.engine.extensions.iceberg.commit import Noted, SnapshotLineage, lineage
+from airflow_cloudfiles.engine.extensions.iceberg.commit import NotedBatch, SnapshotLineage, lineage
 from airflow_cloudfiles.engine.intake.ledger.rocksdb import IndexMark, decode_mark, encode_mark
 from airflow_cloudfiles.engine.job.jvm import ClassArchive
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
@@ -35,8 +35,8 @@ BATCH = {
 }
 NOTE = note_of(BatchId(ID, 3, plan="p", replay=1))
 DONE_NOTE = note_of(BatchId(ID, 3, plan="p", schema_version=2, counts={"rows": 3}))
-NOTED = Noted(3, "p", "w", 1, 1)
-DONE_NOTED = Noted(3, "p", "w", 1, 1, schema_version=2, counts={"rows": 3})
+NOTED = NotedBatch(3, "p", "w", 1, 1)
+DONE_NOTED = NotedBatch(3, "p", "w", 1, 1, schema_version=2, counts={"rows": 3})
 OFFSET = TableOffset("t-1", 7, AFTER_CHANGE)
 TRACKED = TrackedSchema(
     0,

@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.discovery.listing.edges import KeyRange
 from airflow_cloudfiles.engine.discovery.listing.state import (
     ListingState,
     TrackRecord,
-    Unfinished,
+    UnfinishedListing,
     load_state,
     save_state,
 )
@@ -26,8 +26,8 @@ from airflow_cloudfiles.engine.discovery.settling import (
 )
 from airflow_cloudfiles.engine.errors import CorruptedStateError, StateLockedError
 from airflow_cloudfiles.engine.extensions.cleaning.one_file import (
-    Cleaned,
-    Due,
+    CleaningProgress,
+    DueFile,
     encode_cleaned,
     read_cleaned,
 )
@@ -118,8 +118,8 @@ DONE_RECORD = replace(RECORD, run_id="r.1", schema_version=2, counts={"rows": 3}
 DECISION = Decision(
     number=0, kind="acceptLoss", first=3, last=5, batches=(3, 5), target="s3://lake/t"
 )
-CLEANED = Cleaned(
-    Offset(3, 1), 2, (Due(FILES.files[1], datetime(2026, 1, 1, 0, 0, 0, 7, tzinfo=UTC)),)
+CLEANED = CleaningProgress(
+    Offset(3, 1), 2, (DueFile(FILES.files[1], datetime(2026, 1, 1, 0, 0, 0, 7, tzinfo=UTC)),)
 )
 COLUMNS, PARTITIONS = parse_schema("a STRING, b STRUCT<c: BIGINT>"), parse_schema("date DATE")
 OPTIONS = {"schemaHints": "a STRING", "inferColumnTypes": True, "partitionColumns": None}
@@ -147,7 +147,7 @@ LISTING = ListingState(
     queue="q",
     filter="f",
     witness="a",
-    unfinished=Unfinished(2.5, "listing", "f", "a", (KeyRange("a", "b"),)),
+    unfinished=UnfinishedListing(2.5, "listing", "f", "a", (KeyRange("a", "b"),)),
 )
 READ = ReportProgress(
     "0" * 32, "f", "backfill", {3: FileRead(9, 7, "a", "\u00e9", has_recent=True)}

@@ -30,7 +30,7 @@ from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import KEY
 from airflow_cloudfiles.engine.state.metadata_format import (
     FORMAT_VERSION,
-    Standing,
+    StateStanding,
     StreamMetadata,
     decode_standing,
     encode_metadata,
@@ -75,7 +75,7 @@ def _metadata(version: int, metadata: StreamMetadata) -> Format:
     )
 
 
-def _standing(standing: Standing) -> Format:
+def _standing(standing: StateStanding) -> Format:
     place = None if standing == "unbound" else "s3://lake/state"
     metadata = {"incoming": None, "unbound": UNBOUND}.get(standing, METADATA)
     return Format(
@@ -167,7 +167,7 @@ def _in(key: str, write: Callable[[ObjectStore], object]) -> Callable[[], bytes]
 OF_FILES = [
     _metadata(3, BY_CONTENT),
     _metadata(4, WITH_OPERATIONS),
-    *(_standing(each) for each in get_args(Standing)),
+    *(_standing(each) for each in get_args(StateStanding)),
     _entry("with_contents", KNOWN_BY_CONTENT),
     _entry("duplicate", replace(KNOWN_BY_CONTENT, found_by="duplicate")),
     Format(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles.engine.job.launch import LocalPython, LocalSpark
-from airflow_cloudfiles.engine.job.spark_command import How
+from airflow_cloudfiles.engine.job.spark_command import DriverStart
 from tests.support.answering_proxy import CUT, AnsweringProxy, answering_proxy
 from tests.support.driver import Driver
 from tests.support.iceberg_spark import IcebergSpark, RestServer
@@ -46,7 +46,7 @@ def lake(tmp_path: Path, wire: AnsweringProxy) -> Iterator[LocalCatalog]:
     found.close()
 
 
-def _driver(tmp_path: Path, target: str, how: How) -> Driver:
+def _driver(tmp_path: Path, target: str, how: DriverStart) -> Driver:
     folder = tmp_path / "stream"
     folder.mkdir()
     found = Driver(folder, **{"cloudFiles.maxFilesPerTrigger": "2"})

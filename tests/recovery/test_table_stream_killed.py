@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.job.launch import LocalPython, LocalSpark
-from airflow_cloudfiles.engine.job.spark_command import How
+from airflow_cloudfiles.engine.job.spark_command import DriverStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.storage import open_store
@@ -56,7 +56,7 @@ class FromTable(Driver):
     ],
 )
 def test_a_stream_from_a_table_killed_between_any_two_steps_reads_every_row_once(
-    tmp_path: Path, how: How
+    tmp_path: Path, how: DriverStart
 ) -> None:
     driver = FromTable(tmp_path, maxFilesPerTrigger="1", allowSourceColumnRename="always")
     driver.how = how
@@ -98,7 +98,7 @@ def test_a_stream_from_a_table_killed_between_any_two_steps_reads_every_row_once
 def test_a_batch_that_one_executor_began_is_finished_by_the_other(tmp_path: Path) -> None:
     driver = FromTable(tmp_path, maxFilesPerTrigger="1")
     table = GrowingTable(driver.source, "a", "b")
-    turns: list[tuple[How, str | None]] = [
+    turns: list[tuple[DriverStart, str | None]] = [
         (LocalPython(), "after-spark-offset"),
         (SPARK, "after-sink-commit"),
         (LocalPython(), "after-data-files"),

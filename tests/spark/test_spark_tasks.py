@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_cloudfiles.engine.batches.run import TaskFailed
+from airflow_cloudfiles.engine.batches.run import TaskFailure
 from airflow_cloudfiles.engine.batches.spark_tasks import SparkTasks
 from airflow_cloudfiles.engine.errors import FileMissingError, RunFailedError
 from airflow_cloudfiles.engine.tables.table_writer import TaskWritten
@@ -91,7 +91,7 @@ def test_sparks_ui_names_stream_and_micro_batch(spark: SparkSession, tasks: Spar
 def test_a_failing_task_keeps_its_error_and_tells_what_others_have_written(
     tasks: SparkTasks, tmp_path: Path
 ) -> None:
-    with pytest.raises(TaskFailed) as failed:
+    with pytest.raises(TaskFailure) as failed:
         tasks.carry(partial(_fails_at, 1, tmp_path), range(2), 0)
     failure = failed.value.failure
     assert isinstance(failure, FileMissingError)
@@ -110,7 +110,7 @@ def test_a_signal_ends_the_spark_job(
     before = signal.signal(signal.SIGUSR1, stop)
     try:
         threading.Timer(3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
-        with pytest.raises(TaskFailed) as failed:
+        with pytest.raises(TaskFailure) as failed:
             tasks.carry(partial(_sleeps, tmp_path), range(200), 0)
     finally:
         signal.signal(signal.SIGUSR1, before)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from airflow_cloudfiles.engine.batches.run import TaskFailed
+from airflow_cloudfiles.engine.batches.run import TaskFailure
 from airflow_cloudfiles.engine.batches.spark_tasks import SparkTasks
 from airflow_cloudfiles.engine.errors import StateUnreachableError, UnknownFieldException
 from airflow_cloudfiles.engine.tables.table_writer import TaskWritten
@@ -50,7 +50,7 @@ def test_an_error_comes_back_as_itself_with_what_others_have_written(
     """One that no other attempt helps against is given back, an outage is raised."""
     tasks_at_once = spark.sparkContext.defaultParallelism
     assert tasks_at_once < 4
-    with pytest.raises(TaskFailed) as failed:
+    with pytest.raises(TaskFailure) as failed:
         tasks.carry(partial(carried, kind("what it says"), str(tmp_path / "t")), list(range(6)), 0)
     assert type(failed.value.failure) is kind
     assert failed.value.failure.message == "what it says"

@@ -12,7 +12,7 @@ from airflow_cloudfiles.engine.extensions.merge.batch_write import BatchWrite
 from airflow_cloudfiles.engine.extensions.merge.commit import merge_batch
 from airflow_cloudfiles.engine.extensions.merge.source_rows import MergeRule
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions
-from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed
+from airflow_cloudfiles.engine.state.sink_log import BatchId, CommitResult
 from airflow_cloudfiles.engine.tables.delta.commit import check_target, commit_batch
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFileWriter, FileSettings
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
@@ -65,7 +65,7 @@ class Sink:
 
     def repeat(
         self, rows: pa.Table | list[dict[str, Any]], schema: pa.Schema | None = None
-    ) -> Committed:
+    ) -> CommitResult:
         """Write the batch of the present number, perhaps again."""
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows, schema)
         return self.commit(*self.task(table), table.schema)
@@ -76,7 +76,7 @@ class Sink:
         layout = None if state is None else layout_for(state, table.schema, self.rules)
         return write_rows(self.target, table.schema, table.to_batches(), layout), layout
 
-    def commit(self, files: Any, layout: Any, schema: pa.Schema) -> Committed:
+    def commit(self, files: Any, layout: Any, schema: pa.Schema) -> CommitResult:
         """What the driver does after a batch."""
         return commit_batch(
             self.target,
@@ -147,7 +147,7 @@ def merge_rows(
     keys: tuple[str, ...],
     void: bool = False,
     **rule: Any,
-) -> Committed:
+) -> CommitResult:
     """Merge rows into a table as a batch of a stream; `void` is for columns without a type."""
     files = DataFileWriter(str(target), rows.schema, FileSettings(folder=STAGED)).write(
         rows.to_batches()
@@ -162,7 +162,7 @@ def merge_rows(
     )
 
 
-def write_dataframe(target: Path | str, rows: pa.Table, **options: str) -> Committed:
+def write_dataframe(target: Path | str, rows: pa.Table, **options: str) -> CommitResult:
     """Write rows as `DataFrame.write` does; with `replaceWhere` or `overwrite`, over others."""
     read_options = BatchWriteOptions.read({key.lower(): each for key, each in options.items()})
     overwrites = bool({"replaceWhere", "overwriteSchema"} & options.keys())

@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.job.launch import LocalSpark
-from airflow_cloudfiles.engine.job.spark_command import How
+from airflow_cloudfiles.engine.job.spark_command import DriverStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.jvm_classes import keep_classes
@@ -48,7 +48,7 @@ class Driver:
         self.source.mkdir(exist_ok=True)
         self.options = options
         self.runs = 0
-        self.how: How = LocalSpark(master="local[2]")
+        self.how: DriverStart = LocalSpark(master="local[2]")
 
     def run(self, crash_at: str | None = None) -> tuple[int, dict[str, Any] | None]:
         """Run once; return the exit code (-9 when killed) and the report, if there is one."""
@@ -78,7 +78,9 @@ class Driver:
         open_store(str(self.state)).put(spec.spec_key, spec.sealed())
         return self.begun(self.how, {}, crash_at)
 
-    def begun(self, how: How, more: dict[str, str], crash_at: str | None) -> subprocess.Popen[str]:
+    def begun(
+        self, how: DriverStart, more: dict[str, str], crash_at: str | None
+    ) -> subprocess.Popen[str]:
         """Start the driver of a run whose specification it finds."""
         if isinstance(how, LocalSpark):
             keep_classes()

@@ -14,7 +14,12 @@ from airflow_cloudfiles.engine.extensions.iceberg.commit import (
     ready_table,
 )
 from airflow_cloudfiles.engine.extensions.iceberg.data_files import IcebergFileWriter
-from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, Expected, SinkRecord
+from airflow_cloudfiles.engine.state.sink_log import (
+    BatchId,
+    CommitResult,
+    ExpectedBatch,
+    SinkRecord,
+)
 from tests.support.iceberg_tables import LocalCatalog
 
 
@@ -33,19 +38,19 @@ class IcebergSink:
         self.lake, self.stream, self.batches = lake, stream, 0
         self.rules = TableRules(merge_schema=True, widens=True, partition_by=partition_by)
 
-    def write(self, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Committed:
+    def write(self, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> CommitResult:
         """Write the next batch."""
         self.batches += 1
         return self.write_again(rows, schema)
 
-    def write_again(self, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Committed:
+    def write_again(self, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> CommitResult:
         """Write the batch that was written last."""
         target = IcebergTarget.of(self.lake.uri("t"))
         table = ready_table(target, schema, self.rules)
         batch = pa.RecordBatch.from_pylist(list(rows), schema)
         written = self.batches - 2
         record = SinkRecord(batch=written, table_id=str(table.metadata.table_uuid))
-        known = Expected(record, "/state", lambda _: None)
+        known = ExpectedBatch(record, "/state", lambda _: None)
         return commit_batch(
             target.uri,
             batch=BatchId(self.stream, self.batches - 1),

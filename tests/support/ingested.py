@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.batches.file_source import FileBatches
-from airflow_cloudfiles.engine.batches.run import Planned
+from airflow_cloudfiles.engine.batches.run import PlannedBatch
 from airflow_cloudfiles.engine.extensions.replay import replay
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.intake import Intake
@@ -107,7 +107,7 @@ class Ingested:
             ranges = packed(intake.source, files, parallelism=1, can_cut=False)
         splits = [Split(context, each) for each in ranges]
         source = self._batches(options, plan.end)
-        self.write(source, Planned(batch, splits, plan.end))
+        self.write(source, PlannedBatch(batch, splits, plan.end))
 
     def _options(self) -> CloudFilesOptions:
         return CloudFilesOptions.parse(self.spec().source_options(), path=str(self.source))
@@ -133,7 +133,7 @@ class Ingested:
     def _batches(self, options: CloudFilesOptions, up_to: Offset) -> FileBatches:
         return FileBatches(options, str(self.state), up_to=up_to, parallelism=8)
 
-    def write(self, source: FileBatches, planned: Planned) -> None:
+    def write(self, source: FileBatches, planned: PlannedBatch) -> None:
         given = SinkOptions.read({"mergeschema": "true", **self.sink})
         table = target_table(self._target)
         writer = table.writer(given, state=str(self.state), written="files")

@@ -12,7 +12,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
-from airflow_cloudfiles.engine.extensions.promotion.promote import Promoted, Promotion, promote
+from airflow_cloudfiles.engine.extensions.promotion.promote import (
+    Promotion,
+    PromotionResult,
+    promote,
+)
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader, LinePiece
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
@@ -90,7 +94,9 @@ class Landed:
             options={"cloudFiles.schemaEvolutionMode": "rescue", **options},
         )
 
-    def promote(self, fields: Mapping[str, str | None] | list[str], **options: str) -> Promoted:
+    def promote(
+        self, fields: Mapping[str, str | None] | list[str], **options: str
+    ) -> PromotionResult:
         """Promote fields."""
         return promote(self.promotion(fields, **options))
 

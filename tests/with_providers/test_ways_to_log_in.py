@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.errors import UnsupportedOptionError
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import ENVIRONMENT, to_environment
 from airflow_cloudfiles.engine.storage.base import ObjectNotFoundError
-from airflow_cloudfiles.engine.storage.identities import Served
+from airflow_cloudfiles.engine.storage.identities import ServedIdentity
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.hooks.access import access_of
 from tests.support.machine_identity import identities
@@ -78,7 +78,7 @@ def _child(access: Access) -> Iterator[Callable[..., str]]:
     """A process that gets an access as a driver does; what it answers to a question."""
     identity = getattr(access, "identity", None)
     assert identity is not None
-    served = Served(identity)
+    served = ServedIdentity(identity)
     handed = to_environment(replace(access, identity=served.path))
     given = json.loads(handed[ENVIRONMENT])
     kept = {"kind", "identity", "region", "endpoint_urls", "path_style", "verify", "project"}

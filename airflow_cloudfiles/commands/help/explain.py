@@ -12,7 +12,7 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.extensions.streams_file import read_streams
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.messages import counted, printable
-from airflow_cloudfiles.engine.options.explained import Explained, explain
+from airflow_cloudfiles.engine.options.explained import StreamExplanation, explain
 from airflow_cloudfiles.engine.state.run_history import newest_ingest
 from airflow_cloudfiles.engine.storage import open_store
 
@@ -76,7 +76,7 @@ def _checked(given: argparse.Namespace) -> Outcome:
     return Outcome({"streams": streams}, "\n".join([*lines, counted(len(streams), "stream")]))
 
 
-def _lines(found: Explained, *, has_all: bool) -> list[str]:
+def _lines(found: StreamExplanation, *, has_all: bool) -> list[str]:
     shown = [each for each in found.options if each.is_given or has_all]
     width = max(len(each.name) for each in shown)
     lines = [

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from airflow_cloudfiles.commands.running.outcome import (
+    ColoredLine,
     Commands,
     Outcome,
     Parser,
     Tone,
-    Toned,
     add_command,
 )
 from airflow_cloudfiles.engine.errors import CloudFilesError
@@ -88,15 +88,15 @@ def _run(given: argparse.Namespace) -> Outcome:
     code = 1 if problems else 0
     if given.json:
         return Outcome([asdict(each) for each in findings], "", code)
-    lines: list[str | Toned] = [_shown(each, width) for each in findings]
+    lines: list[str | ColoredLine] = [_shown(each, width) for each in findings]
     lines.append(counted(problems, "problem") if problems else "No problems")
     return Outcome(None, "", code, lines)
 
 
-def _shown(found: Finding, width: int) -> str | Toned:
+def _shown(found: Finding, width: int) -> str | ColoredLine:
     text = f"{found.verdict:<8} {found.check:<{width}}  {found.found}"
     tone = _TONES.get(found.verdict)
-    return Toned(text, tone) if tone else text
+    return ColoredLine(text, tone) if tone else text
 
 
 # This machine ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from airflow_cloudfiles.commands.running.outcome import Outcome, as_text
 from airflow_cloudfiles.engine.errors import CloudFilesError, with_code
 from airflow_cloudfiles.engine.job.launch import LocalPython, launch
-from airflow_cloudfiles.engine.job.spark_command import How
+from airflow_cloudfiles.engine.job.spark_command import DriverStart
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.spark.preload import is_banner
 from airflow_cloudfiles.engine.storage.access import ENVIRONMENT, from_environment
@@ -23,7 +23,7 @@ _ERROR = " ERROR airflow_cloudfiles.engine.job.run: "
 """Begins the error that ends a job, in its log."""
 
 
-def run_job(spec: JobSpec, shown: Sequence[str], how: How | None = None) -> Outcome:
+def run_job(spec: JobSpec, shown: Sequence[str], how: DriverStart | None = None) -> Outcome:
     """Run a job to its end.
 
     Args:

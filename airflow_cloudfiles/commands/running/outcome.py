@@ -37,7 +37,7 @@ class Outcome:
     value: object
     text: str
     code: int = 0
-    lines: Iterable[str | Toned] | None = None
+    lines: Iterable[str | ColoredLine] | None = None
 
 
 def as_text(value: Mapping[str, Any]) -> str:
@@ -198,7 +198,7 @@ _CODES: Final[Mapping[Tone, str]] = {"problem": "31", "caution": "33", "heading"
 
 
 @dataclass(frozen=True, slots=True)
-class Toned:
+class ColoredLine:
     """A line that a terminal shows in a color.
 
     Attributes:

@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from airflow_cloudfiles.commands.running.outcome import (
+    ColoredLine,
     Commands,
     Outcome,
     Parser,
-    Toned,
     add_command,
     add_group,
     as_text,
@@ -106,7 +106,7 @@ def _files(given: argparse.Namespace) -> Outcome:
 
 def _lines_of(
     found: Iterator[Mapping[str, Any]], shown: Shown, *, as_json: bool
-) -> Iterator[str | Toned]:
+) -> Iterator[str | ColoredLine]:
     """Write rows of files, as they come.
 
     Args:
@@ -122,12 +122,12 @@ def _as_json(row: Mapping[str, Any]) -> str:
     return json.dumps(row, default=datetime.isoformat, ensure_ascii=True)
 
 
-def _table(found: Iterator[Mapping[str, Any]], shown: Shown) -> Iterator[str | Toned]:
+def _table(found: Iterator[Mapping[str, Any]], shown: Shown) -> Iterator[str | ColoredLine]:
     """Write rows as they come, under a line of names; widths are those that are usual."""
     count = 0
     for row in found:
         if count == 0:
-            yield Toned(_line({name: name for name, _ in shown}, shown), "heading")
+            yield ColoredLine(_line({name: name for name, _ in shown}, shown), "heading")
         count += 1
         yield _line({name: _cell(row[name]) for name, _ in shown}, shown)
     yield counted(count, "file")

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from airflow_cloudfiles.commands.running.outcome import (
+    ColoredLine,
     Commands,
     Outcome,
     Parser,
-    Toned,
     add_command,
     columns,
 )
@@ -58,18 +58,18 @@ def _as_json(run: RunSummary) -> str:
     return json.dumps(asdict(run), ensure_ascii=True)
 
 
-def _table(shown: Sequence[RunSummary], found: Runs) -> Iterator[str | Toned]:
+def _table(shown: Sequence[RunSummary], found: Runs) -> Iterator[str | ColoredLine]:
     """Write the runs under a line of names, what one failed for below it."""
     head, *lines = columns([_HEADS, *map(_cells, shown)], right=_NUMBERS)
     if lines:
-        yield Toned(head, "heading")
+        yield ColoredLine(head, "heading")
     for run, line in zip(shown, lines, strict=True):
-        yield Toned(line, "problem") if run.error else line
+        yield ColoredLine(line, "problem") if run.error else line
         if run.error:
             why = f"{run.message} {run.section}".rstrip()
             yield f"    {printable(run.error)}: {printable(why)}"
         for warning in run.warnings:
-            yield Toned(f"    {printable(warning)}", "caution")
+            yield ColoredLine(f"    {printable(warning)}", "caution")
     yield f"{len(lines):,} of {found.kept:,} {'run' if found.kept == 1 else 'runs'}"
 
 

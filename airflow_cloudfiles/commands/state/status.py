@@ -14,10 +14,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.commands.running.outcome import (
+    ColoredLine,
     Commands,
     Outcome,
     Parser,
-    Toned,
     add_command,
     as_text,
     columns,
@@ -77,9 +77,9 @@ def _statuses(found: Sequence[tuple[str, StreamStatus]]) -> Outcome:
     troubles = sum(status.is_trouble for _, status in found)
     value: list[dict[str, Any]] = [{"stream": name, **asdict(status)} for name, status in found]
     head, *rows = columns([_HEADS, *(_cells(*each) for each in found)], right=_NUMBERS)
-    lines: list[str | Toned] = [Toned(head, "heading")]
+    lines: list[str | ColoredLine] = [ColoredLine(head, "heading")]
     for (_, status), row in zip(found, rows, strict=True):
-        lines.append(Toned(row, "problem") if status.is_trouble else row)
+        lines.append(ColoredLine(row, "problem") if status.is_trouble else row)
     if len(found) > 1:
         lines.append(f"{counted(len(found), 'stream')}, {troubles:,} in trouble")
     return Outcome(value, "", code=1 if troubles else 0, lines=lines)
@@ -113,9 +113,9 @@ def _verify(given: argparse.Namespace) -> Outcome:
     return Outcome(asdict(found), "", code=1 if found.damages else 0, lines=_damages(found))
 
 
-def _damages(found: VerifiedState) -> Iterator[str | Toned]:
+def _damages(found: VerifiedState) -> Iterator[str | ColoredLine]:
     for each in found.damages:
-        yield Toned(f"{each.name}: {each.problem}", "problem")
+        yield ColoredLine(f"{each.name}: {each.problem}", "problem")
     read = (
         counted(found.entries, "entry"),
         counted(found.files, "file"),

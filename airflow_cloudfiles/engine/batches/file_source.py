@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.batches.run import Planned, Task
+from airflow_cloudfiles.engine.batches.run import PlannedBatch, Task
 from airflow_cloudfiles.engine.batches.task_process import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.files import START, FileEntry, Offset
@@ -92,7 +92,7 @@ class FileBatches:
             self._begin(self._intake)
             self._intake.check()
 
-    def plan(self) -> Planned | None:
+    def plan(self) -> PlannedBatch | None:
         """Plan the next micro-batch, and cut its files into splits."""
         intake, resolved = self._intake, self._resolved
         assert intake is not None  # noqa: S101 - `open` sets it
@@ -110,7 +110,7 @@ class FileBatches:
         self._planned = len(files), sum(file.size for file in files)
         how_many = counted(len(files), "file"), counted(len(splits), "split")
         _log.info("Planned batch %s: %s, %s", number, *how_many)
-        return Planned(number, splits, end)
+        return PlannedBatch(number, splits, end)
 
     def task(self, writer: TableWriter) -> Task:
         """Build the task that reads, parses and writes a split."""
@@ -120,7 +120,7 @@ class FileBatches:
         """Build the function that reads the rows of a split."""
         return _rows
 
-    def committed(self, planned: Planned) -> None:
+    def committed(self, planned: PlannedBatch) -> None:
         """Go on behind a micro-batch."""
         crash_point("after-spark-commit")
         self._number, self._start = planned.number, planned.end

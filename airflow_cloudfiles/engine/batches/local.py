@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Self
 
-from airflow_cloudfiles.engine.batches.run import PROGRESS_SECONDS, Task, TaskFailed
+from airflow_cloudfiles.engine.batches.run import PROGRESS_SECONDS, Task, TaskFailure
 from airflow_cloudfiles.engine.batches.task_process import log_to_stderr
 from airflow_cloudfiles.engine.messages import counted
 
@@ -66,7 +66,7 @@ class LocalProcesses:
                 self._end()
                 failure = failed[0].exception()
                 assert failure is not None  # noqa: S101 - it is one that failed
-                raise TaskFailed(failure, [_result(each) for each in futures])
+                raise TaskFailure(failure, [_result(each) for each in futures])
             if waiting and time.monotonic() - said > PROGRESS_SECONDS:
                 said = time.monotonic()
                 done = len(futures) - len(waiting)
@@ -81,7 +81,7 @@ class LocalProcesses:
                 written.append(task(split))
             except Exception as failure:
                 left = [None] * (len(splits) - len(written))
-                raise TaskFailed(failure, [*written, *left]) from failure
+                raise TaskFailure(failure, [*written, *left]) from failure
         return written
 
     def _processes(self) -> ProcessPoolExecutor:

@@ -48,7 +48,7 @@ Task = Callable[[Any], "TaskWritten"]
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedBatch:
     """A micro-batch whose range is recorded.
 
     Attributes:
@@ -68,7 +68,7 @@ class BatchSource(Protocol):
     def open(self) -> None:
         """Open the state, where the last committed batch ends."""
 
-    def plan(self) -> Planned | None:
+    def plan(self) -> PlannedBatch | None:
         """Plan the next micro-batch; `None` where nothing is left of what the run ingests."""
 
     def task(self, writer: TableWriter) -> Task:
@@ -77,7 +77,7 @@ class BatchSource(Protocol):
     def rows(self) -> Callable[[Any], Iterator[pa.RecordBatch]]:
         """Build the function that reads the rows of a part of a micro-batch; it can be pickled."""
 
-    def committed(self, planned: Planned) -> None:
+    def committed(self, planned: PlannedBatch) -> None:
         """Take note of a micro-batch that is committed and recorded."""
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class Executor(Protocol):
         """
 
 
-class TaskFailed(Exception):  # noqa: N818 - it carries an error, and is none that anyone sees
+class TaskFailure(Exception):  # noqa: N818 - it carries an error, and is none that anyone sees
     """A task has failed.
 
     Attributes:
@@ -118,7 +118,7 @@ class TaskFailed(Exception):  # noqa: N818 - it carries an error, and is none th
 
 
 def run_batches(
-    source: BatchSource, write: Callable[[Planned], None], *, check: Callable[[], None]
+    source: BatchSource, write: Callable[[PlannedBatch], None], *, check: Callable[[], None]
 ) -> None:
     """Ingest all that a run has before it.
 
@@ -142,7 +142,10 @@ def run_batches(
 
 
 def write_by_tasks(
-    executor: Executor, source: BatchSource, new_writer: Callable[[], TableWriter], planned: Planned
+    executor: Executor,
+    source: BatchSource,
+    new_writer: Callable[[], TableWriter],
+    planned: PlannedBatch,
 ) -> None:
     """Have tasks read and write a micro-batch, then commit it.
 
@@ -176,7 +179,7 @@ def commit_or_abort(
     """
     try:
         written = carried()
-    except TaskFailed as failed:
+    except TaskFailure as failed:
         writer.abort(failed.written, number)
         raise failed.failure from failed.failure.__cause__
     writer.commit(written, number)
@@ -229,7 +232,7 @@ def collected(results: Callable[[], Iterable[bytes]]) -> list[TaskWritten]:
                 if isinstance(found, Generator):
                     found.close()
     except Exception as failure:
-        raise TaskFailed(from_text(str(failure)) or failure, [*written, None]) from failure
+        raise TaskFailure(from_text(str(failure)) or failure, [*written, None]) from failure
     if failed is not None:
-        raise TaskFailed(failed, [*written, None])
+        raise TaskFailure(failed, [*written, None])
     return written

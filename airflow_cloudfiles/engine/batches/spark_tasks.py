@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.batches.run import (
     PROGRESS_SECONDS,
     Task,
-    TaskFailed,
+    TaskFailure,
     collected,
     result_of,
     unpacked,
@@ -58,7 +58,7 @@ class SparkTasks:
     def carry(self, task: Task, splits: Sequence[Any], number: int) -> list[TaskWritten]:
         """Carry out a task for each split (`Executor.carry`)."""
         context = self._context()
-        ended: Any = context.accumulator([], _Joined())
+        ended: Any = context.accumulator([], _JoinedResults())
 
         def work(numbered: tuple[int, Any]) -> None:
             part, split = numbered
@@ -83,11 +83,11 @@ class SparkTasks:
             failed = [each for each in known if isinstance(each, CloudFilesError)]
             written = [each for each in known if not isinstance(each, CloudFilesError)]
             ours = failed[0] if failed else errors.from_text(str(failure)) or failure
-            raise TaskFailed(ours, [*written, None]) from failure
+            raise TaskFailure(ours, [*written, None]) from failure
         return collected(lambda: found)
 
 
-class _Joined(AccumulatorParam[Results]):
+class _JoinedResults(AccumulatorParam[Results]):
     """What tasks give back that have ended, also in a job that then fails.
 
     Of the attempts of a task, Spark adds what one that has succeeded gives, once.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.batches.run import Planned, Task
+from airflow_cloudfiles.engine.batches.run import PlannedBatch, Task
 from airflow_cloudfiles.engine.batches.task_process import log_to_stderr
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.messages import counted
@@ -63,7 +63,7 @@ class TableBatches:
         target: The table.
         options: Of the stream.
         checkpoint_location: Where its state is.
-        settings: SQL configurations that allow changes of columns (`Unblocking`).
+        settings: SQL configurations that allow changes of columns (`AllowedChanges`).
         parallelism: How many tasks can run at a time.
         read: Gets what the micro-batches have read that were committed, in their order.
     """
@@ -107,7 +107,7 @@ class TableBatches:
             self._start = self._stream.read_offset(self._checkpoint.end_of(found.committed))
         self._stream.prepare_available_now()
 
-    def plan(self) -> Planned | None:
+    def plan(self) -> PlannedBatch | None:
         """Plan the next micro-batch, or take the one that a killed run has planned.
 
         Raises:
@@ -130,7 +130,7 @@ class TableBatches:
         parts = shared_out(self._stream.columns, files, self._tasks(files))
         how_many = counted(len(files), "file"), counted(len(parts), "task")
         _log.info("Planned batch %s: %s, %s", number, *how_many)
-        return Planned(number, parts, end)
+        return PlannedBatch(number, parts, end)
 
     def task(self, writer: TableWriter) -> Task:
         """Build the task that reads the rows of a part, and writes them."""
@@ -140,7 +140,7 @@ class TableBatches:
         """Build the function that reads the rows of a part."""
         return partial(_rows, self.schema)
 
-    def committed(self, planned: Planned) -> None:
+    def committed(self, planned: PlannedBatch) -> None:
         """Record that the table that is written to has a micro-batch."""
         self._checkpoint.commit(planned.number)
         crash_point("after-spark-commit")

@@ -2,8 +2,8 @@
 
 A message is untrusted input: whoever may send to the queue wrote it. Reading one never raises. It
 ends in one of three ways: files (`FileEvent`), something known that is not about a new file
-(`Ignored`), or something that is not understood (`Poison`), which is left in the queue: an event of
-a kind that is not known may announce a file.
+(`IgnoredMessage`), or something that is not understood (`Poison`), which is left in the queue: an
+event of a kind that is not known may announce a file.
 
 Everything is bounded and checked before use: the size of a body, its nesting, types, numbers, times
 and keys. What is recorded from it is a name and a size; content is never believed, it is read.
@@ -86,7 +86,7 @@ class FileEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Ignored:
+class IgnoredMessage:
     """A message that is understood and is not about a new file; it is deleted.
 
     Attributes:
@@ -109,7 +109,7 @@ class Poison:
     events: tuple[FileEvent, ...] = ()
 
 
-Parsed = list[FileEvent] | Ignored | Poison
+Parsed = list[FileEvent] | IgnoredMessage | Poison
 
 
 class NotUnderstoodError(ValueError):
@@ -183,7 +183,7 @@ def checked_sequencer(text: str | None) -> str:
     return found
 
 
-def folded(parts: Iterable[Part], read: Callable[[Part], FileEvent | Ignored]) -> Parsed:
+def folded(parts: Iterable[Part], read: Callable[[Part], FileEvent | IgnoredMessage]) -> Parsed:
     """Read each event of a message; one that is not understood hides no other.
 
     Args:
@@ -191,7 +191,7 @@ def folded(parts: Iterable[Part], read: Callable[[Part], FileEvent | Ignored]) -
         read: Reads one of them, and raises as the functions here do.
     """
     found: list[FileEvent] = []
-    ignored: list[Ignored] = []
+    ignored: list[IgnoredMessage] = []
     reasons: list[str] = []
     for part in parts:
         try:
@@ -199,23 +199,23 @@ def folded(parts: Iterable[Part], read: Callable[[Part], FileEvent | Ignored]) -
         except NOT_UNDERSTOOD as failure:
             reasons.append(str(failure))
             continue
-        if isinstance(result, Ignored):
+        if isinstance(result, IgnoredMessage):
             ignored.append(result)
         else:
             found.append(result)
     if reasons:
         return Poison(reasons[0], tuple(found))
-    return found or (ignored[0] if ignored else Ignored("no event in it"))
+    return found or (ignored[0] if ignored else IgnoredMessage("no event in it"))
 
 
-def known_kind(name: str, known: Collection[str]) -> Ignored:
+def known_kind(name: str, known: Collection[str]) -> IgnoredMessage:
     """Take an event for one that announces no file, if it is of a kind that is known for that.
 
     Raises:
         NotUnderstoodError: It is of another kind, which may announce a file.
     """
     if name in known:
-        return Ignored(name)
+        return IgnoredMessage(name)
     raise NotUnderstoodError(f"an event of an unknown kind: {name[:_SAMPLE_CHARACTERS]!r}")
 
 

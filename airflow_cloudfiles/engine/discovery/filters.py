@@ -80,7 +80,7 @@ class CompletionMarker:
 
 
 @dataclass(slots=True)
-class Passed:
+class ListedFiles:
     """What one thread has listed since it was asked last.
 
     Attributes:
@@ -115,7 +115,7 @@ class PassedMarkers(threading.local):
     def __init__(self, marker: CompletionMarker | None) -> None:
         super().__init__()
         self._marker = marker
-        self._passed = Passed()
+        self._passed = ListedFiles()
 
     def see(self, entry: FileEntry) -> None:
         """Take note of a file that was listed, in the order of the listing."""
@@ -127,9 +127,9 @@ class PassedMarkers(threading.local):
         if self._marker.is_marker(entry.path):
             passed.markers[entry.path] = entry
 
-    def take(self) -> Passed:
+    def take(self) -> ListedFiles:
         """Give what this thread has passed, and begin anew behind it."""
-        passed, self._passed = self._passed, Passed()
+        passed, self._passed = self._passed, ListedFiles()
         return passed
 
 

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.base import FoundBy, Recorder, head_of
-from airflow_cloudfiles.engine.discovery.filters import FileFilter, Passed
+from airflow_cloudfiles.engine.discovery.filters import FileFilter, ListedFiles
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.discovery.listing.ranges import order_of
 from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
@@ -210,7 +210,7 @@ class WaitingReport:
         }
 
 
-class Settling:
+class UnsettledFiles:
     """What one discovery lets wait. Safe to use from several threads.
 
     Args:
@@ -284,7 +284,7 @@ class Settling:
             self._checked -= checked
         left = [file for file in files if file not in checked]
         waiting: list[UnsettledFile] = []
-        marked = self._with_markers(left, Passed())
+        marked = self._with_markers(left, ListedFiles())
         still = {file for file in marked if self._is_still(file, waiting, found_by)}
         self._keep(waiting)
         return [file for file in files if file in checked or file in still]
@@ -328,7 +328,7 @@ class Settling:
 
     # ── markers ──────────────────────────────────────────────────────────────────────────────────
 
-    def _with_markers(self, files: Sequence[FileEntry], passed: Passed) -> Sequence[FileEntry]:
+    def _with_markers(self, files: Sequence[FileEntry], passed: ListedFiles) -> Sequence[FileEntry]:
         """Select the files whose markers are there, in their order.
 
         Raises:
@@ -424,7 +424,7 @@ class Settling:
             if is_recorded(file):
                 continue
             found = self._present([file.path])
-            if any(self._left_us(each) <= 0 for each in self._with_markers(found, Passed())):
+            if any(self._left_us(each) <= 0 for each in self._with_markers(found, ListedFiles())):
                 return True
         return False
 
@@ -479,7 +479,7 @@ class WholeFiles:
 
     def __init__(self, source: ObjectStore, wanted: FileFilter, options: DiscoveryOptions) -> None:
         self._listing = DirectoryListing(source, wanted)
-        self._settling = Settling(source, None, options, wanted) if options.waits else None
+        self._settling = UnsettledFiles(source, None, options, wanted) if options.waits else None
 
     def discover(self) -> Iterator[FileEntry]:
         """List them, as `DirectoryListing.discover` does."""

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches.file_source import split_up, write_split
 from airflow_cloudfiles.engine.batches.local import LocalProcesses, cores
-from airflow_cloudfiles.engine.batches.run import TaskFailed
+from airflow_cloudfiles.engine.batches.run import TaskFailure
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,
@@ -57,7 +57,7 @@ from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import (
     BatchId,
-    Committed,
+    CommitResult,
     Decision,
     SinkLog,
     SinkRecord,
@@ -160,7 +160,7 @@ class BatchReader:
                 "or replay the rest with --option ignoreMissingFiles=true."
             )
 
-    def ingest(self, batch: BatchId) -> tuple[Committed, int]:
+    def ingest(self, batch: BatchId) -> tuple[CommitResult, int]:
         """Read a batch and commit it, with the rows it has.
 
         Raises:
@@ -198,7 +198,7 @@ class BatchReader:
             with LocalProcesses(cores()) as processes:
                 task = partial(write_split, writer)
                 return processes.carry(task, splits, plan.number), writer
-        except TaskFailed as failed:
+        except TaskFailure as failed:
             raise failed.failure from failed
 
     def _resolved(self) -> definition.ResolvedSchema:
@@ -238,7 +238,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Replayed:
+class ReplayResult:
     """What a replay amounted to.
 
     Attributes:
@@ -266,7 +266,7 @@ def replay(spec: JobSpec) -> dict[str, Any]:
     Its keys: `from_batch`; `accept_loss`, `dry_run` and `as_read`, false when left out.
 
     Returns:
-        `Replayed`, for the report.
+        `ReplayResult`, for the report.
 
     Raises:
         OptionError: There is no such batch.
@@ -301,9 +301,9 @@ class _Replay:
         self.log = SinkLog(self.state)
         self.first = int(spec.replay["from_batch"])
         self.last = self._last()
-        self.done = Replayed()
+        self.done = ReplayResult()
 
-    def run(self) -> Replayed:
+    def run(self) -> ReplayResult:
         found = self._lineage()
         lost = self._lost(found)
         self.done.batches = lost
@@ -472,12 +472,14 @@ class _Replay:
         """Write the record that lets runs go on."""
         table = open_to_write(self.target)
         self.done.target_version = None if table is None else table.version()
-        committed = Committed(-1, is_new=False)
+        committed = CommitResult(-1, is_new=False)
         if table is not None:
-            committed = Committed(table.version(), is_new=False, table_id=str(table.metadata().id))
+            committed = CommitResult(
+                table.version(), is_new=False, table_id=str(table.metadata().id)
+            )
         self._record(self.last, committed, accepts=accepts)
 
-    def _record(self, batch: int, committed: Committed, *, accepts: bool = False) -> None:
+    def _record(self, batch: int, committed: CommitResult, *, accepts: bool = False) -> None:
         self.log.add(
             SinkRecord(
                 batch=batch,

@@ -113,7 +113,7 @@ _GAP_BYTES: Final = 2**14
 """Two ranges with fewer bytes between them are asked for as one."""
 
 
-class _Around(io.RawIOBase):
+class _StreamAround(io.RawIOBase):
     """A seekable stream around another, whose owner closes it."""
 
     def __init__(self, content: IO[bytes]) -> None:
@@ -147,7 +147,7 @@ class _Around(io.RawIOBase):
         return self._content.fileno()
 
 
-class Watched(_Around):
+class WatchedBytes(_StreamAround):
     """The bytes of a file; remembers why they could not be read.
 
     The library of ORC makes its own error of whatever a stream raises. A store that does not
@@ -170,7 +170,7 @@ class Watched(_Around):
             raise
 
 
-class Blocks(_Around):
+class Blocks(_StreamAround):
     """The bytes of a file; while it is `holding`, they are asked for in large blocks, once.
 
     For a library that reads some places of a part of a file by turns, and needs most of the part.
@@ -215,7 +215,7 @@ class Blocks(_Around):
         return self._held[number]
 
 
-class Held(_Around):
+class HeldBytes(_StreamAround):
     """The bytes of a file; some ranges of it are asked for once, and read as often as needed.
 
     A file of this machine is read as it is asked for: its system holds it.

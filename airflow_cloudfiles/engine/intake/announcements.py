@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.discovery.queues.notifications import (
     NotificationDiscovery,
     NotificationReport,
 )
-from airflow_cloudfiles.engine.intake.results import Announced, PartOfReport, ReadReport
+from airflow_cloudfiles.engine.intake.results import AnnouncedFiles, PartOfReport, ReadReport
 from airflow_cloudfiles.engine.registry import extension
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Announcements(Protocol):
     def record(self, recorder: Recorder) -> PartOfReport:
         """Record what is announced, and acknowledge it."""
 
-    def announced(self, recorder: Recorder) -> Announced:
+    def announced(self, recorder: Recorder) -> AnnouncedFiles:
         """Collect what there is to record; record and acknowledge nothing."""
 
     def queue(self) -> MessageQueue | None:
@@ -208,9 +208,9 @@ class _FromQueue:
             )
         return self._discovery.run(recorder)
 
-    def announced(self, recorder: Recorder) -> Announced:  # noqa: ARG002 - the protocol's
+    def announced(self, recorder: Recorder) -> AnnouncedFiles:  # noqa: ARG002 - the protocol's
         messages, newest_us = waiting(self.queue())
-        return Announced(messages=messages, newest_us=newest_us)
+        return AnnouncedFiles(messages=messages, newest_us=newest_us)
 
     def queue(self) -> MessageQueue:
         if self._queue is None:

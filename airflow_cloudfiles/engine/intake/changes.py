@@ -165,7 +165,7 @@ HELD_AS: Final = {"skip": "skipped", "quarantine": "quarantined"}
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FileStanding:
     """How far a file is.
 
     Attributes:
@@ -218,7 +218,7 @@ class Standings:
         self._excluded = files.operations.excluded()
         self._paths: dict[int, dict[str, list[Offset]]] = {}
 
-    def of(self, paths: Sequence[str]) -> Iterator[Standing]:
+    def of(self, paths: Sequence[str]) -> Iterator[FileStanding]:
         """Give them in the order of the paths."""
         entries = {path: self._ledger.entry_of(path) for path in paths}
         newest = self._newest(entries)
@@ -230,7 +230,7 @@ class Standings:
         outstanding = self._outstanding(open_paths)
         for path in paths:
             if path not in newest:
-                yield Standing(path)
+                yield FileStanding(path)
                 continue
             at, file = newest[path]
             summary = self._files.summary(at.entry)
@@ -238,7 +238,7 @@ class Standings:
             if held is None and summary.found_by in HOLDING:
                 held = summary.operation
             left = outstanding.get(path, ())
-            yield Standing(
+            yield FileStanding(
                 path,
                 at,
                 file,
@@ -486,7 +486,7 @@ def difference(change: Change) -> str:
     return ", ".join(found)
 
 
-def _is_ingested(found: Standing) -> bool:
+def _is_ingested(found: FileStanding) -> bool:
     """Tell whether the newest record of a file was ingested: its batch is committed."""
     is_known_only = found.is_existing or found.is_duplicate or found.held is not None
     is_open = bool(found.planned or found.waiting)

@@ -44,7 +44,7 @@ from airflow_cloudfiles.engine.intake.recorder import (
     LedgerRecorder,
     record_overwritten,
 )
-from airflow_cloudfiles.engine.intake.results import Arrivals, Discovered
+from airflow_cloudfiles.engine.intake.results import Arrivals, DiscoveryResult
 from airflow_cloudfiles.engine.intake.stream_logs import SourceMetrics, StreamLogs, source_metrics
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.values import check_ends
@@ -55,7 +55,7 @@ from airflow_cloudfiles.engine.storage import ObjectStore, StoreOpener, open_sto
 from airflow_cloudfiles.engine.storage.access import Access
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.settling import Settling
+    from airflow_cloudfiles.engine.discovery.settling import UnsettledFiles
     from airflow_cloudfiles.engine.intake.announcements import Announcements, ReportReader, Stream
     from airflow_cloudfiles.engine.intake.changes import Changes
     from airflow_cloudfiles.engine.intake.results import ReadReport
@@ -181,7 +181,7 @@ class Intake(StreamLogs):
 
     def discover(
         self, *, full: bool = False, on_recorded: Callable[[], None] | None = None
-    ) -> Discovered:
+    ) -> DiscoveryResult:
         """Record the files that have arrived; append nothing when nothing is new.
 
         Killed or failing at any point, it leaves each file in at most one entry, and the next call
@@ -340,15 +340,15 @@ class Intake(StreamLogs):
         )
         return reports
 
-    def _settling(self) -> Settling | None:
+    def _settling(self) -> UnsettledFiles | None:
         """Build what makes files wait; `None` where none has to."""
         if not self._discovery.waits:
             return None
         from airflow_cloudfiles.engine.discovery.settling import (  # noqa: PLC0415
-            Settling,
+            UnsettledFiles,
         )
 
-        return Settling(self.source, self.state, self._discovery, self._filter)
+        return UnsettledFiles(self.source, self.state, self._discovery, self._filter)
 
     def _changes(self, ledger: Ledger) -> Changes | None:
         """Build what reports changes; `None` where it is not asked for, or they are new files."""
@@ -402,7 +402,7 @@ class Intake(StreamLogs):
 
     def _discover(
         self, ledger: Ledger, *, full: bool, on_recorded: Callable[[], None] | None
-    ) -> Discovered:
+    ) -> DiscoveryResult:
         """Find, record, acknowledge; then bound the next rebuild of the index."""
         recorder = self._recorder(ledger, on_recorded)
         announced, report = self._announced(), None
@@ -425,6 +425,6 @@ class Intake(StreamLogs):
         if self._baseline:
             self._baseline.warn()
         self._bound_rebuild(ledger, recorder)
-        found = Discovered.of(recorder, listing, report, inventory)
+        found = DiscoveryResult.of(recorder, listing, report, inventory)
         found.log(self.source.uri)
         return found

@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.state import file_log, metadata, plan_log, sink_l
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.spark_checkpoint import COMMITS
 from airflow_cloudfiles.engine.storage import ObjectStore, StoreOpener, normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead, OpenedState
+from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, PrefetchedStore
 from airflow_cloudfiles.engine.storage.uri import refuse_source_only
 
 if TYPE_CHECKING:
@@ -103,11 +103,11 @@ def opened_at_once(
         yield opened
 
 
-def _before_the_lock(ahead: FetchedAhead) -> None:
+def _before_the_lock(ahead: PrefetchedStore) -> None:
     ahead.fetch([metadata.KEY], (*_LOGS, _RECORDS), [HEAD], versions=[LISTING])
 
 
-def _under_the_lock(ahead: FetchedAhead) -> None:
+def _under_the_lock(ahead: PrefetchedStore) -> None:
     record = sink_log.newest_key(ahead.names(_RECORDS))
     newest = [*ahead.newest(_NUMBERED), *([] if record is None else [record])]
     ahead.fetch([_DECISION, *newest], _COMMITTED, [LISTING])

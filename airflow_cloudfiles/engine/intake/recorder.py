@@ -54,7 +54,7 @@ from airflow_cloudfiles.engine.storage.content import content_of
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.filters import FileFilter
     from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
-    from airflow_cloudfiles.engine.discovery.settling import Settling, WaitingReport
+    from airflow_cloudfiles.engine.discovery.settling import UnsettledFiles, WaitingReport
     from airflow_cloudfiles.engine.intake.changes import Changes
     from airflow_cloudfiles.engine.storage import ObjectStore
 
@@ -199,7 +199,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Recorded:
+class RecordedFiles:
     """What a recorder has appended so far; the files themselves are not kept.
 
     Attributes:
@@ -271,9 +271,9 @@ class LedgerRecorder:
     baseline: Baseline | None = None
     check: Callable[[], None] = lambda: None
     on_recorded: Callable[[], None] = lambda: None
-    settling: Settling | None = None
+    settling: UnsettledFiles | None = None
     changes: Changes | None = None
-    recorded: Recorded = field(default_factory=Recorded, init=False)
+    recorded: RecordedFiles = field(default_factory=RecordedFiles, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def unseen(self, candidates: Iterable[FileEntry]) -> Iterator[FileEntry]:

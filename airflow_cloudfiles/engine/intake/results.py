@@ -50,7 +50,7 @@ class ReadReport(PartOfReport, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Discovered:
+class DiscoveryResult:
     """What one discovery recorded.
 
     Attributes:
@@ -99,7 +99,7 @@ class Discovered:
         listing: ListingReport | None,
         announced: PartOfReport | None,
         inventory: ReadReport | None = None,
-    ) -> Discovered:
+    ) -> DiscoveryResult:
         """Put the parts of a result together."""
         recorded, changes = recorder.recorded, recorder.changes
         return cls(
@@ -178,7 +178,7 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class AnnouncedFiles:
     """What is announced and not recorded.
 
     Attributes:

@@ -23,8 +23,8 @@ from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.state import file_log, plan_log, run_history, sink_log
 from airflow_cloudfiles.engine.state.compaction import (
     GRACE_SECONDS,
-    Compacted,
     Compaction,
+    CompactionResult,
     Folder,
     PackedFolder,
     work_of,
@@ -102,7 +102,7 @@ def after_run(
     if not compacts and not sweeps:
         return
     state = open_store(checkpoint_location)
-    done = Compacted()
+    done = CompactionResult()
     try:
         with locked(state) as may_go_on, reaching_state(state):
             if compacts:
@@ -130,7 +130,7 @@ def compact(
     retention_seconds: float,
     grace_seconds: float = GRACE_SECONDS,
     dry_run: bool = False,
-) -> Compacted:
+) -> CompactionResult:
     """Do all that is due.
 
     What is packed now is removed by a later call, when `grace_seconds` have passed.
@@ -152,7 +152,7 @@ def compact(
             f"There is no state in {printable_path(state.uri)}: nothing was discovered with it "
             "yet. Give the checkpoint location of a cloudFiles stream, or of runs from a table."
         )
-    done = Compacted()
+    done = CompactionResult()
     with locked(state) as may_go_on, reaching_state(state):
         has_more = True
         while has_more:
@@ -176,7 +176,7 @@ def _is_of_table(state: ObjectStore) -> bool:
 def _pass(  # noqa: PLR0913 - what a pass needs
     state: ObjectStore,
     folders: Iterable[PackedFolder[Any]],
-    done: Compacted,
+    done: CompactionResult,
     may_go_on: Callable[[], None],
     *,
     most: int | None = None,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.batches.file_source import FileBatches
 from airflow_cloudfiles.engine.batches.run import (
     BatchSource,
-    Planned,
+    PlannedBatch,
     run_batches,
     write_by_tasks,
 )
@@ -252,7 +252,7 @@ def carry_out(
         spark.stop_session()
 
 
-def carry(source: BatchSource, write: Callable[[Planned], None]) -> None:
+def carry(source: BatchSource, write: Callable[[PlannedBatch], None]) -> None:
     """Ingest what a run has before it; a termination signal ends that.
 
     Args:

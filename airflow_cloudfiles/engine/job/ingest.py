@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.move_destination import check_cleaning
 from airflow_cloudfiles.engine.intake.opening import locate, opened_under
 from airflow_cloudfiles.engine.job.connect import left_query
-from airflow_cloudfiles.engine.job.connect.coming_back import Leaving, come_back, has_to_wait
+from airflow_cloudfiles.engine.job.connect.coming_back import QueryHandover, come_back, has_to_wait
 from airflow_cloudfiles.engine.job.connect.left_query import LeftRun
 from airflow_cloudfiles.engine.job.counts import add_counts, carry_out, files_of, written_schema
 from airflow_cloudfiles.engine.job.session import SparkStart
@@ -178,7 +178,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
         started=datetime.now(tz=UTC).isoformat(),
         discovered=found.discovered,
     )
-    leaving = Leaving(replace(run, report=known), spec)
+    leaving = QueryHandover(replace(run, report=known), spec)
 
     def carry() -> None:
         source = files_of(spec, found.last_entry, spark.parallelism(), opened)
@@ -214,7 +214,7 @@ def _rows(
 
 
 def _run_query(
-    query: Callable[[], None], found: _Found, leaving: Leaving, report: dict[str, Any]
+    query: Callable[[], None], found: _Found, leaving: QueryHandover, report: dict[str, Any]
 ) -> None:
     """Run the query, if there is work for one, and count what was committed unless it goes on."""
     is_complete = False
@@ -250,7 +250,7 @@ class _Found:
         before: Last committed batch; -1 for none.
         last_entry: Last entry of the file log that it ingests; -1 for none.
         has_work: Whether there is anything to ingest, or a planned batch to finish.
-        discovered: What its discovery did (`Discovered.to_json`); `None` where it made none.
+        discovered: What its discovery did (`DiscoveryResult.to_json`); `None` where it made none.
         newest_found: When the last entry was written; `None` where there is none.
     """
 

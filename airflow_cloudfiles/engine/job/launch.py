@@ -30,7 +30,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.job.batch_function import as_argument, python_path
 from airflow_cloudfiles.engine.job.spark_command import (
     JOB_MODULE,
-    How,
+    DriverStart,
     LocalPython,
     LocalSpark,
     SparkConnect,
@@ -50,7 +50,7 @@ from airflow_cloudfiles.engine.storage.access import (
 )
 from airflow_cloudfiles.engine.storage.base import key_bytes
 from airflow_cloudfiles.engine.storage.fetched_ahead import side_by_side
-from airflow_cloudfiles.engine.storage.identities import Served
+from airflow_cloudfiles.engine.storage.identities import ServedIdentity
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 
 __all__ = [
@@ -135,7 +135,7 @@ class Run:
 
 
 def launch(
-    spec: JobSpec, how: How, *, on_log: Callable[[str], None], access: Access | None = None
+    spec: JobSpec, how: DriverStart, *, on_log: Callable[[str], None], access: Access | None = None
 ) -> Run:
     """Start a run.
 
@@ -188,7 +188,7 @@ def launch(
         return Run(driver, on_log, report, handed.pop_all())
 
 
-def _check_transform(how: How) -> None:
+def _check_transform(how: DriverStart) -> None:
     """Refuse a function where Spark would not call it in the driver.
 
     Raises:
@@ -201,7 +201,7 @@ def _check_transform(how: How) -> None:
         )
 
 
-def _is_elsewhere(how: How) -> bool:
+def _is_elsewhere(how: DriverStart) -> bool:
     """Is the driver not on this machine?"""
     return isinstance(how, SparkSubmit) and how.deploy_mode == "cluster"
 
@@ -229,7 +229,7 @@ def _hand_over(
         handoff.put(f"{folder}/{SPEC}", json.loads(spec.to_json()))
         if access is None or not access.identity:
             return folder, access
-        served = Served(access.identity)
+        served = ServedIdentity(access.identity)
         handed.callback(served.close)
     except OSError as failure:
         raise RunFailedError(

@@ -65,7 +65,7 @@ DAEMON_MODULE = "airflow_cloudfiles.engine.spark.daemon"
 JOB_MODULE = "airflow_cloudfiles.engine.job"
 
 
-class How(Protocol):
+class DriverStart(Protocol):
     """A way to start the Spark driver of a run."""
 
     def command(self, state: str, run_id: str) -> list[str]:
@@ -77,7 +77,7 @@ class How(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSpark(How):
+class LocalSpark(DriverStart):
     """Spark in one process on this machine.
 
     Attributes:
@@ -106,7 +106,7 @@ class LocalSpark(How):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalPython(How):
+class LocalPython(DriverStart):
     """Processes of this Python, for jobs that need no Spark, and for the engine `local`."""
 
     def environment(self) -> dict[str, str]:
@@ -115,7 +115,7 @@ class LocalPython(How):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparkSubmit(How):
+class SparkSubmit(DriverStart):
     """Spark on a cluster, through `spark-submit`.
 
     The executors need Python with this package and its `spark` and `delta` extras (docs/how-to/
@@ -293,7 +293,7 @@ _ADVICE = "Write sc://host:port, or sc://host:port/;use_ssl=true;token=..."
 
 
 @dataclass(frozen=True, slots=True)
-class SparkConnect(How):
+class SparkConnect(DriverStart):
     """A Spark Connect server.
 
     The server's Python needs this package in the version of the client, with its extras `spark` and

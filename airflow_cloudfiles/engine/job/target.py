@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.state.run_history import BatchDone, note
-from airflow_cloudfiles.engine.state.sink_log import Committed, Position, SinkLog
+from airflow_cloudfiles.engine.state.sink_log import CommitResult, Position, SinkLog
 from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.storage.uri import is_iceberg
 from airflow_cloudfiles.engine.tables import sink_state
@@ -104,7 +104,7 @@ def record_committed(
             found = target_table(target).find_unrecorded(state, plan.number, plan_id)
         if found is None:
             break
-        committed = Committed(found.version, is_new=False, table_id=found.table_id)
+        committed = CommitResult(found.version, is_new=False, table_id=found.table_id)
         done = BatchDone(
             batch_id=plan.number,
             table_version=found.version,

@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException
 
 from airflow_cloudfiles.engine import errors
 from airflow_cloudfiles.engine.batches.connect_tasks import FrameTasks
-from airflow_cloudfiles.engine.batches.run import TaskFailed, commit_or_abort
+from airflow_cloudfiles.engine.batches.run import TaskFailure, commit_or_abort
 from airflow_cloudfiles.engine.batches.task_process import log_to_stderr
 from airflow_cloudfiles.engine.errors import CloudFilesError, TransformError
 from airflow_cloudfiles.engine.job.batch_function import BatchFunction
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_cloudfiles.engine.batches.run import BatchSource, Planned
+    from airflow_cloudfiles.engine.batches.run import BatchSource, PlannedBatch
     from airflow_cloudfiles.engine.job.spec import JobSpec
     from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TaskWritten
 
@@ -60,7 +60,7 @@ class TransformedBatches:
         self._source = source
         self._rows = rows
 
-    def __call__(self, planned: Planned) -> None:
+    def __call__(self, planned: PlannedBatch) -> None:
         """Write and commit a micro-batch.
 
         Raises:
@@ -78,12 +78,12 @@ class TransformedBatches:
         """Have tasks write rows; that they cannot be written is an error of the function's."""
         try:
             return self._tasks.write(found, partial(_write, writer))
-        except TaskFailed as failed:
+        except TaskFailure as failed:
             if isinstance(failed.failure, CloudFilesError):
                 raise
             ours = self._as_ours(failed.failure, "what it returned cannot be written")
             ours.__cause__ = failed.failure
-            raise TaskFailed(ours, failed.written) from failed
+            raise TaskFailure(ours, failed.written) from failed
 
     def _called(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import DataFrame as Frame  # noqa: PLC0415

@@ -45,7 +45,7 @@ from airflow_cloudfiles.engine.options.sink import OF_SINK
 from airflow_cloudfiles.engine.options.values import (
     GIB,
     REFUSED,
-    Kind,
+    ValueKind,
     at_least_zero,
     boolean,
     choice,
@@ -191,7 +191,7 @@ def _column_name(name: str, text: str) -> str:
 
 _VALIDATE: Final = Option(
     name="cloudFiles.validateOptions",
-    kind=Kind(boolean.label, lambda _, text: text.lower() != "false"),
+    kind=ValueKind(boolean.label, lambda _, text: text.lower() != "false"),
     default=True,
     doc="Whether undocumented options are refused.",
 )
@@ -273,7 +273,7 @@ class CloudFilesOptions(OptionGroup):
     """The most files that are read to infer the schema."""
     rescued_data_column: str | None = option(
         "rescuedDataColumn",
-        Kind("text", _column_name),
+        ValueKind("text", _column_name),
         default=DEFAULT_RESCUED_DATA_COLUMN,
     )
     """Name of the column for what did not fit; there is none when a schema is given without this
@@ -335,7 +335,7 @@ class CloudFilesOptions(OptionGroup):
     token: str | None = option("cloudFiles.internal.token", text, default=None)
     """The token under which `writeStream` hands the source its checkpoint location."""
     inferred: str | None = option("cloudFiles.internal.inferred", text, default=None)
-    """What was inferred when the DataFrame was defined, for its query (`Inferred.to_json`)."""
+    """What was inferred when the DataFrame was defined, for its query."""
     up_to_entry: int | None = option("cloudFiles.internal.upToEntry", internal_number, default=None)
     """Read the file log up to this entry and discover nothing."""
     parallelism: int = option("cloudFiles.internal.parallelism", internal_number, default=8)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.messages import cut
-from airflow_cloudfiles.engine.options.values import Kind, Value
+from airflow_cloudfiles.engine.options.values import Value, ValueKind
 
 _METADATA: Final = "option"
 _INTERNAL: Final = "cloudfiles.internal."
@@ -27,7 +27,7 @@ class Option(Generic[Value]):
 
     name: str
     """As users write it."""
-    kind: Kind[Value]
+    kind: ValueKind[Value]
     """How its values are written."""
     default: object = None
     """Its value where it is not given; `None` also where another option decides."""
@@ -90,7 +90,7 @@ class Option(Generic[Value]):
 @overload
 def option(
     name: str,
-    kind: Kind[Value],
+    kind: ValueKind[Value],
     *,
     required: str = "",
     also: tuple[str, ...] = (),
@@ -101,7 +101,7 @@ def option(
 @overload
 def option(
     name: str,
-    kind: Kind[Value],
+    kind: ValueKind[Value],
     *,
     default: Default,
     also: tuple[str, ...] = (),
@@ -113,7 +113,7 @@ def option(
 
 def option(
     name: str,
-    kind: Kind[Any],
+    kind: ValueKind[Any],
     *,
     default: Any = MISSING,
     secret: bool = False,

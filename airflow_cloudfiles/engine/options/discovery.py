@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import FileIdentity
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
 from airflow_cloudfiles.engine.options.values import (
-    Kind,
+    ValueKind,
     at_least_zero,
     boolean,
     choice,
@@ -133,7 +133,7 @@ class DiscoveryOptions(OptionGroup):
     whatever its name; each new file is read once more, when it is discovered. Only `content` is
     bound to the state at its first start. Ours, not Auto Loader's."""
     max_file_age_seconds: float | None = option(
-        "cloudFiles.maxFileAge", Kind(interval.label, _file_age), default=None
+        "cloudFiles.maxFileAge", ValueKind(interval.label, _file_age), default=None
     )
     """Files modified longer ago than this are left out, and counted; a day later the index forgets
     them. At least 14 days (B108); 90 are recommended. A file that is written again after that,
@@ -143,7 +143,9 @@ class DiscoveryOptions(OptionGroup):
     store. A younger one waits, however it was found, and is counted in `waiting_files`; batch reads
     and inferences leave it out and name it. Default is not to wait. Ours, not Auto Loader's."""
     completion_marker: str | None = option(
-        "cloudFiles.completionMarker", Kind("file name", _marker, ignores_empty=True), default=None
+        "cloudFiles.completionMarker",
+        ValueKind("file name", _marker, ignores_empty=True),
+        default=None,
     )
     """A file is taken when its marker is there. `{name}.done`: the marker of `a.json` is
     `a.json.done`, beside it. A name without `{name}`, such as `_SUCCESS`: the marker is in the
@@ -368,7 +370,7 @@ class CleaningOptions(OptionGroup):
     ingested. [Clean the source](../how-to/clean-the-source.md) has the rules."""
     retention_seconds: float = option(
         "cloudFiles.cleanSource.retentionDuration",
-        Kind(interval.label, _retention),
+        ValueKind(interval.label, _retention),
         default=30 * _SECONDS_A_DAY,
         shown="`30 days`",
     )
@@ -433,7 +435,7 @@ class UpkeepOptions(OptionGroup):
     newest 100; 0: never. Ours, not Auto Loader's."""
     run_retention_seconds: float = option(
         "cloudFiles.runRetention",
-        Kind(interval.label, _run_retention),
+        ValueKind(interval.label, _run_retention),
         default=30.0 * _SECONDS_A_DAY,
         shown="`30 days`",
     )

@@ -55,7 +55,7 @@ class ExplainedOption:
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class StreamExplanation:
     """What the options of a stream amount to.
 
     Attributes:
@@ -67,7 +67,7 @@ class Explained:
     follows: tuple[str, ...] = field(default=())
 
 
-def explain(source: str, given: Mapping[str, object]) -> Explained:
+def explain(source: str, given: Mapping[str, object]) -> StreamExplanation:
     """Explain the options of a stream of files.
 
     Args:
@@ -88,7 +88,7 @@ def explain(source: str, given: Mapping[str, object]) -> Explained:
     )
     found = [each for group in groups for each in _options(group, texts)]
     found.sort(key=lambda each: (not each.is_given, each.name.lower()))
-    return Explained(tuple(found), tuple(_follows(options)))
+    return StreamExplanation(tuple(found), tuple(_follows(options)))
 
 
 def _options(group: OptionGroup, given: Mapping[str, str | None]) -> Iterator[ExplainedOption]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.messages import cut
-from airflow_cloudfiles.engine.options.values import Kind
+from airflow_cloudfiles.engine.options.values import ValueKind
 
 NAME: Final = "cloudFiles.metadataColumns"
 STRUCT: Final = "_metadata"
@@ -67,7 +67,7 @@ def _read(name: str, text: str) -> tuple[MetadataColumn, ...]:
     return columns
 
 
-metadata_columns: Final = Kind("columns", _read)
+metadata_columns: Final = ValueKind("columns", _read)
 
 
 def of_files(columns: Sequence[MetadataColumn], *, have_sheets: bool) -> tuple[MetadataColumn, ...]:

@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.messages import cut
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedOption:
     """A documented option that is refused."""
 
     name: str
@@ -51,8 +51,8 @@ class Refused:
         raise UnsupportedOptionError(f"{given} is refused{where}: {self.reason}")
 
 
-def _all(reason: str, *names: str) -> tuple[Refused, ...]:
-    return tuple(Refused(name, reason) for name in names)
+def _all(reason: str, *names: str) -> tuple[RefusedOption, ...]:
+    return tuple(RefusedOption(name, reason) for name in names)
 
 
 CREDENTIALS: Final = _all(
@@ -102,23 +102,23 @@ PLATFORM: Final = _all(
 """Options of Databricks' own platform."""
 
 NOT_READ: Final = (
-    Refused(
+    RefusedOption(
         "cloudFiles.readChangeFeed",
         "files have no change feed, and that of a Delta table is not read. Remove it; what is "
         "appended to a Delta table is read with format delta.",
         ("false",),
     ),
-    Refused(
+    RefusedOption(
         "archivePathFilter",
         "archives are not read, so there is nothing in them to choose from. Unpack them before "
         "they land, and choose by pathGlobFilter.",
     ),
-    Refused(
+    RefusedOption(
         "ignoredPathSegmentRegex",
         "which names are ignored is fixed, as in Spark: those that begin with a dot or an "
         "underscore. Choose files by pathGlobFilter and by a pattern in the path.",
     ),
-    Refused(
+    RefusedOption(
         "timeFormat",
         "there is no type TIME here, so no value is read by it. Remove it: a time of day is read "
         "as a STRING.",
@@ -133,7 +133,7 @@ _BY_KEY: Final = {each.name.lower(): each for each in REFUSED}
 _RESOURCE_TAG: Final = "cloudfiles.resourcetag"
 
 
-def refused(key: str) -> Refused | None:
+def refused(key: str) -> RefusedOption | None:
     """Find what is refused under a name, in lower case; `cloudFiles.resourceTag` has any ending."""
     return _BY_KEY.get(_RESOURCE_TAG if key.startswith(_RESOURCE_TAG) else key)
 
@@ -195,7 +195,7 @@ def parse_time(text: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[Value]):
+class ValueKind(Generic[Value]):
     """One kind of values."""
 
     label: str
@@ -232,7 +232,7 @@ def check_ends(name: str, text: str) -> str:
     return text
 
 
-def choice(words: tuple[Word, ...]) -> Kind[Word]:
+def choice(words: tuple[Word, ...]) -> ValueKind[Word]:
     """Declare one of some words, compared without case."""
 
     def read(name: str, text: str) -> Word:
@@ -243,7 +243,7 @@ def choice(words: tuple[Word, ...]) -> Kind[Word]:
         hint = f" Did you mean {near[0]}?" if near else ""
         raise OptionError(f"{name} must be one of {', '.join(words)}; got {cut(text)!r}.{hint}")
 
-    return Kind(" / ".join(f"`{word}`" for word in words), read)
+    return ValueKind(" / ".join(f"`{word}`" for word in words), read)
 
 
 def _boolean(name: str, text: str) -> bool:
@@ -345,37 +345,37 @@ def _names(_name: str, text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-boolean = Kind("true or false", _boolean)
+boolean = ValueKind("true or false", _boolean)
 """True or false, in any case."""
-positive = Kind("number", _whole_number(1))
+positive = ValueKind("number", _whole_number(1))
 """A whole number of at least 1."""
-at_least_zero = Kind("number", _whole_number(0))
+at_least_zero = ValueKind("number", _whole_number(0))
 """A whole number of at least 0."""
-internal_number = Kind("number", lambda _, text: int(text), ignores_empty=True)
+internal_number = ValueKind("number", lambda _, text: int(text), ignores_empty=True)
 """A whole number that this package wrote itself."""
-ratio = Kind("number", _ratio, ignores_empty=True)
+ratio = ValueKind("number", _ratio, ignores_empty=True)
 """A share above 0, at most 1."""
-share = Kind("number", _share, ignores_empty=True)
+share = ValueKind("number", _share, ignores_empty=True)
 """A share from 0 to 1."""
-size = Kind("size", _size)
+size = ValueKind("size", _size)
 """Bytes, at least one, as Spark writes them."""
-record_size = Kind("size", _record_size)
+record_size = ValueKind("size", _record_size)
 """Bytes of one record, at most a gibibyte."""
-interval = Kind("interval", _interval)
+interval = ValueKind("interval", _interval)
 """Seconds of a fixed length of time, as Spark writes it."""
-time = Kind("time", _time)
+time = ValueKind("time", _time)
 """Microseconds since 1970-01-01 UTC of a time in ISO 8601."""
-text = Kind("text", lambda _, text: text, ignores_empty=True)
+text = ValueKind("text", lambda _, text: text, ignores_empty=True)
 """A text as it is; an empty one is none."""
-place = Kind("text", check_ends, ignores_empty=True)
+place = ValueKind("text", check_ends, ignores_empty=True)
 """A location or the name of something, which no blank begins or ends; an empty one is none."""
-any_text = Kind("text", lambda _, text: text)
+any_text = ValueKind("text", lambda _, text: text)
 """A text as it is, also an empty one."""
-separator = Kind("text", _separator)
+separator = ValueKind("text", _separator)
 """What ends a record: a text that is not empty."""
-names = Kind("names, separated by commas", _names)
+names = ValueKind("names, separated by commas", _names)
 """Names of columns; an empty text names none."""
-lines = Kind("lines", lambda _, text: tuple(filter(None, text.split("\n"))))
+lines = ValueKind("lines", lambda _, text: tuple(filter(None, text.split("\n"))))
 """Texts, one a line."""
-rewrites = Kind("JSON object", _rewrites)
+rewrites = ValueKind("JSON object", _rewrites)
 """The pairs of a JSON object of strings."""

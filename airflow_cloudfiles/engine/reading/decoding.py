@@ -35,7 +35,7 @@ from itertools import chain
 from typing import IO, Any, Final
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.formats.content import Watched, unpack_lz4, unpack_snappy
+from airflow_cloudfiles.engine.formats.content import WatchedBytes, unpack_lz4, unpack_snappy
 from airflow_cloudfiles.engine.formats.recognize import BYTE_ORDER_MARKS, MARK_BYTES, refuse_binary
 from airflow_cloudfiles.engine.options.formats.base import UTF8
 from airflow_cloudfiles.engine.reading.splits import COMPRESSED
@@ -308,7 +308,7 @@ def _frames(source: IO[bytes], codec: str, uri: str) -> Iterator[bytes]:
     """Decompress what Arrow can as it is read: frames of zstd or LZ4, one after another."""
     import pyarrow as pa  # noqa: PLC0415 - only such files pay for it
 
-    watched = Watched(source)
+    watched = WatchedBytes(source)
     stream = pa.CompressedInputStream(pa.PythonFile(watched, mode="r"), codec)
     while True:
         try:

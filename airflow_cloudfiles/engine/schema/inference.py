@@ -214,7 +214,7 @@ _NO_EFFECT = f"The hint has no effect. {_AGAIN}"
 
 
 @dataclass(frozen=True, slots=True)
-class Restarted:
+class RestartedSchema:
     """A schema as the options of now want it.
 
     Attributes:
@@ -240,7 +240,7 @@ def inferring_options(options: CloudFilesOptions) -> dict[str, Any]:
     }
 
 
-def restarted(latest: SchemaVersion, options: CloudFilesOptions) -> Restarted:
+def restarted(latest: SchemaVersion, options: CloudFilesOptions) -> RestartedSchema:
     """Put the options of now over the newest version.
 
     Doing it again with the result changes nothing more.
@@ -270,13 +270,13 @@ def restarted(latest: SchemaVersion, options: CloudFilesOptions) -> Restarted:
     changes = (*diff(latest.data_schema, data), *diff(latest.partition_schema, of_paths))
     warnings += _forgotten(latest, hints, matcher) + _retyped(latest, options)
     if latest.pin is None or not changes:
-        return Restarted(data, of_paths, changes, tuple(warnings))
+        return RestartedSchema(data, of_paths, changes, tuple(warnings))
     warnings.append(
         f"The schema is pinned at version {latest.version}, so cloudFiles.schemaHints and "
         f"cloudFiles.partitionColumns change nothing: {few([each.path for each in changes])}. To "
         "apply them: `cloudfiles schema unpin`, then start the stream again."
     )
-    return Restarted(latest.data_schema, latest.partition_schema, (), tuple(warnings))
+    return RestartedSchema(latest.data_schema, latest.partition_schema, (), tuple(warnings))
 
 
 def not_null_warning(columns: Mapping[str, tuple[bool, DataType]], where: str) -> str | None:

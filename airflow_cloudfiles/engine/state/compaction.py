@@ -90,7 +90,7 @@ class Work(Generic[_Pack]):
 
 
 @dataclass(slots=True)
-class Compacted:
+class CompactionResult:
     """What was done, or would be.
 
     Attributes:
@@ -190,7 +190,7 @@ class Compaction(Generic[_Pack]):
     state: ObjectStore
     folder: PackedFolder[_Pack]
     may_go_on: Callable[[], None] = lambda: None
-    done: Compacted = field(default_factory=Compacted)
+    done: CompactionResult = field(default_factory=CompactionResult)
 
     def run(self, work: Work[_Pack], *, most: int | None = None) -> None:
         """Do what is due.

@@ -26,14 +26,14 @@ WITH_PACKS = 2
 FIRST_VERSION = 1
 """That of a state with nothing of these."""
 _NOT_IN_USE = b"v9"
-"""The version line of a state that is not in use yet, or no more (`Standing`): older versions of
-this package refuse it by name."""
-Standing = Literal["unbound", "moved", "incoming", "relocating", "restarting"]
+"""The version line of a state that is not in use yet, or no more (`StateStanding`): older versions
+of this package refuse it by name."""
+StateStanding = Literal["unbound", "moved", "incoming", "relocating", "restarting"]
 """`unbound`: no file is recorded yet, so another source may take the location. `moved`: the state
 is at another location. `incoming`: it is being brought here, and not whole yet. `relocating`: its
 source is being relocated. `restarting`: it is being removed, so that the stream starts over."""
 
-_SAID: dict[Standing, str] = {
+_SAID: dict[StateStanding, str] = {
     "incoming": "that is being brought here from {} and is not whole yet. Repeat the command that "
     "does it (cloudfiles state move, or import).",
     "moved": "that was moved to {}. Use that as the checkpoint location. If it was not moved "
@@ -90,7 +90,7 @@ def encode_metadata(metadata: StreamMetadata) -> bytes:
 
 
 def encode_standing(
-    standing: Standing, metadata: StreamMetadata | None, place: str | None = None
+    standing: StateStanding, metadata: StreamMetadata | None, place: str | None = None
 ) -> bytes:
     """Build the bytes of the metadata file of a state that is not in use.
 
@@ -110,7 +110,7 @@ def encode_standing(
     return seal(value, head=_NOT_IN_USE + b"\n")
 
 
-class _Stored(msgspec.Struct, rename="camel", omit_defaults=True):
+class _StoredFields(msgspec.Struct, rename="camel", omit_defaults=True):
     """What is stored of a stream beside the version; the id becomes the name of a folder."""
 
     stream_id: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
@@ -125,7 +125,7 @@ class _Stored(msgspec.Struct, rename="camel", omit_defaults=True):
 def to_json(metadata: StreamMetadata) -> dict[str, Any]:
     """Give what is stored of a stream beside the version."""
     is_all = metadata.include_existing_files
-    stored = _Stored(
+    stored = _StoredFields(
         metadata.stream_id,
         metadata.source,
         metadata.format,
@@ -156,7 +156,7 @@ def decode_metadata(content: bytes, *, name: str) -> StreamMetadata:
 
 def decode_standing(
     content: bytes, *, name: str
-) -> tuple[Standing | None, str, StreamMetadata | None]:
+) -> tuple[StateStanding | None, str, StreamMetadata | None]:
     """Read the bytes of the metadata file, whether the state is in use or not.
 
     Returns:
@@ -207,7 +207,7 @@ def from_json(value: Any, *, name: str) -> StreamMetadata:
         CorruptedStateError: It is something else.
     """
     try:
-        stored = msgspec.convert(value, _Stored)
+        stored = msgspec.convert(value, _StoredFields)
     except msgspec.ValidationError as failure:
         raise damaged(name) from failure
     return StreamMetadata(

@@ -330,7 +330,7 @@ class NumberedLog:
         numbers, packed = self._list()
         return max([packed.last, *numbers[-1:]])
 
-    def _list(self, after: int = -1) -> tuple[list[int], _Packed]:
+    def _list(self, after: int = -1) -> tuple[list[int], _PackedNumbers]:
         """Give the numbers that are objects, and what is in packs."""
         prefix = self._prefix + "/"
         from_name = self._key(after) if self._width and after >= 0 else ""
@@ -343,7 +343,7 @@ class NumberedLog:
         self.fences |= {int(name[len(FENCE) :]) for name in names if _FENCE.fullmatch(name)}
         found = (int(name) for name in names if self._is_number(name))
         numbers = sorted(number for number in found if number > after)
-        return numbers, _Packed(() if self._packs is None else self._packs.known)
+        return numbers, _PackedNumbers(() if self._packs is None else self._packs.known)
 
     def meet_packs(self) -> None:
         """Learn which entries are in packs, before many old ones are read."""
@@ -378,7 +378,7 @@ class NumberedLog:
             self._met is None or self._met.seconds_ago() > MET_SECONDS
         )
 
-    def _refuse_gaps(self, numbers: Sequence[int], packed: _Packed) -> None:
+    def _refuse_gaps(self, numbers: Sequence[int], packed: _PackedNumbers) -> None:
         """Refuse a log of which an entry is gone.
 
         A listing that went on while entries were added may lack one that is there, and have one
@@ -396,7 +396,7 @@ class NumberedLog:
         )
 
 
-class _Packed:
+class _PackedNumbers:
     """The numbers in some packs, as ranges."""
 
     def __init__(self, packs: Iterable[Pack]) -> None:

@@ -226,7 +226,7 @@ class PlanLog:
 
 
 @dataclass(slots=True)
-class _Taken:
+class _BatchExtent:
     """How far a batch reaches so far."""
 
     end: Offset
@@ -234,9 +234,9 @@ class _Taken:
     bytes: int = 0
 
 
-def _take(files: FileLog, start: Offset, limit: ReadLimit, up_to: Offset) -> _Taken:
+def _take(files: FileLog, start: Offset, limit: ReadLimit, up_to: Offset) -> _BatchExtent:
     """Take files from a position until the limit or the end is reached."""
-    taken = _Taken(start)
+    taken = _BatchExtent(start)
     for number in range(start.entry, up_to.entry + (up_to.index > 0)):
         if _is_full(taken, limit):
             break
@@ -260,14 +260,14 @@ def _take(files: FileLog, start: Offset, limit: ReadLimit, up_to: Offset) -> _Ta
     return taken
 
 
-def _fits(summary: EntrySummary, taken: _Taken, limit: ReadLimit) -> bool:
+def _fits(summary: EntrySummary, taken: _BatchExtent, limit: ReadLimit) -> bool:
     """Tell whether a whole entry can be taken without reaching the limit in its middle."""
     few = limit.max_files is None or taken.files + summary.files <= limit.max_files
     small = limit.max_bytes is None or taken.bytes + summary.bytes < limit.max_bytes
     return few and small
 
 
-def _is_full(taken: _Taken, limit: ReadLimit) -> bool:
+def _is_full(taken: _BatchExtent, limit: ReadLimit) -> bool:
     """Tell whether the batch has reached a limit; one file is always taken."""
     if taken.files == 0:
         return False
@@ -275,7 +275,7 @@ def _is_full(taken: _Taken, limit: ReadLimit) -> bool:
     return full or (limit.max_bytes is not None and taken.bytes >= limit.max_bytes)
 
 
-def _header(start: Offset, taken: _Taken) -> dict[str, Any]:
+def _header(start: Offset, taken: _BatchExtent) -> dict[str, Any]:
     return {
         "start": start.to_json(),
         "end": taken.end.to_json(),

@@ -81,7 +81,7 @@ class BatchId:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommitResult:
     """What a commit amounted to: the table and its version, and whether this call made it.
 
     Attributes:
@@ -103,7 +103,7 @@ class FoundBatch:
     """A batch that a table has, as its commit noted it.
 
     Attributes:
-        version: As of `Committed`.
+        version: As of `CommitResult`.
         table_id: Of the table.
         plan: Id of its plan; empty or `None` where there is none.
         schema_version: Version of the schema that it was read with; `None` where that is unknown.
@@ -118,7 +118,7 @@ class FoundBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedBatch:
     """What a table must have before a batch is committed to it.
 
     Attributes:

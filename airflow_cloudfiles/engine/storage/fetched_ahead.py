@@ -45,7 +45,7 @@ _ASIDE = 4
 """How many objects are written aside at once."""
 
 
-class FetchedAhead:
+class PrefetchedStore:
     """A store that has answers to some requests already; every other one goes to the store.
 
     Args:
@@ -137,7 +137,7 @@ class FetchedAhead:
             within = [each for each in self._folders[parent] if each.path.startswith(folder)]
             self._folders[folder] = within
 
-    def seed(self, other: FetchedAhead, folders: Sequence[str]) -> None:
+    def seed(self, other: PrefetchedStore, folders: Sequence[str]) -> None:
         """Take what another one has fetched and written, which need not be asked for again.
 
         Args:
@@ -336,7 +336,7 @@ def aside(store: ObjectStore, key: str, write: Callable[[], None]) -> None:
         key: Of the object.
         write: Writes it, and deals with what may fail.
     """
-    if isinstance(store, FetchedAhead):
+    if isinstance(store, PrefetchedStore):
         store.put_aside(key, write)
     else:
         write()
@@ -350,13 +350,13 @@ class OpenedState:
         ahead: What was fetched of it; `None` where it is not far away.
     """
 
-    ahead: FetchedAhead | None = None
+    ahead: PrefetchedStore | None = None
 
     @classmethod
     def at(cls, uri: str) -> OpenedState:
         """Open the state at a location; nothing is fetched yet."""
         store = storage.open_store(uri)
-        return cls(None if is_near(store) else FetchedAhead(store))
+        return cls(None if is_near(store) else PrefetchedStore(store))
 
     def open(self, uri: str) -> ObjectStore:
         """Open a store (`open_store`); that of the state has the answers that were fetched."""

@@ -54,7 +54,7 @@ UNKNOWN = -1
 """Size of an object whose listing lacks something; nothing gives it to `list_flat`."""
 
 
-class Listed(NamedTuple):
+class ListedObject(NamedTuple):
     """One object on a page.
 
     Attributes:
@@ -82,7 +82,7 @@ class Page:
         mark: Where the next page begins, as the store names it; `None` on the last page.
     """
 
-    objects: Iterable[Listed]
+    objects: Iterable[ListedObject]
     mark: Any = None
 
 
@@ -269,7 +269,7 @@ class _Listing:
         self._behind = self._last = place  # what comes before it now would be lost
         return jump
 
-    def _is_file(self, found: Listed, path: str) -> bool:
+    def _is_file(self, found: ListedObject, path: str) -> bool:
         """Tell whether a key is of a file that is wanted; the root itself is not."""
         if not path or found.is_folder or (found.size == 0 and path.endswith("/")):
             return False

@@ -35,7 +35,7 @@ from airflow_cloudfiles.engine.storage.flat import (
     UNKNOWN,
     UTF8,
     Fetch,
-    Listed,
+    ListedObject,
     Order,
     Page,
     first_key,
@@ -296,22 +296,22 @@ class CloudStore(FlatStore):
 
     def _listed(
         self, key: str, size: int | None, time_us: int | None, etag: str, *, is_folder: bool = False
-    ) -> Listed:
+    ) -> ListedObject:
         """Give an object of a page, whatever a server tells of it.
 
         Some list marks of folders without size and time, or objects before they know.
         """
         if size is not None and time_us is not None:
-            return Listed(key, size, time_us, etag, is_folder)
+            return ListedObject(key, size, time_us, etag, is_folder)
         is_mark = is_folder or (key.endswith("/") and not size)
-        return Listed(key, 0 if is_mark else UNKNOWN, 0, etag, is_mark)
+        return ListedObject(key, 0 if is_mark else UNKNOWN, 0, etag, is_mark)
 
-    def _completed(self, listed: Listed) -> Listed:
+    def _completed(self, listed: ListedObject) -> ListedObject:
         """Ask an object itself for what its listing lacks; one that is gone is none."""
         entry = self.head(listed.key[len(self._root) :])
         if entry is None:
             return listed._replace(is_folder=True)
-        return Listed(listed.key, entry.size, entry.modification_time_us, entry.etag)
+        return ListedObject(listed.key, entry.size, entry.modification_time_us, entry.etag)
 
     def _entry(self, key: str, size: int | None, time_us: int | None, etag: str) -> FileEntry:
         """Give the entry of an object that was inspected.

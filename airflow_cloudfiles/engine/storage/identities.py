@@ -88,7 +88,7 @@ def ask(identity: str, purpose: str = "") -> dict[str, Any]:
     return found
 
 
-class Served:
+class ServedIdentity:
     """An identity that other processes of this machine can ask for, until it is closed.
 
     Args:

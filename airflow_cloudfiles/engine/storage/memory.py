@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.storage.base import (
     key_text,
     now_us,
 )
-from airflow_cloudfiles.engine.storage.flat import Fetch, Listed, Order, Page
+from airflow_cloudfiles.engine.storage.flat import Fetch, ListedObject, Order, Page
 from airflow_cloudfiles.engine.storage.flat_store import FlatStore
 
 
@@ -189,12 +189,12 @@ class MemoryStore(FlatStore):
         there = [listed for listed in found if listed is not None]
         return Page(there, end if end < len(keys) else None)
 
-    def _find(self, full_key: bytes) -> Listed | None:
+    def _find(self, full_key: bytes) -> ListedObject | None:
         found = self._space.objects.get(full_key)
         if found is None:
             return None
         content, written_us, version = found
-        return Listed(key_text(full_key), len(content), written_us, f"{version:x}")
+        return ListedObject(key_text(full_key), len(content), written_us, f"{version:x}")
 
     def _key(self, key: str) -> bytes:
         return key_bytes(self._root + check_key(key))

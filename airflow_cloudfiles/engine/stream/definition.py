@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.formats.registry import fixed_schema, open_reader
-from airflow_cloudfiles.engine.inference import Inferred, infer_source
+from airflow_cloudfiles.engine.inference import InferredSchema, infer_source
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.opening import own_locations, place_of
 from airflow_cloudfiles.engine.messages import few
@@ -146,7 +146,7 @@ def resolve_schema(
 
 def _resolved(
     options: CloudFilesOptions,
-    infer: Callable[[], Inferred],
+    infer: Callable[[], InferredSchema],
     open_state: StoreOpener,
     *,
     again: bool,
@@ -253,7 +253,7 @@ def _written(
     log: SchemaLog,
     uri: str,
     latest: SchemaVersion | None,
-    inferred: Inferred,
+    inferred: InferredSchema,
     options: CloudFilesOptions,
 ) -> ResolvedSchema:
     """Write what was inferred as the next version; the latest stays where nothing differs."""
@@ -275,7 +275,7 @@ def _written(
     return _with_sample(resolved, inferred)
 
 
-def _with_sample(resolved: ResolvedSchema, inferred: Inferred) -> ResolvedSchema:
+def _with_sample(resolved: ResolvedSchema, inferred: InferredSchema) -> ResolvedSchema:
     """Add to the schema what it was inferred from."""
     return replace(
         resolved,
@@ -287,7 +287,7 @@ def _with_sample(resolved: ResolvedSchema, inferred: Inferred) -> ResolvedSchema
 
 
 def _changes(
-    latest: SchemaVersion | None, inferred: Inferred, matcher: NameMatcher
+    latest: SchemaVersion | None, inferred: InferredSchema, matcher: NameMatcher
 ) -> tuple[str, ...]:
     """Say in words how what was inferred differs from a version."""
     if latest is None:
@@ -508,17 +508,17 @@ def infer(
     options: CloudFilesOptions,
     on_found: Callable[[], None] | None = None,
     open_state: StoreOpener = open_store,
-) -> Inferred:
+) -> InferredSchema:
     """Infer a schema as `resolve_schema` does, unless that was done for its DataFrame."""
     if options.inferred is not None:
-        return Inferred.from_json(options.inferred)
+        return InferredSchema.from_json(options.inferred)
     place = place_of(options, options.checkpoint_location, open_state)
     found = infer_source(options, place, own_locations(options), on_found, open_state)
     check_names(found.data_schema, found.partition_schema, options)
     return found
 
 
-def _unlogged(inferred: Inferred) -> ResolvedSchema:
+def _unlogged(inferred: InferredSchema) -> ResolvedSchema:
     """Build a schema that no log has yet: its query's checkpoint will."""
     resolved = ResolvedSchema(
         version=0,

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.registry import extension
-from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, Expected, FoundBatch
+from airflow_cloudfiles.engine.state.sink_log import (
+    BatchId,
+    CommitResult,
+    ExpectedBatch,
+    FoundBatch,
+)
 from airflow_cloudfiles.engine.tables.delta.commit import (
     check_target,
     commit_batch,
@@ -56,7 +61,7 @@ class DeltaTargetTable(TargetTable):
         check_target(self.uri, columns, replace(WriteRules.of(options), merge_schema=merge_schema))
         return None
 
-    def check_has(self, stream: str, expected: Expected) -> None:
+    def check_has(self, stream: str, expected: ExpectedBatch) -> None:
         """Refuse a table that lacks a batch (`TargetTable.check_has`)."""
         check_has(open_to_write(self.uri), self.uri, stream, expected)
 
@@ -121,9 +126,9 @@ class DeltaWriter(TableWriter):
         self,
         batch: BatchId,
         written: Sequence[TaskWritten],
-        expected: Expected | None,
+        expected: ExpectedBatch | None,
         former: Sequence[FormerRows],
-    ) -> Committed:
+    ) -> CommitResult:
         """Commit data files (`TableWriter.make_visible`)."""
         lead = written[0] if written else None
         what: dict[str, Any] = {
@@ -144,7 +149,7 @@ class DeltaWriter(TableWriter):
                 refuse_former(former, self._target, "its stream merges")
             append = partial(replace_former, former=former)
         if self._merge is not None:
-            merged: Committed = extension("merge")(self._target, rule=self._merge, **what)
+            merged: CommitResult = extension("merge")(self._target, rule=self._merge, **what)
             return merged
         layout = None if lead is None else lead.layout
         return commit_batch(self._target, layout=layout, append=append, **what)

@@ -42,7 +42,7 @@ _FILE_PATH: Final = r'"_file_path": ?(?P<path>"(?:[^"\\]|\\.)*")\}$'
 
 
 @dataclass(slots=True)
-class Observed:
+class ObservedRows:
     """What a task has seen of its rows.
 
     Attributes:
@@ -74,7 +74,7 @@ class Observer:
         self._names_rescued = options.max_rescued_share is not None
         self._names_corrupt = options.max_corrupt_share is not None
         self._blames = options.on_violation == "quarantine"
-        self.observed = Observed()
+        self.observed = ObservedRows()
         self.rescued_rows = 0
         """How many of the rows that `made` has passed on have rescued data."""
 
@@ -135,7 +135,7 @@ class Observer:
 
 
 @dataclass(frozen=True, slots=True)
-class Unmet:
+class UnmetExpectation:
     """An expectation that a batch does not meet.
 
     Attributes:
@@ -172,7 +172,7 @@ def check_source(options: TaskSinkOptions, source: CloudFilesOptions) -> None:
 
 
 def counts_of(
-    options: TaskSinkOptions, counts: Mapping[str, int], observed: Iterable[Observed]
+    options: TaskSinkOptions, counts: Mapping[str, int], observed: Iterable[ObservedRows]
 ) -> dict[str, int]:
     """Count a batch, with the required columns that have no value in it."""
     values: Counter[str] = Counter()
@@ -183,7 +183,7 @@ def counts_of(
     return {**counts, **{f"{NO_VALUE}{name}": rows for name in lacking}}
 
 
-def unmet(options: TaskSinkOptions, counts: Mapping[str, int]) -> list[Unmet]:
+def unmet(options: TaskSinkOptions, counts: Mapping[str, int]) -> list[UnmetExpectation]:
     """Find the expectations that a batch does not meet.
 
     Args:
@@ -198,16 +198,16 @@ def unmet(options: TaskSinkOptions, counts: Mapping[str, int]) -> list[Unmet]:
     if lacking:
         what = f"no row has a value in {few(lacking)}"
         wanted = few(options.required_columns)
-        found.append(Unmet("expect.requiredColumns", wanted, what))
+        found.append(UnmetExpectation("expect.requiredColumns", wanted, what))
     has = f"it has {counted(rows, 'row')}"
     if options.min_rows is not None and rows < options.min_rows:
-        found.append(Unmet("expect.minRows", str(options.min_rows), has))
+        found.append(UnmetExpectation("expect.minRows", str(options.min_rows), has))
     if options.max_rows is not None and rows > options.max_rows:
-        found.append(Unmet("expect.maxRows", str(options.max_rows), has))
+        found.append(UnmetExpectation("expect.maxRows", str(options.max_rows), has))
     return found
 
 
-def unmet_shares(options: TaskSinkOptions, counts: Mapping[str, int]) -> list[Unmet]:
+def unmet_shares(options: TaskSinkOptions, counts: Mapping[str, int]) -> list[UnmetExpectation]:
     """Find the shares that are larger than expected, of a batch or of one file."""
     rows, rescued = counts.get("rows", 0), counts.get("rescued_rows", 0)
     dropped = counts.get("dropped_records", 0)
@@ -215,10 +215,10 @@ def unmet_shares(options: TaskSinkOptions, counts: Mapping[str, int]) -> list[Un
     found = []
     if (share := options.max_rescued_share) is not None and _share(rescued, rows) > share:
         what = f"it has rescued data in {rescued} of {counted(rows, 'row')}"
-        found.append(Unmet("expect.maxRescuedShare", f"{share:g}", what, "rescued"))
+        found.append(UnmetExpectation("expect.maxRescuedShare", f"{share:g}", what, "rescued"))
     if (share := options.max_corrupt_share) is not None and _share(corrupt, records) > share:
         what = f"it has {counted(corrupt, 'corrupt record')} of {records}"
-        found.append(Unmet("expect.maxCorruptShare", f"{share:g}", what, "corrupt"))
+        found.append(UnmetExpectation("expect.maxCorruptShare", f"{share:g}", what, "corrupt"))
     return found
 
 
@@ -227,7 +227,7 @@ def _share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def as_text(found: Sequence[Unmet], observed: Iterable[Observed]) -> str:
+def as_text(found: Sequence[UnmetExpectation], observed: Iterable[ObservedRows]) -> str:
     """Describe what was found, with the files that have most of it as far as they are known."""
     files: dict[str, Counter[str]] = {"rescued": Counter(), "corrupt": Counter()}
     for each in observed:
@@ -237,7 +237,7 @@ def as_text(found: Sequence[Unmet], observed: Iterable[Observed]) -> str:
 
 
 def to_blame(
-    options: TaskSinkOptions, found: Sequence[Unmet], observed: Iterable[Observed]
+    options: TaskSinkOptions, found: Sequence[UnmetExpectation], observed: Iterable[ObservedRows]
 ) -> set[str]:
     """Choose the files without which a batch meets the expectations that it does not meet.
 

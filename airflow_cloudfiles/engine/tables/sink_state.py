@@ -18,14 +18,14 @@ from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.state import metadata, spark_checkpoint
 from airflow_cloudfiles.engine.state.metadata import read_metadata
-from airflow_cloudfiles.engine.state.sink_log import Expected, SinkLog, SinkRecord
+from airflow_cloudfiles.engine.state.sink_log import ExpectedBatch, SinkLog, SinkRecord
 from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri
 from airflow_cloudfiles.engine.tables.delta.stream.commits import read_again
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.files import Offset
     from airflow_cloudfiles.engine.state.run_history import BatchDone
-    from airflow_cloudfiles.engine.state.sink_log import Committed, RowsFrom
+    from airflow_cloudfiles.engine.state.sink_log import CommitResult, RowsFrom
 
 
 def application(state: ObjectStore) -> str | None:
@@ -56,7 +56,7 @@ def identity(state: ObjectStore) -> tuple[str | None, str]:
     return query, ""
 
 
-def expected(log: SinkLog, batch: int) -> Expected | None:
+def expected(log: SinkLog, batch: int) -> ExpectedBatch | None:
     """Find what the table must have when a batch is to be committed.
 
     Raises:
@@ -70,7 +70,7 @@ def note(  # noqa: PLR0913 - what a record holds
     log: SinkLog,
     target: str,
     batch: int,
-    committed: Committed,
+    committed: CommitResult,
     *,
     plan: str | None,
     read_by: RowsFrom,
@@ -98,6 +98,6 @@ def note(  # noqa: PLR0913 - what a record holds
     crash_point("after-sink-record")
 
 
-def expected_of(state: ObjectStore, record: SinkRecord) -> Expected:
+def expected_of(state: ObjectStore, record: SinkRecord) -> ExpectedBatch:
     """Build what a table must have from the record of it."""
-    return Expected(record, printable_path(state.uri), partial(read_again, state))
+    return ExpectedBatch(record, printable_path(state.uri), partial(read_again, state))

@@ -38,8 +38,8 @@ from airflow_cloudfiles.engine.state.plan_log import PREFIX as PLANS
 from airflow_cloudfiles.engine.state.sink_log import (
     DECISIONS,
     BatchId,
-    Committed,
-    Expected,
+    CommitResult,
+    ExpectedBatch,
     FoundBatch,
     RowsFrom,
     SinkLog,
@@ -50,7 +50,7 @@ from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, at_once
 from airflow_cloudfiles.engine.storage.vendors import import_with_extra
 from airflow_cloudfiles.engine.tables import expectations, sink_state
 from airflow_cloudfiles.engine.tables.delta.write.layout import FileLayout
-from airflow_cloudfiles.engine.tables.expectations import Observed, Observer, Unmet
+from airflow_cloudfiles.engine.tables.expectations import ObservedRows, Observer, UnmetExpectation
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class TaskWritten:
     counts: dict[str, int] = field(default_factory=dict)
     schema_version: int | None = None
     layout: FileLayout | None = None
-    observed: Observed = field(default_factory=Observed)
+    observed: ObservedRows = field(default_factory=ObservedRows)
 
 
 class TableWriter:
@@ -174,9 +174,9 @@ class TableWriter:
         self,
         batch: BatchId,
         written: Sequence[TaskWritten],
-        expected: Expected | None,
+        expected: ExpectedBatch | None,
         former: Sequence[FormerRows],
-    ) -> Committed:
+    ) -> CommitResult:
         """Commit data files to the table, once however often it is called.
 
         Args:
@@ -294,7 +294,11 @@ class TableWriter:
         raise self._refusal(batch.number, what, found, [message.observed for message in written])
 
     def _refusal(
-        self, batch: int, what: str, found: Sequence[Unmet], observed: Sequence[Observed]
+        self,
+        batch: int,
+        what: str,
+        found: Sequence[UnmetExpectation],
+        observed: Sequence[ObservedRows],
     ) -> ExpectationError:
         """Build the error for a batch that is not committed, with the files to blame for it."""
         if self._options.on_violation != "quarantine" or self._state is None:
@@ -522,7 +526,7 @@ class TargetTable(ABC):
         """
 
     @abstractmethod
-    def check_has(self, stream: str, expected: Expected) -> None:
+    def check_has(self, stream: str, expected: ExpectedBatch) -> None:
         """Refuse a table that lacks a batch of a stream.
 
         Raises:

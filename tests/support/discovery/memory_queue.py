@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from airflow_cloudfiles.engine.discovery.events import FileEvent, Ignored, Poison
+from airflow_cloudfiles.engine.discovery.events import FileEvent, IgnoredMessage, Poison
 from airflow_cloudfiles.engine.discovery.queues.base import Message, WaitingMessages
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class MemoryQueue:
         if key.startswith("?"):
             return Poison("not an event")
         if key.startswith("!"):
-            return Ignored("the end of a file")
+            return IgnoredMessage("the end of a file")
         return [
             FileEvent(
                 location=f"{self._root}/{key}", size=1, time_us=message.sent_us or 0, etag="e"

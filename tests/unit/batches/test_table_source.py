@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.engine.batches.run import Planned
+from airflow_cloudfiles.engine.batches.run import PlannedBatch
 from airflow_cloudfiles.engine.batches.table_source import TableBatches, TableRange
 from airflow_cloudfiles.engine.errors import (
     BlockedSchemaChangeError,
@@ -61,7 +61,7 @@ class Run:
         self.batches.open()
         return self
 
-    def plan(self) -> Planned | None:
+    def plan(self) -> PlannedBatch | None:
         """Plan a micro-batch and read it."""
         planned = self.batches.plan()
         if planned is not None:

@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SinkError
 from airflow_cloudfiles.engine.extensions.merge.commit import merge_batch
 from airflow_cloudfiles.engine.extensions.merge.source_rows import MergeRule
-from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed
+from airflow_cloudfiles.engine.state.sink_log import BatchId, CommitResult
 from airflow_cloudfiles.engine.tables.delta.commit import commit_batch
 from airflow_cloudfiles.engine.tables.delta.data_files import (
     DataFile,
@@ -57,7 +57,7 @@ def _merge(
     *files: list[dict[str, Any]],
     rule: MergeRule = NEWEST,
     schema: pa.Schema = SCHEMA,
-) -> Committed:
+) -> CommitResult:
     return merge_batch(
         str(target),
         rule=rule,

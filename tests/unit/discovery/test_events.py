@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.clouds.gcp import queue as events_gcp
 from airflow_cloudfiles.engine.discovery.events import (
     MAX_BODY_BYTES,
     FileEvent,
-    Ignored,
+    IgnoredMessage,
     Poison,
     sample,
 )
@@ -34,7 +34,7 @@ def message(body, **attributes):
 
 
 def check(result) -> None:
-    assert isinstance(result, Ignored | Poison) or (
+    assert isinstance(result, IgnoredMessage | Poison) or (
         result
         and all(
             isinstance(event, FileEvent)
@@ -205,9 +205,9 @@ def in_records(*events):
         (events_aws.parse, s3_event("b", "x", 1, name="ObjectMade:Put"), {}, "ObjectMade:Put", 0),
         (
             events_aws.parse,
-            in_records(s3_event("b", "x", 1, name="New:Kind"), s3_event("b", "y", 1)),
+            in_records(s3_event("b", "x", 1, name="New:ValueKind"), s3_event("b", "y", 1)),
             {},
-            "New:Kind",
+            "New:ValueKind",
             1,
         ),
         (events_aws.parse, in_records(s3_event("b", "x", -1), s3_event("b", "y", 1)), {}, "-1", 1),
@@ -285,7 +285,7 @@ def test_a_message_may_hold_several_records():
     ],
 )
 def test_events_of_s3_that_are_no_new_file_are_ignored(body, reason):
-    assert events_aws.parse(message(body)) == Ignored(reason)
+    assert events_aws.parse(message(body)) == IgnoredMessage(reason)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_a_complete_file_is_announced_by_any_of_these(api):  # B99
 
 @pytest.mark.parametrize("api", ["CreateFile", "SftpCreate"])
 def test_a_file_that_is_begun_is_not_there_yet(api):  # B99
-    assert events_azure.parse(message(azure_event("c", "x", 0, api=api))) == Ignored(
+    assert events_azure.parse(message(azure_event("c", "x", 0, api=api))) == IgnoredMessage(
         "a file that is begun"
     )
 
@@ -415,7 +415,7 @@ def test_the_host_is_that_of_the_account(url, host):
     ],
 )
 def test_events_of_azure_that_are_no_new_file_are_ignored(event, reason):
-    assert events_azure.parse(message(event)) == Ignored(reason)
+    assert events_azure.parse(message(event)) == IgnoredMessage(reason)
 
 
 @pytest.mark.parametrize(
@@ -462,7 +462,7 @@ def test_a_gcs_event_without_payload_needs_a_look():
 
 @pytest.mark.parametrize("kind", ["OBJECT_DELETE", "OBJECT_ARCHIVE", "OBJECT_METADATA_UPDATE"])
 def test_other_events_of_gcs_are_ignored(kind):
-    assert events_gcp.parse(message(b"", **{**FINALIZE, "eventType": kind})) == Ignored(kind)
+    assert events_gcp.parse(message(b"", **{**FINALIZE, "eventType": kind})) == IgnoredMessage(kind)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,12 @@ from airflow_cloudfiles.engine.extensions.iceberg.data_files import (
     IcebergDataFile,
     IcebergFileWriter,
 )
-from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, Expected, SinkRecord
+from airflow_cloudfiles.engine.state.sink_log import (
+    BatchId,
+    CommitResult,
+    ExpectedBatch,
+    SinkRecord,
+)
 from tests.support.iceberg_tables import LocalCatalog
 
 A = pa.schema([("a", pa.int64())])
@@ -51,8 +56,8 @@ def write(lake: LocalCatalog, *values: int, rules: TableRules = RULES) -> list[I
     return IcebergFileWriter(target, ready_table(target, A, rules)).write(rows)
 
 
-def of_record(record: SinkRecord) -> Expected:
-    return Expected(record, "/state", lambda _: None)
+def of_record(record: SinkRecord) -> ExpectedBatch:
+    return ExpectedBatch(record, "/state", lambda _: None)
 
 
 def commit(
@@ -63,7 +68,7 @@ def commit(
     stream: str = "stream",
     plan: str = "",
     expected: SinkRecord | None = None,
-) -> Committed:
+) -> CommitResult:
     """What the committer of a batch does; its value is its number."""
     return commit_batch(
         lake.uri("t"),
@@ -84,7 +89,7 @@ def record(lake: LocalCatalog, number: int) -> SinkRecord:
 
 
 def test_a_batch_committed_twice_is_in_the_table_once(lake: LocalCatalog) -> None:
-    assert commit(lake, 0) == Committed(1, is_new=True, table_id=record(lake, 0).table_id)
+    assert commit(lake, 0) == CommitResult(1, is_new=True, table_id=record(lake, 0).table_id)
     again = commit(lake, 0)
     assert (again.is_new, again.version) == (False, 1)
     assert values(lake) == [0]

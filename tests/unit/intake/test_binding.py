@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
 from airflow_cloudfiles.engine.state.metadata import KEY, open_metadata, read_metadata
 from airflow_cloudfiles.engine.state.metadata_format import encode_metadata
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
+from airflow_cloudfiles.engine.storage.fetched_ahead import PrefetchedStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
 from tests.support.landing_zone import FailingStore, Fault, KilledError, LandingZone
@@ -163,7 +163,7 @@ def test_of_two_that_replace_one_content_one_does(state):
 def test_metadata_that_were_fetched_before_another_source_took_them_are_read_again():
     state = open_store(f"memory://{uuid.uuid4().hex}")
     open_metadata(state, "file:///one", "json")
-    ahead = FetchedAhead(state)
+    ahead = PrefetchedStore(state)
     ahead.fetch([KEY])
     open_metadata(state, "file:///two", "json")
     assert open_metadata(ahead, "file:///three", "json").source == "file:///three"

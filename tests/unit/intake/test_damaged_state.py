@@ -23,8 +23,8 @@ from airflow_cloudfiles.engine.discovery.listing.state import HYPOTHESES, TrackR
 from airflow_cloudfiles.engine.discovery.settling import UnsettledFile, keep_waiting
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError
 from airflow_cloudfiles.engine.extensions.cleaning.one_file import (
-    Cleaned,
-    Due,
+    CleaningProgress,
+    DueFile,
     read_cleaned,
     write_cleaned,
 )
@@ -130,7 +130,7 @@ KINDS = (
 )
 GONE = (
     ("archived", CleaningHistory()),
-    ("cleaned", Cleaned()),
+    ("cleaned", CleaningProgress()),
     ("refused", False),
     ("told", False),
 )
@@ -183,7 +183,8 @@ def whole_state(source: Source) -> dict[str, bytes]:
     add_name(state, source.uri, "s3://before/it/was/relocated")
     write_archived(state, ARCHIVED)
     write_cleaned(
-        state, Cleaned(Offset(2, 0), 1, (Due(source.entry(NAMES[1]), datetime.now(UTC)),))
+        state,
+        CleaningProgress(Offset(2, 0), 1, (DueFile(source.entry(NAMES[1]), datetime.now(UTC)),)),
     )
     note_refused(uri, [source.entry(NAMES[5])], {"new": 1})
     note_overwritten(state, first)
@@ -413,7 +414,7 @@ def test_no_damage_to_what_listings_remember_hides_a_file() -> None:
             filter=fingerprint.fingerprint,
             witness=NAMES[1],
             unfinished=unfinished
-            and listing.Unfinished(
+            and listing.UnfinishedListing(
                 time.time(), "listing", fingerprint.fingerprint, NAMES[1], unfinished
             ),
         )

@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.state.sink_log import Decision, SinkLog, SinkRecord
-from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
+from airflow_cloudfiles.engine.storage.fetched_ahead import PrefetchedStore
 from tests.support.landing_zone import LandingZone
 from tests.support.written_state import WrittenState
 
@@ -137,7 +137,7 @@ def test_each_version_is_there_once_and_the_counts_are_those_of_the_state(steps,
         for number in range(written.files.latest() + 1)
         for index in range(written.files.summary(number).files)
     ]
-    state = FetchedAhead(written.state) if far else written.state
+    state = PrefetchedStore(written.state) if far else written.state
     with mock.patch.object(file_states, "open_store", return_value=state):
         rows = table(written)
         by_run = {run: table(written, run_id=run) for run in ("run-0", "run-1")}

@@ -27,7 +27,7 @@ from airflow_cloudfiles.engine.state.sink_log import (
     position_of_a_job,
 )
 from airflow_cloudfiles.engine.storage import ObjectStore
-from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead, OpenedState
+from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, PrefetchedStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 
 
@@ -72,10 +72,10 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
 @contextlib.contextmanager
 def driver(
     stream: Stream, between: Any = lambda: None
-) -> Iterator[tuple[Intake, Position, FetchedAhead, MemoryStore]]:
+) -> Iterator[tuple[Intake, Position, PrefetchedStore, MemoryStore]]:
     """The driver of a job; something happens between what it reads before its lock and under it."""
     store = MemoryStore(stream.state)
-    ahead = FetchedAhead(store)
+    ahead = PrefetchedStore(store)
     opening._before_the_lock(ahead)
     between()
     opening._under_the_lock(ahead)
@@ -118,7 +118,7 @@ def test_planning_asks_only_what_is_committed(stream: Stream) -> None:
         intake.discover()
         head = intake.known_head()
     store = MemoryStore(stream.state)
-    other = FetchedAhead(store)
+    other = PrefetchedStore(store)
     other.seed(ahead, opening._LOGS)
     with (
         OpenedState(other).until_written() as opened,

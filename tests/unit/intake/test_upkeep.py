@@ -153,7 +153,7 @@ def test_nothing_that_anybody_reads_changes():
     assert Counter(files) == Counter({f"{n:06}.json": 1 for n in range(350)} | {"later.json": 1})
     assert intake.has_work()
     assert intake.committed().entry == 350
-    assert compacted(uri) == upkeep.Compacted()
+    assert compacted(uri) == upkeep.CompactionResult()
 
 
 def test_a_run_with_nothing_to_compact_asks_for_nothing():
@@ -181,7 +181,7 @@ def test_what_is_packed_goes_a_day_later(clock):
     assert (done.packed, done.removed) == (400, 0)
     assert metadata.read_metadata(state).format_version == 1
     clock[0] += 23 * 3600 * 10**6
-    assert upkeep.compact(state, retention_seconds=MONTH) == upkeep.Compacted()
+    assert upkeep.compact(state, retention_seconds=MONTH) == upkeep.CompactionResult()
     clock[0] += 2 * 3600 * 10**6
     assert upkeep.compact(state, retention_seconds=MONTH).removed == 400
     assert metadata.read_metadata(state).format_version == 2

@@ -30,7 +30,7 @@ from airflow_cloudfiles.engine.intake.ledger.changed import (
     notices,
     was_read,
 )
-from airflow_cloudfiles.engine.state.compaction import Compacted, Compaction, work_of
+from airflow_cloudfiles.engine.state.compaction import Compaction, CompactionResult, work_of
 from airflow_cloudfiles.engine.state.packs import encode_entry
 from airflow_cloudfiles.engine.storage import ObjectStore, memory, open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
@@ -78,7 +78,7 @@ def sweep(
     may_go_on: Callable[[], None] = lambda: None,
     dry_run: bool = False,
     **grace: float,
-) -> Compacted:
+) -> CompactionResult:
     """Do what is due, or tell of it."""
     now_us = state.clock_us()
     folder = ChangedFolder(state, now_us)
@@ -90,7 +90,7 @@ def sweep(
 
 def sweep_all(state: ObjectStore) -> None:
     """Pack and remove, until there is nothing to do."""
-    while sweep(state, grace_seconds=0) != Compacted():
+    while sweep(state, grace_seconds=0) != CompactionResult():
         pass
 
 
@@ -138,10 +138,10 @@ def test_a_note_goes_a_day_after_it_was_packed_and_is_packed_once(clock):
     assert sweep(state) == told
     before = notices(state)
     clock[0] += DAY_US - 10**6
-    assert sweep(state) == Compacted()
+    assert sweep(state) == CompactionResult()
     clock[0] += 2 * 10**6
     note(state, *range(150, 160))
-    assert sweep(state) == Compacted(removed=200)
+    assert sweep(state) == CompactionResult(removed=200)
     assert len(loose(state)) == 120
     found = notices(state)
     assert found.reported == before.reported | set(notices_of(range(150, 160)))
@@ -153,7 +153,7 @@ def test_a_state_without_changed_files_is_asked_once_and_gets_no_object():
     sweep(state)
     assert dict(state.requests) == {"list": 1}
     note(state, *range(50))
-    assert sweep(state) == Compacted()
+    assert sweep(state) == CompactionResult()
     assert PACKED not in {each.path for each in state.list()}
 
 

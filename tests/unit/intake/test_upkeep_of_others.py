@@ -34,7 +34,7 @@ def table_runs(uri: str, batches: int) -> None:
         run_history.note(uri, done)
 
 
-def compacted(uri: str) -> compaction.Compacted:
+def compacted(uri: str) -> compaction.CompactionResult:
     return upkeep.compact(open_store(uri), retention_seconds=1e6, grace_seconds=0)
 
 

@@ -26,7 +26,7 @@ from airflow_cloudfiles.engine.errors import (
     StateLockedError,
 )
 from airflow_cloudfiles.engine.extensions.cleaning.clean import Clock, due_files
-from airflow_cloudfiles.engine.extensions.cleaning.one_file import Cleaned
+from airflow_cloudfiles.engine.extensions.cleaning.one_file import CleaningProgress
 from airflow_cloudfiles.engine.extensions.file_operations import operate as file_operations
 from airflow_cloudfiles.engine.files import ReadLimit
 from airflow_cloudfiles.engine.intake.intake import Intake
@@ -476,7 +476,7 @@ def test_cleaning_leaves_what_is_put_aside_or_to_be_ingested_again(stream: Inges
     clock = Clock(open_store(str(stream.source)), retention_seconds=0.0)
 
     def due() -> list[str]:
-        parts = due_files(str(stream.state), Cleaned(), None, clock)
+        parts = due_files(str(stream.state), CleaningProgress(), None, clock)
         return [each.file.path.removesuffix(".json") for part in parts for each in part.files]
 
     assert due() == ["e=+", "ü日本"]

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_cloudfiles.engine.files import ReadLimit
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.intake.results import Discovered
+from airflow_cloudfiles.engine.intake.results import DiscoveryResult
 from airflow_cloudfiles.engine.job import run as job
 from airflow_cloudfiles.engine.job.session import SparkStart
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
@@ -35,7 +35,7 @@ def _opened(stream: Ingested) -> closing[Intake]:
     )
 
 
-def _sense(stream: Ingested) -> Discovered:
+def _sense(stream: Ingested) -> DiscoveryResult:
     """Record what is new, as a sensor does."""
     with _opened(stream) as intake:
         return intake.discover()

@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.options.sink import TaskSinkOptions
 from airflow_cloudfiles.engine.reading.file_columns import FileCounts
 from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.tables.expectations import Observed, to_blame, unmet
+from airflow_cloudfiles.engine.tables.expectations import ObservedRows, to_blame, unmet
 from tests.support.iceberg_tables import LocalCatalog
 from tests.support.ingested import Ingested
 
@@ -162,7 +162,7 @@ def test_a_file_that_is_cut_is_judged_as_a_whole() -> None:
         {"cut": FileCounts(20, 2)},
     ]
     found = unmet(options, counts)
-    assert to_blame(options, found, [Observed(by_file=each) for each in parts]) == {"bad"}
+    assert to_blame(options, found, [ObservedRows(by_file=each) for each in parts]) == {"bad"}
 
 
 def test_files_of_an_iceberg_table_are_put_aside_too(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.state import compaction, numbered_log
 from airflow_cloudfiles.engine.state.compaction import Compaction, Folder, Work, work_of
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.state.packs import COPIES, Pack, parse_name
-from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
+from airflow_cloudfiles.engine.storage.fetched_ahead import PrefetchedStore
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from tests.support.landing_zone import FailingStore, Fault, KilledError
 from tests.support.laws import examples
@@ -260,7 +260,7 @@ def test_a_writer_that_was_left_behind_does_not_get_a_number_twice(small):
 
 def test_a_writer_whose_listing_is_old_asks_whether_its_number_was_packed(small):
     store = a_store(4)
-    ahead = FetchedAhead(store)
+    ahead = PrefetchedStore(store)
     ahead.fetch(folders=["log/"])
     others = a_log(store)
     for number in range(4, 30):

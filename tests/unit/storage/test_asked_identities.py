@@ -12,7 +12,7 @@ import pytest
 from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
 from airflow_cloudfiles.engine.clouds.aws.session import aws_credentials
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.storage.identities import Served, ask, register
+from airflow_cloudfiles.engine.storage.identities import ServedIdentity, ask, register
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 @pytest.fixture
 def serve() -> Iterator[Callable[[Source], str]]:
     """Serve a source, and give the path of its socket, which is what others know."""
-    open_ones: list[Served] = []
+    open_ones: list[ServedIdentity] = []
 
     def served(source: Source) -> str:
-        open_ones.append(Served(register(uuid.uuid4().hex, source)))
+        open_ones.append(ServedIdentity(register(uuid.uuid4().hex, source)))
         return open_ones[-1].path
 
     yield served
@@ -72,7 +72,7 @@ def test_a_failure_is_the_same_for_who_asks(
 
 
 def test_nobody_answers_when_the_run_is_over() -> None:
-    served = Served(register(uuid.uuid4().hex, lambda _: {}))
+    served = ServedIdentity(register(uuid.uuid4().hex, lambda _: {}))
     served.close()
     assert not Path(served.path).parent.exists()
     with pytest.raises(ConnectionError, match="does not answer"):
@@ -85,7 +85,7 @@ def test_a_long_temporary_folder_is_no_obstacle(
     folder = tmp_path / ("a" * 100)
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
-    served = Served(register(uuid.uuid4().hex, lambda _: {"token": "t"}))
+    served = ServedIdentity(register(uuid.uuid4().hex, lambda _: {"token": "t"}))
     assert ask(served.path) == {"token": "t"}
     served.close()
     assert not list(folder.iterdir())

@@ -13,8 +13,8 @@ from airflow_cloudfiles.engine import storage
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import (
     SMALL_BYTES,
-    FetchedAhead,
     OpenedState,
+    PrefetchedStore,
     aside,
     at_once,
     side_by_side,
@@ -33,14 +33,14 @@ def store() -> MemoryStore:
 
 
 @pytest.fixture
-def ahead(store: MemoryStore) -> FetchedAhead:
-    found = FetchedAhead(store)
+def ahead(store: MemoryStore) -> PrefetchedStore:
+    found = PrefetchedStore(store)
     found.fetch(["log/0", "none"], ["log/", "empty/"], ["hint"])
     found.fetch(found.newest(["log/", "empty/"]))
     return found
 
 
-def test_what_was_fetched_costs_nothing(store: MemoryStore, ahead: FetchedAhead) -> None:
+def test_what_was_fetched_costs_nothing(store: MemoryStore, ahead: PrefetchedStore) -> None:
     before = store.requests
     assert [entry.path for entry in ahead.list("log/")] == ["log/0", "log/1", "log/2"]
     assert list(ahead.list("empty/")) == []
@@ -51,19 +51,19 @@ def test_what_was_fetched_costs_nothing(store: MemoryStore, ahead: FetchedAhead)
     assert store.requests == before
 
 
-def test_a_listing_is_given_once(store: MemoryStore, ahead: FetchedAhead) -> None:
+def test_a_listing_is_given_once(store: MemoryStore, ahead: PrefetchedStore) -> None:
     store.put("log/3", b"")
     names = [[entry.path for entry in ahead.list("log/", start_after="log/1")] for _ in range(2)]
     assert names == [["log/2"], ["log/2", "log/3"]]
 
 
-def test_what_others_may_replace_is_given_once(store: MemoryStore, ahead: FetchedAhead) -> None:
+def test_what_others_may_replace_is_given_once(store: MemoryStore, ahead: PrefetchedStore) -> None:
     store.put("hint", b"new")
     assert [ahead.get("hint") for _ in range(2)] == [b"old", b"new"]
 
 
 @pytest.mark.parametrize("way", ["put", "put_if_absent", "delete"])
-def test_what_is_written_here_is_read_anew(ahead: FetchedAhead, way: str) -> None:
+def test_what_is_written_here_is_read_anew(ahead: PrefetchedStore, way: str) -> None:
     if way == "delete":
         ahead.delete("log/0")
         with pytest.raises(ObjectNotFoundError):
@@ -76,25 +76,25 @@ def test_what_is_written_here_is_read_anew(ahead: FetchedAhead, way: str) -> Non
 
 def test_another_process_gets_the_store_itself(tmp_path: Path) -> None:
     local = LocalStore(tmp_path.as_uri())
-    assert isinstance(pickle.loads(pickle.dumps(FetchedAhead(local))), LocalStore)
+    assert isinstance(pickle.loads(pickle.dumps(PrefetchedStore(local))), LocalStore)
 
 
 def test_a_large_entry_is_not_fetched(store: MemoryStore) -> None:
     store.put("log/9", bytes(SMALL_BYTES))
-    ahead = FetchedAhead(store)
+    ahead = PrefetchedStore(store)
     ahead.fetch([], ["log/"])
     assert ahead.newest(["log/"]) == []
 
 
 def test_numbers_without_zeros_are_numbers(store: MemoryStore) -> None:
     store.put("log/10", b"")
-    ahead = FetchedAhead(store)
+    ahead = PrefetchedStore(store)
     ahead.fetch([], ["log/"])
     assert ahead.newest(["log/"]) == ["log/10"]
 
 
 def test_what_this_process_creates_in_a_log_is_known(
-    store: MemoryStore, ahead: FetchedAhead
+    store: MemoryStore, ahead: PrefetchedStore
 ) -> None:
     assert ahead.put_if_absent("log/3", b"mine")
     assert not ahead.put_if_absent("log/0", b"mine")
@@ -105,7 +105,7 @@ def test_what_this_process_creates_in_a_log_is_known(
     assert [entry.path for entry in ahead.list("log/")][-1] == "log/3"
 
 
-def test_what_is_no_entry_of_a_log_is_asked_for(store: MemoryStore, ahead: FetchedAhead) -> None:
+def test_what_is_no_entry_of_a_log_is_asked_for(store: MemoryStore, ahead: PrefetchedStore) -> None:
     """A lock is created, too, and others may take it over."""
     assert ahead.put_if_absent("lock", b"mine")
     store.put("lock", b"theirs")
@@ -113,11 +113,11 @@ def test_what_is_no_entry_of_a_log_is_asked_for(store: MemoryStore, ahead: Fetch
 
 
 def test_a_later_part_of_the_run_asks_for_nothing_that_is_known(
-    store: MemoryStore, ahead: FetchedAhead
+    store: MemoryStore, ahead: PrefetchedStore
 ) -> None:
     ahead.put_if_absent("log/3", b"mine \xff")
     ahead.put("hint", b"new")
-    other = FetchedAhead(store)
+    other = PrefetchedStore(store)
     other.seed(ahead, ["log/", "empty/", "not listed/"])
     before = store.requests
     assert [entry.path for entry in other.list("log/")] == [f"log/{each}" for each in range(4)]
@@ -131,7 +131,7 @@ def test_a_later_part_of_the_run_asks_for_nothing_that_is_known(
     assert other.get("hint") == b"newer"
 
 
-def test_nothing_old_is_given_when_it_is_over(store: MemoryStore, ahead: FetchedAhead) -> None:
+def test_nothing_old_is_given_when_it_is_over(store: MemoryStore, ahead: PrefetchedStore) -> None:
     ahead.forget()
     store.put("none", b"now")
     store.put("hint", b"new")
@@ -149,7 +149,7 @@ def test_an_object_is_replaced_as_long_as_nobody_else_has(
 ) -> None:
     if not is_there:
         store.delete("hint")
-    one, two = FetchedAhead(store), FetchedAhead(store)
+    one, two = PrefetchedStore(store), PrefetchedStore(store)
     for each in (one, two):
         assert not each.put_if_unchanged("hint", b"unknown")
         each.fetch(versions=["hint"])
@@ -161,7 +161,7 @@ def test_an_object_is_replaced_as_long_as_nobody_else_has(
 
 
 def test_what_was_asked_for_again_is_not_taken_for_what_was_fetched(
-    store: MemoryStore, ahead: FetchedAhead
+    store: MemoryStore, ahead: PrefetchedStore
 ) -> None:
     ahead.fetch(versions=["hint"])
     assert [ahead.get("hint") for _ in range(2)] == [b"old", b"old"]
@@ -169,7 +169,7 @@ def test_what_was_asked_for_again_is_not_taken_for_what_was_fetched(
 
 
 def test_what_is_written_aside_is_there_for_whoever_asks(
-    store: MemoryStore, ahead: FetchedAhead
+    store: MemoryStore, ahead: PrefetchedStore
 ) -> None:
     may_write = threading.Event()
 
@@ -195,7 +195,7 @@ def test_a_local_state_is_read_as_it_is(store: MemoryStore) -> None:
 
 
 def test_whoever_is_given_the_opened_state_gets_its_answers(
-    store: MemoryStore, ahead: FetchedAhead
+    store: MemoryStore, ahead: PrefetchedStore
 ) -> None:
     with OpenedState(ahead).until_written() as opened:
         assert opened.open(store.uri) is ahead
@@ -208,21 +208,21 @@ def test_whoever_is_given_the_opened_state_gets_its_answers(
     assert ahead.get("none") == b"now", "nothing old is given behind the block"
 
 
-def test_calls_side_by_side_give_both_results(ahead: FetchedAhead) -> None:
+def test_calls_side_by_side_give_both_results(ahead: PrefetchedStore) -> None:
     assert side_by_side(ahead, lambda: 1, lambda: "two") == (1, "two")
     assert at_once(ahead, [lambda: 1, lambda: 2]) == [1, 2]
 
 
 def test_what_is_in_a_folder_of_a_log_is_not_its_newest_entry(store: MemoryStore) -> None:
     store.put("log/packs/99-00.a", b"old entries")
-    found = FetchedAhead(store)
+    found = PrefetchedStore(store)
     found.fetch(folders=["log/"])
     assert found.newest(["log/"]) == ["log/2"]
     assert [each.path for each in found.listed("log/")][-1] == "log/packs/99-00.a"
 
 
-def test_how_old_the_answers_are_is_handed_over(store: MemoryStore, ahead: FetchedAhead) -> None:
-    other = FetchedAhead(store)
+def test_how_old_the_answers_are_is_handed_over(store: MemoryStore, ahead: PrefetchedStore) -> None:
+    other = PrefetchedStore(store)
     other.seed(ahead, ["log/"])
     assert other.fetched_at == ahead.fetched_at is not None
     other.fetch(["none"])

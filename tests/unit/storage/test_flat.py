@@ -9,7 +9,7 @@ import pytest
 from airflow_cloudfiles.engine.storage.base import ListRequest
 from airflow_cloudfiles.engine.storage.flat import (
     Folders,
-    Listed,
+    ListedObject,
     Page,
     first_key,
     list_flat,
@@ -18,7 +18,7 @@ from airflow_cloudfiles.engine.storage.memory import MemoryStore
 
 
 def objects(*keys):
-    return [Listed(key, 1, 0, "") for key in keys]
+    return [ListedObject(key, 1, 0, "") for key in keys]
 
 
 def pages_of(*pages):
@@ -52,10 +52,10 @@ def test_the_root_is_cut_off_and_is_no_file():
 def test_marks_of_folders_are_no_files():
     page = Page(
         [
-            Listed("dir", 0, 0, "", is_folder=True),
-            Listed("dir/", 0, 0, ""),
-            Listed("empty", 0, 0, ""),
-            Listed("file/", 3, 0, ""),
+            ListedObject("dir", 0, 0, "", is_folder=True),
+            ListedObject("dir/", 0, 0, ""),
+            ListedObject("empty", 0, 0, ""),
+            ListedObject("file/", 3, 0, ""),
         ]
     )
     assert paths(lambda *_: page) == ["empty", "file/"]

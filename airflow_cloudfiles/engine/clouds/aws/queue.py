@@ -144,13 +144,13 @@ def _parse(body: bytes, coats: int = 0) -> events.Parsed:
     if outer.records is not None:
         return events.folded(outer.records, _s3_record)
     if outer.event == "s3:TestEvent":  # sent when the notification of a bucket is configured
-        return events.Ignored("test event")
+        return events.IgnoredMessage("test event")
     if outer.kind == "Notification" and outer.message is not None:
         if coats == _MAX_COATS:
             raise events.NotUnderstoodError("a notification within a notification within another")
         return _parse(outer.message.encode(), coats + 1)
     if outer.kind in {"SubscriptionConfirmation", "UnsubscribeConfirmation"}:
-        return events.Ignored("subscription of a topic")
+        return events.IgnoredMessage("subscription of a topic")
     if outer.detail_type == _LOGGED_CALL:
         return events.folded([outer.detail], _logged_call)
     if outer.detail_type is not None and outer.source == "aws.s3":
@@ -159,13 +159,13 @@ def _parse(body: bytes, coats: int = 0) -> events.Parsed:
     raise events.NotUnderstoodError(reason)
 
 
-def _s3_record(text: msgspec.Raw) -> events.FileEvent | events.Ignored:
+def _s3_record(text: msgspec.Raw) -> events.FileEvent | events.IgnoredMessage:
     record = events.fields_of(_Record, text)
     if record.event_source in _SERVICES:
         return _logged_call(text)
     name = record.event_name.removeprefix("s3:")
     if name == "ObjectSynced:Delete":
-        return events.Ignored("ObjectSynced")
+        return events.IgnoredMessage("ObjectSynced")
     if not name.startswith(_CREATED):
         kind = name.partition(":")[0]
         return events.known_kind(kind if kind in _OTHERS else name, _OTHERS)
@@ -174,16 +174,16 @@ def _s3_record(text: msgspec.Raw) -> events.FileEvent | events.Ignored:
     return _created(s3.bucket.name, key, s3.object, record.event_time)
 
 
-def _logged_call(text: msgspec.Raw) -> events.FileEvent | events.Ignored:
+def _logged_call(text: msgspec.Raw) -> events.FileEvent | events.IgnoredMessage:
     """Read a call that CloudTrail has logged: the store is asked for the size of its object."""
     call = events.fields_of(_CloudTrailCall, text)
     if call.event_source not in _SERVICES:
         raise events.NotUnderstoodError(f"a call of another service: {call.event_source[:50]!r}")
     if call.error_code:
-        return events.Ignored("call that failed")
+        return events.IgnoredMessage("call that failed")
     if call.event_name not in _CREATING_CALLS:
         if _OTHER_CALL.fullmatch(call.event_name):
-            return events.Ignored("call that makes no object")
+            return events.IgnoredMessage("call that makes no object")
         return events.known_kind(call.event_name, ())
     target = events.fields_of(_CallTarget, call.request_parameters)
     created = _created(target.bucket_name, target.key, _Object(target.key), call.event_time)

@@ -229,7 +229,7 @@ def parse_time(value: Any) -> datetime:
 def _session_of_identity(access: AwsAccess, identity: str) -> Any:
     """Session that asks for its credentials: again before each set of them ends."""
 
-    class Asked(credentials.CredentialProvider):  # type: ignore[misc]
+    class SoleProvider(credentials.CredentialProvider):  # type: ignore[misc]
         """Alone in the chain of the session: nothing else may answer in its place."""
 
         METHOD = "cloudfiles-identity"
@@ -246,7 +246,7 @@ def _session_of_identity(access: AwsAccess, identity: str) -> Any:
             )
 
     inner = _botocore_session()
-    inner.get_component("credential_provider").providers[:] = [Asked()]
+    inner.get_component("credential_provider").providers[:] = [SoleProvider()]
     return boto3.session.Session(botocore_session=inner, region_name=access.region)
 
 

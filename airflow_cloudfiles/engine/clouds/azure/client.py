@@ -193,7 +193,7 @@ def _credential(access: AzureAccess, account: str) -> Any:
     if access.sas_token:
         return _sas(access.sas_token)
     if access.identity is not None:
-        return AskedCredential(access.identity)
+        return IdentityCredential(access.identity)
     identity = import_with_extra("azure.identity", "azure", needed_for="An Azure identity")
     if access.tenant_id and access.client_id and access.client_secret:
         return identity.ClientSecretCredential(
@@ -203,7 +203,7 @@ def _credential(access: AzureAccess, account: str) -> Any:
     return identity.DefaultAzureCredential(managed_identity_client_id=access.client_id)
 
 
-class AskedCredential:
+class IdentityCredential:
     """A credential whose tokens are asked for (`identities`); clients keep each until it ends."""
 
     def __init__(self, identity: str) -> None:

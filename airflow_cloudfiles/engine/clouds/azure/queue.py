@@ -106,11 +106,11 @@ def _parse(body: bytes) -> events.Parsed:
     return events.folded(parts, _one)
 
 
-def _one(text: bytes | msgspec.Raw) -> events.FileEvent | events.Ignored:
+def _one(text: bytes | msgspec.Raw) -> events.FileEvent | events.IgnoredMessage:
     event = events.fields_of(_Event, text)
     kind = event.event_type or event.type or ""
     if kind.startswith(_OF_SUBSCRIPTION):
-        return events.Ignored("validation of a subscription")
+        return events.IgnoredMessage("validation of a subscription")
     if not kind.startswith(_STORAGE):
         raise events.NotUnderstoodError("not an event of Azure Storage")
     name = kind.removeprefix(_STORAGE)
@@ -119,7 +119,7 @@ def _one(text: bytes | msgspec.Raw) -> events.FileEvent | events.Ignored:
     data = events.fields_of(_Data, event.data)
     created = name == "BlobCreated"
     if created and data.api in _BEGUN and not data.content_length:
-        return events.Ignored("a file that is begun")
+        return events.IgnoredMessage("a file that is begun")
     return _file(event, data, created=created, is_folder=name == "DirectoryRenamed")
 
 

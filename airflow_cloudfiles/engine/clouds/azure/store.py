@@ -47,7 +47,7 @@ from airflow_cloudfiles.engine.storage.base import (
 from airflow_cloudfiles.engine.storage.flat import (
     Fetch,
     Folders,
-    Listed,
+    ListedObject,
     Order,
     Page,
     first_key,
@@ -263,7 +263,7 @@ class AzureStore(CloudStore):
             raise BrokenOffError from failure
         return Page([self._listed_blob(blob) for blob in blobs], pages.continuation_token or None)
 
-    def _listed_blob(self, blob: Any) -> Listed:
+    def _listed_blob(self, blob: Any) -> ListedObject:
         time_us, is_folder = _microseconds(blob.last_modified), _is_folder(blob)
         return self._listed(blob.name, blob.size, time_us, _etag(blob), is_folder=is_folder)
 

@@ -39,7 +39,7 @@ from airflow_cloudfiles.engine.storage.base import (
     ObjectNotFoundError,
     refuse_version,
 )
-from airflow_cloudfiles.engine.storage.flat import Listed, Page
+from airflow_cloudfiles.engine.storage.flat import ListedObject, Page
 from airflow_cloudfiles.engine.storage.flat_store import (
     ClientPerProcess,
     CloudStore,
@@ -252,7 +252,7 @@ class GcsStore(CloudStore):
         objects = page.raw_page.get("items", ()) if page else ()
         return Page([self._listed_object(one) for one in objects], listing.next_page_token)
 
-    def _listed_object(self, found: dict[str, str]) -> Listed:
+    def _listed_object(self, found: dict[str, str]) -> ListedObject:
         created, size = found.get("timeCreated"), found.get("size")
         time_us = _microseconds(datetime.fromisoformat(created)) if created else None
         etag = found.get("generation", "")

@@ -184,7 +184,7 @@ _warned: dict[str, int] = {}
 """By root: how many links this process has warned of."""
 
 
-class Reading(Protocol):
+class OpenFolder(Protocol):
     """A folder that is being read."""
 
     def result(self) -> Names | None:
@@ -206,7 +206,7 @@ class SftpWalk(TreeWalk):
 
     def __init__(
         self,
-        read: Callable[[bytes], Reading],
+        read: Callable[[bytes], OpenFolder],
         name: str,
         wanted: ListRequest,
         requests: RequestCounter,
@@ -214,7 +214,7 @@ class SftpWalk(TreeWalk):
         super().__init__(wanted, requests)
         self._read = read
         self._name = name
-        self._ahead: dict[bytes, Reading] = {}
+        self._ahead: dict[bytes, OpenFolder] = {}
         self._coming: list[deque[bytes]] = []
         self._found: dict[bytes, FileEntry] = {}
         self._links = 0
@@ -248,7 +248,7 @@ class SftpWalk(TreeWalk):
     def _left(self) -> None:
         self._coming.pop()
 
-    def _begin(self, folder: bytes) -> Reading:
+    def _begin(self, folder: bytes) -> OpenFolder:
         self._requests.add("list")
         return self._read(folder)
 

@@ -125,7 +125,7 @@ _GUESSES = 100
 """So often the known keys are asked, which costs no request, before the store is."""
 
 
-class Middle:
+class KeyBisector:
     """Guesses where a range may be cut.
 
     Args:

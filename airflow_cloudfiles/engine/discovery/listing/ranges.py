@@ -21,9 +21,9 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_cloudfiles.engine.discovery.listing.edges import (
+    KeyBisector,
     KeyOrder,
     KeyRange,
-    Middle,
     check_order,
 )
 from airflow_cloudfiles.engine.errors import (
@@ -134,7 +134,7 @@ class Readers:
         self._page_size = page_size
         self._is_ordered = order is not None
         self._order: KeyOrder = order or key_bytes
-        self._middle = Middle(recorder.known, filter.prefix, self._order)
+        self._middle = KeyBisector(recorder.known, filter.prefix, self._order)
         self._first = ""
         self._watcher = watcher
         self._segment_keys = min(_SEGMENT_KEYS, _PAGES_BEFORE_SPLIT * page_size)

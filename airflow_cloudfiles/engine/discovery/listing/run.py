@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.discovery.listing.state import (
     IncrementalPlan,
     ListingState,
     TrackRecord,
-    Unfinished,
+    UnfinishedListing,
     best,
     is_known,
     save_state,
@@ -394,7 +394,7 @@ class ListingRun:
             return
         if not left or left == [KeyRange()]:
             return
-        unfinished = Unfinished(
+        unfinished = UnfinishedListing(
             saved=self._clock(),
             found_by=self._choice.found_by,
             filter=self._given.fingerprint,

@@ -40,7 +40,7 @@ from airflow_cloudfiles.engine.discovery.listing.edges import (
 from airflow_cloudfiles.engine.errors import StateError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS
-from airflow_cloudfiles.engine.storage.fetched_ahead import FetchedAhead
+from airflow_cloudfiles.engine.storage.fetched_ahead import PrefetchedStore
 from airflow_cloudfiles.engine.storage.outage import read_if_there
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import as_record
@@ -215,7 +215,7 @@ Order = Literal["", "seen", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Unfinished:
+class UnfinishedListing:
     """A full listing that has not come to its end.
 
     Attributes:
@@ -260,7 +260,7 @@ class ListingState:
     queue: str = ""
     filter: str = ""
     witness: str = ""
-    unfinished: Unfinished | None = None
+    unfinished: UnfinishedListing | None = None
 
     @property
     def lexical(self) -> bool | None:
@@ -334,7 +334,7 @@ def save_state(
         over: What was; where another full listing was remembered since, that stays.
     """
     try:
-        if isinstance(state, FetchedAhead) and state.put_if_unchanged(KEY, _encode(remembered)):
+        if isinstance(state, PrefetchedStore) and state.put_if_unchanged(KEY, _encode(remembered)):
             return  # nobody has written it since this listing began
         stored = load_state(state)
         if over and (stored.filter, stored.full_started) != (over.filter, over.full_started):

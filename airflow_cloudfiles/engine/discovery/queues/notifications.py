@@ -30,7 +30,7 @@ from airflow_cloudfiles.engine.discovery.events import (
     AnnouncedFile,
     Candidates,
     FileEvent,
-    Ignored,
+    IgnoredMessage,
     Poison,
     WantedFiles,
     sample,
@@ -199,7 +199,7 @@ class NotificationDiscovery:
                 self.hidden_seconds,
                 comes_again=began - self._ended < AGAIN_SECONDS,
             )
-            work = _Draining(self.queue, keep, candidates, heartbeat, drain, pool)
+            work = _QueueDrain(self.queue, keep, candidates, heartbeat, drain, pool)
             try:
                 work.drain()
             except BaseException:
@@ -230,7 +230,7 @@ class NotificationDiscovery:
                 failure,
             )
 
-    def _report(self, work: _Draining, size: int | None, seconds: float) -> NotificationReport:
+    def _report(self, work: _QueueDrain, size: int | None, seconds: float) -> NotificationReport:
         try:
             after = self.queue.approximate_size()
         except OSError as failure:
@@ -270,7 +270,7 @@ class NotificationDiscovery:
 
 
 @dataclass(slots=True)
-class _Draining:
+class _QueueDrain:
     """One draining: what is gathered and what was counted."""
 
     queue: MessageQueue
@@ -309,7 +309,7 @@ class _Draining:
             self._leave(message, result)
             return
         self._held.append(message)
-        if isinstance(result, Ignored):
+        if isinstance(result, IgnoredMessage):
             self.ignored[result.reason] += 1
         else:
             self._events += ((event, message) for event in result)

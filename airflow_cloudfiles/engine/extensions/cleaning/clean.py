@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.extensions.cleaning.one_file import (
     MAX_TRIED_AGAIN,
-    Cleaned,
-    Due,
+    CleaningProgress,
+    DueFile,
     FileCleaner,
     OtherStreams,
     VerifyState,
@@ -79,7 +79,7 @@ class DueFiles:
             the file was damaged; `None` where that was not noted.
     """
 
-    files: tuple[Due, ...]
+    files: tuple[DueFile, ...]
     batch: int
     end: Offset
     has_given_up: bool | None = False
@@ -117,7 +117,7 @@ class Clock:
 
 
 def due_files(
-    location: str, cleaned: Cleaned, up_to: Position | None, clock: Clock
+    location: str, cleaned: CleaningProgress, up_to: Position | None, clock: Clock
 ) -> Iterator[DueFiles]:
     """Give the files that are due, a batch after the other; lazy.
 
@@ -163,7 +163,7 @@ def _parts(group: FileGroup, batch: BatchState, committed: datetime) -> Iterator
         end = Offset(number + 1, 0) if last == group.entry.files else Offset(number, last)
         # A batch may end in a later entry: then a search begins at the one before it.
         behind = batch.plan.number if end >= batch.plan.end else batch.plan.number - 1
-        yield DueFiles(tuple(Due(file, committed) for file in files), behind, end, given_up)
+        yield DueFiles(tuple(DueFile(file, committed) for file in files), behind, end, given_up)
 
 
 RUN_SECONDS: Final = 60.0
@@ -308,7 +308,7 @@ class _Cleaner:
     def _clean_parts(
         self,
         parts: Iterable[DueFiles],
-        cleaned: Cleaned,
+        cleaned: CleaningProgress,
         others: OtherStreams,
         pool: ThreadPoolExecutor,
     ) -> bool:
@@ -325,7 +325,7 @@ class _Cleaner:
             )
         return True
 
-    def _to_clean(self, part: DueFiles) -> Sequence[Due]:
+    def _to_clean(self, part: DueFiles) -> Sequence[DueFile]:
         """Give the files of a part, unless they stay because one of them was given up."""
         if not part.has_given_up and not (part.has_given_up is None and self._task.keeps_given_up):
             return part.files
@@ -334,8 +334,8 @@ class _Cleaner:
         return ()
 
     def _part(
-        self, files: Sequence[Due], others: OtherStreams, pool: ThreadPoolExecutor
-    ) -> list[Due]:
+        self, files: Sequence[DueFile], others: OtherStreams, pool: ThreadPoolExecutor
+    ) -> list[DueFile]:
         """Clean files; give those that are to be tried again."""
         waits = others.not_done([each.file for each in files]) if files else set()
         ready = [each for each in files if each.file not in waits]
@@ -354,7 +354,7 @@ class _Cleaner:
                 self._tell("failed" if isinstance(result, OSError) else result, due.file)
         return again
 
-    def _still_there(self, waiting: Sequence[Due], pool: ThreadPoolExecutor) -> list[Due]:
+    def _still_there(self, waiting: Sequence[DueFile], pool: ThreadPoolExecutor) -> list[DueFile]:
         """Give those files that another stream has not committed and somebody could still read."""
         found = list(pool.map(self._look, [each.file for each in waiting]))
         for each, what in zip(waiting, found, strict=True):
@@ -390,7 +390,7 @@ class _Cleaner:
         if len(named) < _NAMED:
             named.append(self._source.child_uri(file.path))
 
-    def _write(self, cleaned: Cleaned) -> Cleaned:
+    def _write(self, cleaned: CleaningProgress) -> CleaningProgress:
         """Write how far the source is cleaned."""
         if not self._task.is_dry_run:
             crash_point("before-clean-record")
@@ -399,7 +399,7 @@ class _Cleaner:
             crash_point("after-clean-record")
         return cleaned
 
-    def _archive(self, cleaned: Cleaned) -> None:
+    def _archive(self, cleaned: CleaningProgress) -> None:
         """Write what became of the files, for the table of files."""
         if not self._cleaned and not self._left and not self._gone:
             return

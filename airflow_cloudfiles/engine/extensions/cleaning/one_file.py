@@ -74,7 +74,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueFile:
     """A file that is due.
 
     Attributes:
@@ -87,7 +87,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaned:
+class CleaningProgress:
     """How far a source is cleaned.
 
     Attributes:
@@ -98,10 +98,10 @@ class Cleaned:
 
     position: Offset = START
     batch: int = -1
-    again: tuple[Due, ...] = ()
+    again: tuple[DueFile, ...] = ()
 
 
-def read_cleaned(state: ObjectStore) -> Cleaned:
+def read_cleaned(state: ObjectStore) -> CleaningProgress:
     """Read how far the source of a stream is cleaned.
 
     Raises:
@@ -110,12 +110,12 @@ def read_cleaned(state: ObjectStore) -> Cleaned:
     """
     content = read_if_there(state, KEY)
     if content is None:
-        return Cleaned()
+        return CleaningProgress()
     name = state.child_uri(KEY)
     try:
         header, body = decode_entry(content, name=name, format_version=FORMAT_VERSION)
         position = Offset.from_json(header["position"])
-        return Cleaned(position, int(header["batch"]), _decode(body))
+        return CleaningProgress(position, int(header["batch"]), _decode(body))
     except (CorruptedStateError, KeyError, TypeError, ValueError) as failure:
         raise CorruptedStateError(
             f"{name} cannot be read: it does not say how far the source is cleaned. Delete it; "
@@ -123,13 +123,13 @@ def read_cleaned(state: ObjectStore) -> Cleaned:
         ) from failure
 
 
-def write_cleaned(state: ObjectStore, cleaned: Cleaned) -> None:
+def write_cleaned(state: ObjectStore, cleaned: CleaningProgress) -> None:
     """Write how far the source of a stream is cleaned."""
     with reaching_state(state):
         state.put(KEY, encode_cleaned(cleaned))
 
 
-def encode_cleaned(cleaned: Cleaned) -> bytes:
+def encode_cleaned(cleaned: CleaningProgress) -> bytes:
     """Build the bytes of the record."""
     header: dict[str, Any] = {
         "id": uuid.uuid4().hex,
@@ -140,7 +140,7 @@ def encode_cleaned(cleaned: Cleaned) -> bytes:
     return encode_entry(header, _encode(cleaned.again), format_version=FORMAT_VERSION)
 
 
-def _encode(again: tuple[Due, ...]) -> bytes:
+def _encode(again: tuple[DueFile, ...]) -> bytes:
     rows = (
         [
             each.file.path,
@@ -154,15 +154,15 @@ def _encode(again: tuple[Due, ...]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode("ascii")
 
 
-def _decode(body: bytes) -> tuple[Due, ...]:
+def _decode(body: bytes) -> tuple[DueFile, ...]:
     return tuple(_due(json.loads(line)) for line in body.splitlines())
 
 
-def _due(value: object) -> Due:
+def _due(value: object) -> DueFile:
     match value:
         case [str(path), int(size), int(time_us), str(etag), int(committed_us)]:
             committed = _EPOCH + timedelta(microseconds=committed_us)
-            return Due(FileEntry(path, size, time_us, etag), committed)
+            return DueFile(FileEntry(path, size, time_us, etag), committed)
     msg = f"not a file: {value!r}"
     raise ValueError(msg)
 

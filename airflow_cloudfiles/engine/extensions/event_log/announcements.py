@@ -12,7 +12,7 @@ from airflow_cloudfiles.engine.extensions.event_log.collector import (
 from airflow_cloudfiles.engine.extensions.event_log.log import (
     EventLog,
     EventsGoneError,
-    Reach,
+    LogReach,
     reach_of,
 )
 from airflow_cloudfiles.engine.extensions.event_log.reading import (
@@ -23,7 +23,7 @@ from airflow_cloudfiles.engine.extensions.event_log.reading import (
     save_position,
 )
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.intake.results import Announced
+from airflow_cloudfiles.engine.intake.results import AnnouncedFiles
 from airflow_cloudfiles.engine.storage.base import now_us
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class EventLogAnnouncements:
         self._reader = EventReader(log, stream.source, stream.filter, stream.options, stream.state)
         self._start: int | None = None
         self._end = 0
-        self._reach: Reach | None = None
+        self._reach: LogReach | None = None
         self._collected: int | None = None
 
     @property
@@ -106,11 +106,11 @@ class EventLogAnnouncements:
         except EventsGoneError as failure:
             raise self._too_late(failure) from failure
 
-    def announced(self, recorder: Recorder) -> Announced:
+    def announced(self, recorder: Recorder) -> AnnouncedFiles:
         """Collect what there is to record (`Announcements.announced`)."""
         start = self._end if self._start is None else self._start
         try:
-            return Announced(unrecorded=self._reader.has_new(recorder, start, self._end))
+            return AnnouncedFiles(unrecorded=self._reader.has_new(recorder, start, self._end))
         except EventsGoneError as failure:
             raise self._too_late(failure) from failure
 

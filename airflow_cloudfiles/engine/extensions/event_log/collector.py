@@ -36,7 +36,7 @@ from airflow_cloudfiles.engine.extensions.event_log.log import (
     EventLog,
     EventsGoneError,
     LoggedEvent,
-    Look,
+    LogView,
     distinct,
     is_due,
     tidy,
@@ -66,7 +66,7 @@ _POLL_SECONDS = 0.5
 _log = logging.getLogger(__name__)
 
 
-class _Outside:
+class _OutsideLog:
     """Which files of a bucket are worth a line: all but those of the log itself."""
 
     marker = None
@@ -172,14 +172,14 @@ class EventCollector:
         return NotificationDiscovery(
             self._queue or open_queue(described.source, options, self._access),
             source,
-            _Outside(source, self._log.store),
+            _OutsideLog(source, self._log.store),
             replace(options, fetch_parallelism=THREADS),
         )
 
 
 def collect_unless_fresh(
     log: EventLog, collector: EventCollector, start: int, *, wait_seconds: float = WAIT_SECONDS
-) -> tuple[NotificationReport | None, Look]:
+) -> tuple[NotificationReport | None, LogView]:
     """Drain the queue for all streams, unless somebody has done so just now.
 
     Args:
@@ -250,7 +250,7 @@ MOST_ENTRIES = 100
 """How many entries one check reads: about a hundred thousand events at most."""
 
 
-class Arrived(NamedTuple):
+class ArrivedFile(NamedTuple):
     """A file that an entry of the log announces.
 
     Attributes:
@@ -281,10 +281,10 @@ class LogCheck:
     source: str
     start: int
     end: int
-    arrived: tuple[Arrived, ...]
+    arrived: tuple[ArrivedFile, ...]
     is_gone: bool = False
 
-    def below(self, folder: str) -> Iterable[Arrived]:
+    def below(self, folder: str) -> Iterable[ArrivedFile]:
         """Yield the files of a folder.
 
         Args:
@@ -321,7 +321,7 @@ def check_log(
     described = log.description
     try:
         arrived = tuple(
-            Arrived(number, each.path, each.size)
+            ArrivedFile(number, each.path, each.size)
             for number in range(first, last)
             for each in log.read(number)
         )

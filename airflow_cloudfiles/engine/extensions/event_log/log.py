@@ -140,7 +140,7 @@ class EventsGoneError(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LogView:
     """What a listing of a log shows, from a place on.
 
     Attributes:
@@ -198,7 +198,7 @@ class EventLog:
         """Note that events may be missing: the log gets another id (`renew_log`)."""
         self.description = renew_log(self.store, self.description)
 
-    def look(self, start: int) -> Look:
+    def look(self, start: int) -> LogView:
         """List the log from a place on; one request where the reader is not far behind.
 
         Raises:
@@ -207,7 +207,7 @@ class EventLog:
         with reaching_state(self.store):
             return self._look(start)
 
-    def _look(self, start: int) -> Look:
+    def _look(self, start: int) -> LogView:
         first, end, collected_us, packs = None, start, 0, []
         after = f"{PREFIX}/{start - 1:020}" if start > 0 else ""
         for entry in self.store.list(f"{PREFIX}/", start_after=after):
@@ -225,7 +225,7 @@ class EventLog:
         for pack in widest(packs):
             if first is not None and pack.last >= start:
                 first = min(first, max(pack.first, start))
-        return Look(start, end if first is None else first, end, collected_us)
+        return LogView(start, end if first is None else first, end, collected_us)
 
     def end(self) -> int:
         """Give the number behind the newest entry; lists no more than it must."""
@@ -403,7 +403,7 @@ _SKEW_US = SKEW_SECONDS * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class LogReach:
     """How far back an event log goes; times are microseconds since 1970.
 
     The clock of the log's store may be another one than that of the bucket: both answers leave a
@@ -429,7 +429,7 @@ class Reach:
         return max(before, default=self.first - 1) + 1
 
 
-def reach_of(log: EventLog) -> Reach:
+def reach_of(log: EventLog) -> LogReach:
     """List a log whose queue was drained just now.
 
     Raises:
@@ -447,4 +447,4 @@ def reach_of(log: EventLog) -> Reach:
     drained = sorted(time_us for _, time_us in appended if time_us > since_us)
     pauses = pairwise((since_us, *drained, now_us))
     since_us = max((end for start, end in pauses if end - start > _UNDRAINED_US), default=since_us)
-    return Reach(since_us + _SKEW_US, first, appended)
+    return LogReach(since_us + _SKEW_US, first, appended)

@@ -25,8 +25,8 @@ from airflow_cloudfiles.engine.errors import (
     SinkError,
 )
 from airflow_cloudfiles.engine.extensions.file_operations.operate import (
-    Operated,
     OperationRequest,
+    OperationResult,
     operate,
 )
 from airflow_cloudfiles.engine.extensions.merge.source_rows import MergeRule
@@ -76,7 +76,7 @@ def operate_on_files(  # noqa: PLR0913 - what can be asked of a stream's files
     txn_app_id: str | None = None,
     operation_id: str = "",
     dry_run: bool = False,
-) -> Operated:
+) -> OperationResult:
     """Have files of a stream ingested again, left out, put aside, or forgotten.
 
     It may be killed at any moment, and be repeated: until the next run that does nothing more, and
@@ -279,7 +279,7 @@ def put_aside(spec: JobSpec, failure: CloudFilesError) -> CloudFilesError:
     )
 
 
-def _quarantine(spec: JobSpec, failure: ExpectationError) -> tuple[int, Operated]:
+def _quarantine(spec: JobSpec, failure: ExpectationError) -> tuple[int, OperationResult]:
     """Do what a person would do."""
     end_releases()
     state = open_store(spec.checkpoint_location)

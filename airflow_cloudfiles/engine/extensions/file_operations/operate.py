@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
 from airflow_cloudfiles.engine.errors import FileMissingError, OptionError, StateError
 from airflow_cloudfiles.engine.files import FileEntry, Offset
-from airflow_cloudfiles.engine.intake.changes import HELD_AS, FileNames, Standing, Standings
+from airflow_cloudfiles.engine.intake.changes import HELD_AS, FileNames, FileStanding, Standings
 from airflow_cloudfiles.engine.intake.file_states import FileQuery, FileStates, StateSnapshot
 from airflow_cloudfiles.engine.intake.ledger.base import Ledger, catch_up
 from airflow_cloudfiles.engine.intake.ledger.opening import check_whole, mark_head, open_ledger
@@ -117,7 +117,7 @@ class OperationRequest:
 
 
 @dataclass(slots=True)
-class Operated:
+class OperationResult:
     """What an operation on files has done, or would do.
 
     Attributes:
@@ -151,7 +151,7 @@ class _Change:
         return len(self.excluded) + len(self.former)
 
 
-def operate(checkpoint_location: str, asked: OperationRequest, target: Target) -> Operated:
+def operate(checkpoint_location: str, asked: OperationRequest, target: Target) -> OperationResult:
     """Do something to files of a stream, once however often it is repeated.
 
     Args:
@@ -180,7 +180,7 @@ def operate(checkpoint_location: str, asked: OperationRequest, target: Target) -
         source = open_store(root_of(metadata.source))
         identity = metadata.file_identity
         ledger = stack.enter_context(closing(open_ledger(metadata.stream_id, files, identity)))
-        return _Operating(
+        return _Operation(
             asked,
             target,
             files,
@@ -189,12 +189,12 @@ def operate(checkpoint_location: str, asked: OperationRequest, target: Target) -
             committed,
             FileNames(ledger, source),
             Contents(source) if identity == "content" else None,
-            Operated(asked.action, is_dry_run=asked.dry_run),
+            OperationResult(asked.action, is_dry_run=asked.dry_run),
         ).run()
 
 
 @dataclass(eq=False)
-class _Operating:
+class _Operation:
     """One operation, under the locks of the state."""
 
     asked: OperationRequest
@@ -205,9 +205,9 @@ class _Operating:
     committed: Position
     names: FileNames
     contents: Contents | None
-    done: Operated
+    done: OperationResult
 
-    def run(self) -> Operated:
+    def run(self) -> OperationResult:
         paths = self._paths()
         while paths:
             changes = self._changes(paths)
@@ -310,7 +310,7 @@ class _Operating:
 
     # ── what each action does to a file ──────────────────────────────────────────────────────────
 
-    def _skip(self, found: Standing) -> _Change | str:
+    def _skip(self, found: FileStanding) -> _Change | str:
         if found.held is not None:
             return f"it is {HELD_AS[found.held.action]} already"
         if found.newest is None:
@@ -328,7 +328,7 @@ class _Operating:
         self._refuse_written(found)
         return _Change(found.path, excluded=(*found.planned, *found.waiting))
 
-    def _release(self, found: Standing) -> _Change | str:
+    def _release(self, found: FileStanding) -> _Change | str:
         if found.held is not None:
             return _Change(found.path, file=self._present(found), former=found.kept_out)
         if found.found_by == "release":
@@ -338,7 +338,7 @@ class _Operating:
             "released. `cloudfiles file list` shows which files are."
         )
 
-    def _replay(self, found: Standing) -> _Change | str:
+    def _replay(self, found: FileStanding) -> _Change | str:
         name = self.names.uri(found.path)
         if found.held is not None:
             raise StateError(
@@ -358,7 +358,7 @@ class _Operating:
             return "it is not ingested yet: the next run does it"
         return _Change(found.path, file=self._present(found), former=(found.newest,))
 
-    def _forget(self, found: Standing) -> _Change | str:
+    def _forget(self, found: FileStanding) -> _Change | str:
         name = self.names.uri(found.path)
         if found.newest is None or found.file is None:
             if found.path in self._forgotten():
@@ -374,7 +374,7 @@ class _Operating:
         former = found.kept_out or (() if found.newest in found.waiting else (found.newest,))
         return _Change(found.path, file=found.file, excluded=found.waiting, former=former)
 
-    def _present(self, found: Standing) -> FileEntry:
+    def _present(self, found: FileStanding) -> FileEntry:
         """Describe the file as it is now, with its content where files are known by it.
 
         Raises:
@@ -391,7 +391,7 @@ class _Operating:
             )
         return file
 
-    def _original(self, found: Standing) -> str:
+    def _original(self, found: FileStanding) -> str:
         """Find the URI of the file that is ingested for the content of a duplicate."""
         content = "" if found.file is None else found.file.content
         entry = self.ledger.entry_of_content(content)
@@ -399,7 +399,7 @@ class _Operating:
         same = (self.names.uri(file.path) for file in files if file.content == content)
         return next(same, "another file")
 
-    def _refuse_written(self, found: Standing) -> None:
+    def _refuse_written(self, found: FileStanding) -> None:
         """Refuse to leave a file out of a batch that the table has although it is not recorded."""
         for batch in sorted({self.plans.number_at(each) for each in found.planned}):
             there = self.target.has_batch(batch)

@@ -53,7 +53,7 @@ from airflow_cloudfiles.engine.extensions.iceberg.schema import (
     new_spec,
     plan_of,
 )
-from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, FoundBatch
+from airflow_cloudfiles.engine.state.sink_log import BatchId, CommitResult, FoundBatch
 from airflow_cloudfiles.engine.versions import FIELD, read_note, require_version
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
-    from airflow_cloudfiles.engine.state.sink_log import Expected, SinkRecord
+    from airflow_cloudfiles.engine.state.sink_log import ExpectedBatch, SinkRecord
 
 STREAM, BATCH, PLAN, WRITE = (f"cloudfiles.{each}" for each in ("stream", "batch", "plan", "write"))
 SCHEMA_VERSION, COUNTS = "cloudfiles.schema-version", "cloudfiles.counts"
@@ -74,7 +74,7 @@ PROPERTY = "cloudfiles.newest-batch."
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class NotedBatch:
     """A batch, as its commit noted it.
 
     Attributes:
@@ -132,8 +132,8 @@ class SnapshotLineage:
         has_newest: Whether the snapshot of `newest` is, or may be, among the ancestors.
     """
 
-    newest: Noted | None = None
-    batches: Mapping[int, Noted] = field(default_factory=dict)
+    newest: NotedBatch | None = None
+    batches: Mapping[int, NotedBatch] = field(default_factory=dict)
     has_newest: bool = False
 
     def presence(self, batch: int) -> SnapshotPresence:
@@ -144,7 +144,7 @@ class SnapshotLineage:
             return SnapshotPresence.NEVER
         return SnapshotPresence.PRESENT if self.has_newest else SnapshotPresence.LOST
 
-    def find(self, batch: int) -> Noted | None:
+    def find(self, batch: int) -> NotedBatch | None:
         """Find what is known of a batch; `None` when its snapshot has expired."""
         is_newest = self.newest is not None and self.newest.batch == batch
         return self.batches.get(batch) or (self.newest if is_newest else None)
@@ -163,7 +163,7 @@ def lineage(
     Raises:
         IncompatibleStateError: A newer version of this package noted a batch of the stream.
     """
-    batches: dict[int, Noted] = {}
+    batches: dict[int, NotedBatch] = {}
     ids: set[int] = set()
     oldest = 0
     snapshot = metadata.current_snapshot()
@@ -186,7 +186,7 @@ def lineage(
     return SnapshotLineage(newest, batches, is_shown or has_expired)
 
 
-def check_has(table: Table | None, target: str, stream: str, expected: Expected) -> None:
+def check_has(table: Table | None, target: str, stream: str, expected: ExpectedBatch) -> None:
     """Refuse a table that lacks a batch of the stream.
 
     Args:
@@ -232,7 +232,7 @@ def _lost(table: Table | None, stream: str, expected: SinkRecord) -> str | None:
 
 def _of_snapshot(
     summary: Mapping[str, str], snapshot: int, sequence: int, stream: str
-) -> Noted | None:
+) -> NotedBatch | None:
     if summary.get(STREAM) != stream:
         return None
     text = summary.get(VERSION, "1")
@@ -245,28 +245,30 @@ def _of_snapshot(
     except (KeyError, ValueError):
         return None
     plan, write = summary.get(PLAN, ""), summary.get(WRITE, "")
-    return Noted(number, plan, write, snapshot, sequence, schema_version, counts)
+    return NotedBatch(number, plan, write, snapshot, sequence, schema_version, counts)
 
 
-def _of_property(metadata: TableMetadata, stream: str) -> Noted | None:
+def _of_property(metadata: TableMetadata, stream: str) -> NotedBatch | None:
     text = metadata.properties.get(PROPERTY + stream)
     if text is None:
         return None
     name = f"The property {PROPERTY}{stream} of the table {metadata.location}"
     try:
-        return Noted(**read_note(text, name=name, understood=NOTE_VERSION, what_to_do=_UPGRADE))
+        return NotedBatch(
+            **read_note(text, name=name, understood=NOTE_VERSION, what_to_do=_UPGRADE)
+        )
     except (TypeError, ValueError):
         return None
 
 
-def _of_record(metadata: TableMetadata, recorded: SinkRecord | None) -> Noted | None:
+def _of_record(metadata: TableMetadata, recorded: SinkRecord | None) -> NotedBatch | None:
     """Return what a record in the state says of a table; its version is a sequence number."""
     newest = getattr(metadata, "last_sequence_number", -1)  # format version 1 has none
     if recorded is None or not 0 <= recorded.version <= newest:
         return None
     if recorded.table_id != str(metadata.table_uuid):
         return None
-    return Noted(recorded.batch, recorded.plan, "", -1, recorded.version)
+    return NotedBatch(recorded.batch, recorded.plan, "", -1, recorded.version)
 
 
 COMMIT_TRIES = 20
@@ -341,7 +343,7 @@ def check_table(target: str, columns: pa.Schema, rules: TableRules) -> str | Non
     return table.location()
 
 
-def check_expected(target: str, stream: str, expected: Expected) -> None:
+def check_expected(target: str, stream: str, expected: ExpectedBatch) -> None:
     """Find out before a stream starts whether the table has what was committed to it.
 
     Raises:
@@ -394,8 +396,8 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
     files: Sequence[IcebergDataFile],
     columns: pa.Schema,
     rules: TableRules,
-    expected: Expected | None = None,
-) -> Committed:
+    expected: ExpectedBatch | None = None,
+) -> CommitResult:
     """Make a micro-batch visible, exactly once however often it is called.
 
     Files of a batch that is refused, or is in the table already, are removed. They stay where
@@ -420,7 +422,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
     """
     place = IcebergTarget.of(target)
 
-    def attempt() -> Committed:
+    def attempt() -> CommitResult:
         table = place.load()
         try:
             if expected is not None:
@@ -442,7 +444,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
         crash_point("before-sink-commit")
         sequence = _append(place, ready, batch, files)
         crash_point("after-sink-commit")
-        return Committed(sequence, is_new=True, table_id=str(ready.metadata.table_uuid))
+        return CommitResult(sequence, is_new=True, table_id=str(ready.metadata.table_uuid))
 
     return _retried(place, attempt)
 
@@ -460,10 +462,12 @@ def remove_files(target: str, files: Sequence[IcebergDataFile]) -> None:
         data_files.remove(table, [file.path for file in files])
 
 
-def _noted(batch: BatchId, files: Sequence[IcebergDataFile], snapshot: int, sequence: int) -> Noted:
+def _noted(
+    batch: BatchId, files: Sequence[IcebergDataFile], snapshot: int, sequence: int
+) -> NotedBatch:
     """Build the note that a commit carries."""
     number, plan, version = batch.number, batch.plan or "", batch.schema_version
-    return Noted(number, plan, write_id(files), snapshot, sequence, version, batch.counts)
+    return NotedBatch(number, plan, write_id(files), snapshot, sequence, version, batch.counts)
 
 
 def _append(
@@ -497,7 +501,7 @@ def _committed_before(
     found: SnapshotLineage,
     batch: BatchId,
     files: Sequence[IcebergDataFile],
-) -> Committed:
+) -> CommitResult:
     """Build the result for a batch that the table has, from an earlier call or from this one."""
     noted = found.find(batch.number)
     if noted is not None and batch.plan and noted.plan and noted.plan != batch.plan:
@@ -515,10 +519,10 @@ def _committed_before(
         _log.info("Batch %s is in %s; its new files are removed", batch.number, target.uri)
         data_files.remove(table, [file.path for file in files])
     sequence = (noted or found.newest or _NOTHING).sequence
-    return Committed(sequence, is_new=is_new, table_id=str(table.metadata.table_uuid))
+    return CommitResult(sequence, is_new=is_new, table_id=str(table.metadata.table_uuid))
 
 
-_NOTHING = Noted(-1, "", "", 0, 0)
+_NOTHING = NotedBatch(-1, "", "", 0, 0)
 
 
 def _checked(

@@ -16,7 +16,7 @@ from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
 from airflow_cloudfiles.engine.extensions.iceberg.commit import SnapshotPresence, TableRules
 from airflow_cloudfiles.engine.extensions.iceberg.data_files import IcebergFileWriter
 from airflow_cloudfiles.engine.options.sink import SinkOptions
-from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, Expected
+from airflow_cloudfiles.engine.state.sink_log import BatchId, CommitResult, ExpectedBatch
 from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TargetTable, TaskWritten
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class IcebergTargetTable(TargetTable):
         """Check that rows fit, and change nothing (`TargetTable.check`)."""
         return commit.check_table(self.uri, columns, _rules(options, merge_schema=merge_schema))
 
-    def check_has(self, stream: str, expected: Expected) -> None:
+    def check_has(self, stream: str, expected: ExpectedBatch) -> None:
         """Refuse a table that lacks a batch (`TargetTable.check_has`)."""
         commit.check_expected(self.uri, stream, expected)
 
@@ -94,9 +94,9 @@ class IcebergWriter(TableWriter):
         self,
         batch: BatchId,
         written: Sequence[TaskWritten],
-        expected: Expected | None,
+        expected: ExpectedBatch | None,
         former: Sequence[FormerRows],
-    ) -> Committed:
+    ) -> CommitResult:
         """Commit data files (`TableWriter.make_visible`)."""
         if former:
             from airflow_cloudfiles.engine.tables.delta.write.former_rows import (  # noqa: PLC0415 - few do

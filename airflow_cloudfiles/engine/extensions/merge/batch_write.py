@@ -28,7 +28,7 @@ from airflow_cloudfiles.engine.extensions.merge.commit import (
     writer_properties,
 )
 from airflow_cloudfiles.engine.extensions.merge.source_rows import MergeRule, read_rows
-from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed
+from airflow_cloudfiles.engine.state.sink_log import BatchId, CommitResult
 from airflow_cloudfiles.engine.tables.delta import data_files
 from airflow_cloudfiles.engine.tables.delta.commit import (
     WrittenFiles,
@@ -142,7 +142,7 @@ class BatchWrite:
 
     def commit(
         self, files: Sequence[DataFile], schema: pa.Schema, layout: FileLayout | None
-    ) -> Committed:
+    ) -> CommitResult:
         """Make the rows visible.
 
         Args:
@@ -164,7 +164,7 @@ class BatchWrite:
             remove_files(self.target, files)
         return found
 
-    def _skipped(self, files: Sequence[DataFile]) -> Committed | None:
+    def _skipped(self, files: Sequence[DataFile]) -> CommitResult | None:
         """Return the result of an overwrite that the table already has; `None` for a new one."""
         batch, table = self.batch, open_to_write(self.target)
         if not self.overwrites or table is None or batch is None:
@@ -178,7 +178,7 @@ class BatchWrite:
 
     def _committed(
         self, files: Sequence[DataFile], schema: pa.Schema, layout: FileLayout | None
-    ) -> Committed:
+    ) -> CommitResult:
         if self.overwrites:
             return self._overwritten(WrittenFiles(self.target, files, schema, layout))
         rule = MergeRule.of(self.options)
@@ -199,7 +199,7 @@ class BatchWrite:
         table = open_to_write(self.target) or create_table(self.target, written.schema, self.rules)
         return written.prepare(table, self.rules)
 
-    def _overwritten(self, written: WrittenFiles) -> Committed:
+    def _overwritten(self, written: WrittenFiles) -> CommitResult:
         """Replace all rows, or those that `replaceWhere` names."""
         table = open_to_write(self.target)
         if (-1 if table is None else table.version()) != self.version:
@@ -216,7 +216,7 @@ class BatchWrite:
         except CommitFailedError as error:
             raise self._conflict() from error
 
-    def _replaced(self, table: DeltaTable, written: WrittenFiles, where: str) -> Committed:
+    def _replaced(self, table: DeltaTable, written: WrittenFiles, where: str) -> CommitResult:
         files = written.files
         location = DeltaLocation.of(self.target)
         columns = to_arrow(schema_of(table))
@@ -254,7 +254,7 @@ class BatchWrite:
 
     def _with_files(
         self, table: DeltaTable, files: Sequence[DataFile], *, schema: Any = None
-    ) -> Committed:
+    ) -> CommitResult:
         location = DeltaLocation.of(self.target)
         data_files.require(location, files)
         crash_point("before-sink-commit")

@@ -51,7 +51,7 @@ from airflow_cloudfiles.engine.extensions.merge.source_rows import (
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.reading.opened import StoreFile
-from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, Expected
+from airflow_cloudfiles.engine.state.sink_log import BatchId, CommitResult, ExpectedBatch
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
 from airflow_cloudfiles.engine.tables.delta import data_files
@@ -106,8 +106,8 @@ def merge_batch(  # noqa: PLR0913 - as `commit_batch`
     files: Sequence[DataFile],
     schema: pa.Schema,
     rules: WriteRules,
-    expected: Expected | None = None,
-) -> Committed:
+    expected: ExpectedBatch | None = None,
+) -> CommitResult:
     """Merge a micro-batch into a table, exactly once however often it is called.
 
     Args:
@@ -130,7 +130,7 @@ def merge_batch(  # noqa: PLR0913 - as `commit_batch`
     """
     merge = _Merge(DeltaLocation.of(target), rule, batch, files, schema)
 
-    def attempt() -> Committed:
+    def attempt() -> CommitResult:
         before = None if batch is None else merge.found_before(batch, expected)
         if before is not None:
             return before
@@ -162,7 +162,7 @@ class _Merge:
         """Remove the rows that were to be merged."""
         remove_files(self.location.target, self.files)
 
-    def found_before(self, batch: BatchId, expected: Expected | None) -> Committed | None:
+    def found_before(self, batch: BatchId, expected: ExpectedBatch | None) -> CommitResult | None:
         """Return the result for a batch that the table has; `None` if it does not have it.
 
         Raises:
@@ -179,7 +179,7 @@ class _Merge:
         self.remove_files()
         counts = {} if noted is None else dict(noted.counts)
         version = table.version() if noted is None else noted.version
-        return Committed(version, is_new=False, table_id=str(table.metadata().id), counts=counts)
+        return CommitResult(version, is_new=False, table_id=str(table.metadata().id), counts=counts)
 
     def checked(self, rules: WriteRules) -> SourceRows | None:
         """Check the rows of the batch before the table is created or gets a column.
@@ -209,7 +209,7 @@ class _Merge:
             self.rows.require_values(layout_for(state, self.schema, rules))
         return self.rows
 
-    def committed(self, table: DeltaTable, rows: SourceRows | None) -> Committed:
+    def committed(self, table: DeltaTable, rows: SourceRows | None) -> CommitResult:
         """Merge into the table as it is.
 
         Raises:

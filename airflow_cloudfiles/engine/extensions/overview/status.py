@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
     from airflow_cloudfiles.engine.storage.access import Access
 
-Standing = Literal["ok", "new", "behind", "undecided", "failed", "unreadable"]
+StreamHealth = Literal["ok", "new", "behind", "undecided", "failed", "unreadable"]
 """`new` before the first run; `undecided` where a schema change waits for somebody."""
 _TROUBLES: Final = frozenset({"behind", "undecided", "failed", "unreadable"})
 _ASKS: Final = frozenset({SchemaProposedError.__name__, SchemaRefusedError.__name__})
@@ -55,7 +55,7 @@ class StreamStatus:
         as_of: When it was so: ISO 8601, UTC; `None` for now.
     """
 
-    standing: Standing
+    standing: StreamHealth
     sentence: str
     overview: StreamOverview | None = None
     newest: RunSummary | None = None
@@ -189,7 +189,7 @@ def _judged(
     """Judge a stream; `waits` says which change of the schema does, if one does."""
     last = ingestions[0] if ingestions else None
     before = ingestions[1] if ingestions[1:] else None
-    standing: Standing = "ok"
+    standing: StreamHealth = "ok"
     sentence = ""
     if waits:
         standing, sentence = "undecided", waits

@@ -161,7 +161,7 @@ def promote_for_run(spec: JobSpec) -> dict[str, Any]:
     return asdict(promote(asked))
 
 
-def promote(promotion: Promotion) -> Promoted:
+def promote(promotion: Promotion) -> PromotionResult:
     """Turn fields of the rescued data into columns, and fill them.
 
     Repeating it, after it was killed or for what was rescued since, does what is left to do.
@@ -201,7 +201,7 @@ def promote(promotion: Promotion) -> Promoted:
     crash_point("after-promotion-columns")
     version = write_version(stream.log, [(each.column, each.kind) for each in fields])
     crash_point("after-promotion-schema")
-    promoted = Promoted(
+    promoted = PromotionResult(
         columns={path_text(each.column): each.kind.simpleString() for each in fields},
         schema_version=None if version is None else version.version,
         warnings=unfilled(fields, found),
@@ -360,7 +360,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Promoted:
+class PromotionResult:
     """What a promotion amounted to.
 
     Attributes:
@@ -406,7 +406,7 @@ class Backfill:
         promoted: Gets what was done.
     """
 
-    def __init__(self, target: str, promoter: Promoter, promoted: Promoted) -> None:
+    def __init__(self, target: str, promoter: Promoter, promoted: PromotionResult) -> None:
         self._target = target
         self._promoter = promoter
         self._promoted = promoted

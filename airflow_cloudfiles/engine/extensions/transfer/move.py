@@ -192,7 +192,7 @@ def write_part(
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MoveResult:
     """What moving a state did.
 
     Attributes:
@@ -216,7 +216,7 @@ def move_state(
     *,
     access: Access | None = None,
     to_access: Access | None = None,
-) -> Moved:
+) -> MoveResult:
     """Move the state of a stream to another location; repeat the call until it succeeds.
 
     The old location stays as it is, but refuses every run. Delete it when nobody needs it.
@@ -252,9 +252,9 @@ class _Move:
         self._compared: set[tuple[str, int, int, str]] = set()
         self._claim = encode_standing("incoming", None, old.uri)
 
-    def run(self) -> Moved:
+    def run(self) -> MoveResult:
         if (metadata := self._sealed()) is not None and self._is_there(metadata):
-            return Moved(self._old.uri, self._new.uri, 0, 0, was_moved=True)
+            return MoveResult(self._old.uri, self._new.uri, 0, 0, was_moved=True)
         if metadata is None and read_metadata(self._old) is None:
             raise no_state(self._old)
         with locked(self._old) as may_go_on:
@@ -280,7 +280,7 @@ class _Move:
                 )
             crash_point("after-move")
         sizes = [entry.size for entry in copied]
-        return Moved(self._old.uri, self._new.uri, len(sizes), sum(sizes))
+        return MoveResult(self._old.uri, self._new.uri, len(sizes), sum(sizes))
 
     def _sealed(self) -> StreamMetadata | None:
         """Whose the old state is, if it is sealed for this move; `None` if it is in use."""

@@ -165,7 +165,7 @@ def _picked(files: FileLog, count: int) -> Iterator[FileEntry]:
 
 
 @dataclass(frozen=True, slots=True)
-class Relocated:
+class RelocationResult:
     """What relocating a source did, or would do.
 
     Attributes:
@@ -200,7 +200,7 @@ def relocate_source(  # noqa: PLR0913 - what there is to decide
     allow_missing: bool = False,
     allow_overwrites: bool = False,
     schema_location: str | None = None,
-) -> Relocated:
+) -> RelocationResult:
     """Let a stream go on with its files at another place; repeat the call until it succeeds.
 
     Rows that were written keep the `_metadata.file_path` that they have.
@@ -276,7 +276,7 @@ class _Relocation:
         finally:
             ledger.close()
 
-    def run(self, found: Survey, *, adopt: bool) -> Relocated:
+    def run(self, found: Survey, *, adopt: bool) -> RelocationResult:
         sealed = encode_standing("relocating", self._old, self._place.name)
         before = self._state.get(KEY)
         if before != sealed and not replace_if_same(self._state, KEY, before, sealed):
@@ -294,8 +294,8 @@ class _Relocation:
             raise StateError(f"{self._state.child_uri(KEY)} was changed meanwhile. Run again.")
         return replace(self.result(found), is_done=True, adopted=adopted)
 
-    def result(self, found: Survey) -> Relocated:
-        return Relocated(
+    def result(self, found: Survey) -> RelocationResult:
+        return RelocationResult(
             is_done=False,
             old_source=self._old.source,
             new_source=self._place.name,

@@ -136,7 +136,7 @@ def vacuum(
         is_partitioned = bool(snapshot.metadata.partition_columns)
         files, nested = _listed(log.store, is_partitioned=is_partitioned)
         report.nested_tables = sorted(nested)
-        named = _Named(log, cutoff_us)
+        named = _NamedFiles(log, cutoff_us)
         unnamed = [file for file in files if file.path not in named.keys]
         # There before the retention began, also where a file keeps its time.
         past = [file for file in unnamed if file.modification_time_us < cutoff_us]
@@ -148,7 +148,7 @@ def vacuum(
 
 
 def _remove_part(
-    log: TableLog, part: Iterable[FileEntry], named: _Named, report: VacuumReport
+    log: TableLog, part: Iterable[FileEntry], named: _NamedFiles, report: VacuumReport
 ) -> None:
     """Remove some files, unless a commit has named them meanwhile."""
     if not report.is_dry_run:
@@ -193,7 +193,7 @@ def _listed(store: ObjectStore, *, is_partitioned: bool) -> tuple[list[FileEntry
     return [file for file in found if not file.path.startswith(inside)], nested
 
 
-class _Named:
+class _NamedFiles:
     """The files that versions within the retention name.
 
     Args:

@@ -45,7 +45,7 @@ from airflow_cloudfiles.engine.formats.columnar.fit import (
     there,
 )
 from airflow_cloudfiles.engine.formats.columnar.types import clashes, column_types
-from airflow_cloudfiles.engine.formats.content import Watched
+from airflow_cloudfiles.engine.formats.content import WatchedBytes
 from airflow_cloudfiles.engine.formats.recognize import HEAD_BYTES, kind_of_content, not_of_format
 from airflow_cloudfiles.engine.formats.record_policy import FormatReader, make_batch, sparse_strings
 from airflow_cloudfiles.engine.messages import cut
@@ -239,7 +239,7 @@ def content_of(file: OpenedFile, format_name: str) -> Iterator[IO[bytes]]:
         FileUnreadableError: As of `reading`.
     """
     with reading(file, format_name), file.random_access() as content:
-        watched = Watched(content)
+        watched = WatchedBytes(content)
         try:
             yield cast("IO[bytes]", watched)
         except Exception as error:

@@ -50,7 +50,7 @@ _UUID_BYTES: Final = 16
 
 
 @dataclass(slots=True)
-class Assembled:
+class AssembledColumn:
     """Values of a column, put together.
 
     Attributes:
@@ -76,7 +76,7 @@ class Assembled:
         )
 
 
-def assemble(array: pa.StructArray) -> Assembled:
+def assemble(array: pa.StructArray) -> AssembledColumn:
     """Put a column together.
 
     Args:
@@ -84,7 +84,7 @@ def assemble(array: pa.StructArray) -> Assembled:
     """
     fields = dict(zip((each.name for each in array.type), array.flatten(), strict=True))
     valid = array.is_valid().to_pylist()
-    found = Assembled([None] * len(array), [None] * len(array))
+    found = AssembledColumn([None] * len(array), [None] * len(array))
     known: dict[bytes, Names | None] = {}
     for row, metadata in enumerate(fields["metadata"].to_pylist()):
         if not valid[row]:
@@ -113,7 +113,7 @@ def _names(metadata: bytes | None) -> Names | None:
 class _Node:
     """A `value` with its `typed_value`, at any depth of a column."""
 
-    into: Assembled
+    into: AssembledColumn
 
     def values(self, fields: dict[str, pa.Array], rows: Sequence[int]) -> Encoded:
         """Encode the values of some elements, each of a row; `None` where there is none."""

@@ -49,7 +49,7 @@ class MalformedRecordError(ValueError):
 
 
 @dataclass(slots=True)
-class _Quoted:
+class _QuotedValue:
     """A quoted value being read."""
 
     text: str
@@ -130,7 +130,7 @@ class Tokenizer:
         if text[place] != self._quote:
             end = self._end(text, place)
             return self._trimmed(text[place:end]) or None, end
-        value, end = self._quoted(_Quoted(text, place + 1))
+        value, end = self._quoted(_QuotedValue(text, place + 1))
         return value or self._options.empty_value, end
 
     def _is_end(self, text: str, place: int) -> bool:
@@ -147,7 +147,7 @@ class Tokenizer:
     def _trimmed(self, value: str) -> str:
         return value.rstrip(BLANKS) if self._options.trims_end else value
 
-    def _quoted(self, at: _Quoted) -> tuple[str, int]:
+    def _quoted(self, at: _QuotedValue) -> tuple[str, int]:
         """Read on after the opening quote."""
         taken = [""]
         if at.place == len(at.text):
@@ -162,7 +162,7 @@ class Tokenizer:
             taken.append(at.before)
         return "".join(taken), len(at.text)
 
-    def _step(self, at: _Quoted, taken: list[str]) -> tuple[str, int] | None:
+    def _step(self, at: _QuotedValue, taken: list[str]) -> tuple[str, int] | None:
         """Take what comes next; the value and its end when that was the end of it."""
         character = at.text[at.place]
         if at.before == self._quote and self._may_close(at.text, at.place):
@@ -184,11 +184,11 @@ class Tokenizer:
     def _may_close(self, text: str, place: int) -> bool:
         return text[place] <= " " or text.startswith(self._sep, place)
 
-    def _is_stray(self, at: _Quoted, character: str) -> bool:
+    def _is_stray(self, at: _QuotedValue, character: str) -> bool:
         """Tell whether an escape follows a quote that does not belong to it."""
         return at.before == self._quote != self._escape == character
 
-    def _closed(self, at: _Quoted, taken: list[str]) -> int | None:
+    def _closed(self, at: _QuotedValue, taken: list[str]) -> int | None:
         """Find where the value ends whose closing quote is before a place; `None` if it goes on."""
         text, place = at.text, at.place
         while place < len(text) and text[place] in self._blanks:
@@ -203,7 +203,7 @@ class Tokenizer:
         at.before, at.place = "", place
         return None
 
-    def _unescaped(self, at: _Quoted, taken: list[str]) -> tuple[str, int]:
+    def _unescaped(self, at: _QuotedValue, taken: list[str]) -> tuple[str, int]:
         """Take the text up to the next separator as it stands."""
         if self._options.unescaped_quotes == "RAISE_ERROR":
             raise MalformedRecordError("a quote inside a quoted value that is not escaped")
@@ -211,7 +211,7 @@ class Tokenizer:
         rest = self._quote + at.text[at.place : end]
         return self._trimmed(self._quote + "".join(taken) + rest), end
 
-    def _take_mark(self, at: _Quoted, taken: list[str], character: str) -> None:
+    def _take_mark(self, at: _QuotedValue, taken: list[str], character: str) -> None:
         """Take a quote or an escape that may stand for itself."""
         after = character
         if character == self._escape and at.before == self._options.escape_of_escape != "":
@@ -226,7 +226,7 @@ class Tokenizer:
             taken.append(at.before)
         at.before, at.place = after, at.place + 1
 
-    def _take_text(self, at: _Quoted, taken: list[str]) -> None:
+    def _take_text(self, at: _QuotedValue, taken: list[str]) -> None:
         """Take what is neither quote nor escape."""
         found = self._marks.search(at.text, at.place)
         end = len(at.text) if found is None else found.start()

@@ -311,7 +311,7 @@ class JsonValues:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedColumn:
     """A finished column, and the positions of the values that are NULL for not fitting."""
 
     array: pa.Array
@@ -330,7 +330,7 @@ class ColumnBuilder(Protocol):
     def quotes(self) -> int:
         """Count the quotation marks in the source strings of the values."""
 
-    def finish(self) -> Finished:
+    def finish(self) -> FinishedColumn:
         """Make the array."""
 
 
@@ -375,10 +375,10 @@ class LeafColumn:
         """See `ColumnBuilder`."""
         return int(np.count_nonzero(self.strings.bytes == ord('"')))
 
-    def finish(self) -> Finished:
+    def finish(self) -> FinishedColumn:
         """See `ColumnBuilder`."""
         array, misfits = cast(self.strings, self.shape, self.kind)
-        return Finished(array, misfits)
+        return FinishedColumn(array, misfits)
 
 
 @dataclass(slots=True)
@@ -441,7 +441,7 @@ class StructColumn:
         """See `ColumnBuilder`; two for each key."""
         return sum(2 * child.present() + child.quotes() for child in self.children)
 
-    def finish(self) -> Finished:
+    def finish(self) -> FinishedColumn:
         """See `ColumnBuilder`."""
         finished = [child.finish() for child in self.children]
         array = pa.Array.from_buffers(
@@ -450,10 +450,10 @@ class StructColumn:
             [self._places.buffer()],
             children=[each.array for each in finished],
         )
-        return Finished(array, _union([each.misfits for each in finished]))
+        return FinishedColumn(array, _union([each.misfits for each in finished]))
 
 
-class _Repeated:
+class _RepeatedValues:
     """What arrays and maps share: values that hold several values each."""
 
     def __init__(self, kind: pa.DataType, child: ColumnBuilder) -> None:
@@ -491,7 +491,7 @@ class _Repeated:
         return np.unique(np.searchsorted(self._offsets, elements, side="right") - 1)
 
 
-class ListColumn(_Repeated):
+class ListColumn(_RepeatedValues):
     """Arrays."""
 
     def collect(self, values: Sequence[Any]) -> None:
@@ -502,13 +502,13 @@ class ListColumn(_Repeated):
         """See `ColumnBuilder`."""
         return self._child.quotes()
 
-    def finish(self) -> Finished:
+    def finish(self) -> FinishedColumn:
         """See `ColumnBuilder`."""
         element = self._child.finish()
-        return Finished(self._array(element.array), self._rows(element.misfits))
+        return FinishedColumn(self._array(element.array), self._rows(element.misfits))
 
 
-class MapColumn(_Repeated):
+class MapColumn(_RepeatedValues):
     """Objects read as maps."""
 
     def __init__(self, kind: pa.DataType, child: ColumnBuilder) -> None:
@@ -525,13 +525,13 @@ class MapColumn(_Repeated):
         """See `ColumnBuilder`."""
         return sum(2 + key.count('"') for key in self._keys) + self._child.quotes()
 
-    def finish(self) -> Finished:
+    def finish(self) -> FinishedColumn:
         """See `ColumnBuilder`."""
         value = self._child.finish()
         entries = pa.struct([self._kind.key_field, self._kind.item_field])
         children = [pa.array(self._keys, pa.string()), value.array]
         pairs = pa.Array.from_buffers(entries, len(self._keys), [None], children=children)
-        return Finished(self._array(pairs), self._rows(value.misfits))
+        return FinishedColumn(self._array(pairs), self._rows(value.misfits))
 
 
 def _union(rows: list[Positions]) -> Positions:

@@ -69,7 +69,7 @@ Rescued = bytes | None
 
 
 @dataclass(frozen=True, slots=True)
-class JsonExplained:
+class JsonExplanation:
     """One row of a record.
 
     Attributes:
@@ -132,7 +132,7 @@ class JsonExplainer:
             except RecursionError as error:
                 raise NotJsonError("nested too deeply to find a key that is no text") from error
 
-    def explain(self, line: bytes) -> list[JsonExplained]:
+    def explain(self, line: bytes) -> list[JsonExplanation]:
         """Take one line apart: one row for an object, several for an array of objects.
 
         Raises:
@@ -164,11 +164,11 @@ class JsonExplainer:
             is_whole = False
         return records, is_whole
 
-    def _row(self, record: bytes) -> JsonExplained:
+    def _row(self, record: bytes) -> JsonExplanation:
         before = self._misfits
         row, rescued = self._struct(self.root, record, ())
         members = b"" if rescued is None else rescued[1:-1]
-        return JsonExplained(row, members, fits=self._misfits == before)
+        return JsonExplanation(row, members, fits=self._misfits == before)
 
     def _value(
         self, shape: JsonShape, value: bytes, path: tuple[str, ...]

@@ -36,10 +36,10 @@ from airflow_cloudfiles.engine.formats.base import (
     with_line_breaks,
 )
 from airflow_cloudfiles.engine.formats.json import tokens
-from airflow_cloudfiles.engine.formats.json.columns import Finished, LeafColumn, StructColumn
+from airflow_cloudfiles.engine.formats.json.columns import FinishedColumn, LeafColumn, StructColumn
 from airflow_cloudfiles.engine.formats.json.explain import (
-    JsonExplained,
     JsonExplainer,
+    JsonExplanation,
     has_repeated_key,
 )
 from airflow_cloudfiles.engine.formats.json.shape import (
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from airflow_cloudfiles.engine.formats.json.shape import Extended
+    from airflow_cloudfiles.engine.formats.json.shape import ExtendedDecoder
     from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 
 
@@ -78,7 +78,7 @@ _REFUSED: Final = (msgspec.DecodeError, RecursionError)
 class _LineRange:
     """Consecutive lines that one decoder took: one row each."""
 
-    extended: Extended | None
+    extended: ExtendedDecoder | None
     first_row: int
     begin: int
     end: int
@@ -185,7 +185,9 @@ class JsonBlock:
             return True
         return not self._policy.rescues and tokens.may_have_lone_surrogate(line)
 
-    def _take(self, extended: Extended | None, rows: list[object], begin: int, end: int) -> None:
+    def _take(
+        self, extended: ExtendedDecoder | None, rows: list[object], begin: int, end: int
+    ) -> None:
         """Add decoded lines to the columns."""
         if not rows:
             return
@@ -240,7 +242,7 @@ class JsonBlock:
 
     # 2. What the columns did not take -----------------------------------------------------
 
-    def _resolve(self, first: int, begin: int, line: bytes, found: list[JsonExplained]) -> None:
+    def _resolve(self, first: int, begin: int, line: bytes, found: list[JsonExplanation]) -> None:
         """Decide about the explained rows of a line of which something may be left over."""
         rows = range(first, first + len(found))
         if self._policy.rescues:
@@ -251,7 +253,7 @@ class JsonBlock:
             uri = self._piece_at(begin).file_uri
             self.outcomes.drop_or_keep(uri, printable(line), MISFIT_REASON, rows)
 
-    def _rescue_misfits(self, finished: list[Finished]) -> None:
+    def _rescue_misfits(self, finished: list[FinishedColumn]) -> None:
         """Rescue values that columns could not take, and what the learnt fields hold.
 
         Where nothing but plain columns is concerned, the text is at hand. A value somewhere in a
@@ -280,7 +282,7 @@ class JsonBlock:
                 self._replaced[row] = found[0].row
             self._resolve(row, begin, line, found)
 
-    def _arrays(self, finished: list[Finished]) -> list[pa.Array]:
+    def _arrays(self, finished: list[FinishedColumn]) -> list[pa.Array]:
         """Build the columns, where explained rows have taken the place of others."""
         arrays = [each.array for each in finished]
         if not self._replaced:

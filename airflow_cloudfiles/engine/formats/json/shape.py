@@ -396,7 +396,7 @@ MAX_LEARNT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Extended:
+class ExtendedDecoder:
     """A decoder for the columns and some more fields.
 
     Attributes:
@@ -444,7 +444,7 @@ class UnknownFieldColumns:
         self._names: list[str] = []
         self._spelled: dict[int, str] = {}
         self._learnt = 0
-        self.extended: Extended | None = None
+        self.extended: ExtendedDecoder | None = None
 
     def learn(self, unknown: set[str], spelled: dict[int, str]) -> None:
         """Learn unknown fields, and how columns are spelled where case does not matter.
@@ -473,4 +473,6 @@ class UnknownFieldColumns:
             (quote(name).encode() + b":", attrgetter(attribute))
             for attribute, name in zip(attributes, self._names, strict=True)
         ]
-        self.extended = Extended(msgspec.json.Decoder(make), tuple(fields), self._drops_nulls)
+        self.extended = ExtendedDecoder(
+            msgspec.json.Decoder(make), tuple(fields), self._drops_nulls
+        )

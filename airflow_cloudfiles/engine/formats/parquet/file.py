@@ -39,7 +39,7 @@ from airflow_cloudfiles.engine.formats.columnar.types import (
     is_text,
     list_of,
 )
-from airflow_cloudfiles.engine.formats.content import Held
+from airflow_cloudfiles.engine.formats.content import HeldBytes
 from airflow_cloudfiles.engine.formats.parquet.footer import (
     Leaves,
     as_maps,
@@ -80,7 +80,7 @@ class ParquetFile:
     def __init__(
         self, content: IO[bytes], options: ParquetOptions, *, is_trusted: bool = False
     ) -> None:
-        self._held = Held(content)
+        self._held = HeldBytes(content)
         self._content = cast("IO[bytes]", self._held)
         self._limit = None if is_trusted else options.max_record_bytes
         self._maps: set[Leaves] = set()
@@ -337,18 +337,18 @@ def _rows_at_once(group: pq.RowGroupMetaData) -> int:
     return int(min(_MOST_ROWS, max(_FEWEST_ROWS, BATCH_BYTES // row_bytes)))
 
 
-def _seen(file: pq.ParquetFile, maps: set[Leaves]) -> list[_Seen]:
+def _seen(file: pq.ParquetFile, maps: set[Leaves]) -> list[_SparkView]:
     """List the columns of a file as Spark sees them."""
     columns = [each.type for each in file.schema_arrow]
     variants: set[Leaves] = set()
     if any(holds(each, has_variant_parts) for each in columns):
         variants = variant_leaves(file.metadata)
     leaves = enumerate(file.schema)
-    return [_Seen(each, leaves, variants, maps) for each in columns]
+    return [_SparkView(each, leaves, variants, maps) for each in columns]
 
 
 @dataclass(slots=True)
-class _Seen:
+class _SparkView:
     """An Arrow type as Spark sees the Parquet type it was made from.
 
     INT96 is an instant; an enumeration is a string; a group may be a VARIANT.

@@ -355,7 +355,7 @@ _MOST_PLACES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ReadRows:
     """Rows that were read.
 
     Attributes:
@@ -399,7 +399,7 @@ class Columns:
         self._table = PieceTable()
         self._layouts = MarkupLayouts(self._learn, self.options)
 
-    def read(self, rows: XmlRows) -> list[Taken]:
+    def read(self, rows: XmlRows) -> list[ReadRows]:
         """Read those rows that can be, in groups."""
         texts = rows.texts
         if not len(texts):
@@ -418,10 +418,10 @@ class Columns:
             found, values = self._find(pieces)
             if found is not None:
                 taken = self._taken(found, values)
-                parts.append(Taken(left[taken.rows], taken.arrays))
+                parts.append(ReadRows(left[taken.rows], taken.arrays))
         return parts
 
-    def _taken(self, found: ElementPlaces | LayoutRows, values: Values) -> Taken:
+    def _taken(self, found: ElementPlaces | LayoutRows, values: Values) -> ReadRows:
         return _RowsPass(self._places, self.casts, found, values).taken()
 
     def _learn(self, row: bytes) -> Layout | None:
@@ -487,7 +487,7 @@ class _RowsPass:
     found: ElementPlaces | LayoutRows
     values: Values
 
-    def taken(self) -> Taken:
+    def taken(self) -> ReadRows:
         """Take the columns of the rows of which nothing is left over."""
         found = self.found
         arrays = self._children(self.places[0], found.count)
@@ -496,7 +496,7 @@ class _RowsPass:
         if found.bad.any():
             keep = np.flatnonzero(~found.bad)
             rows, arrays = rows[keep], [array.take(pa.array(keep)) for array in arrays]
-        return Taken(rows, arrays, rescued)
+        return ReadRows(rows, arrays, rescued)
 
     def _children(self, place: SchemaNode, count: int) -> list[pa.Array]:
         return [self._column(number, count) for number in place.children]

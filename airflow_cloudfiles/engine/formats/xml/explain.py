@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.formats.datetimes.default_format import Locale
 
 
-class _Nothing:
+class _NothingType:
     """The type of `NOTHING`."""
 
 
-NOTHING: Final = _Nothing()
+NOTHING: Final = _NothingType()
 """No rescued data; `None` is a null that is rescued."""
 
 
 @dataclass(frozen=True, slots=True)
-class XmlExplained:
+class XmlExplanation:
     """One row.
 
     Attributes:
@@ -94,12 +94,12 @@ class XmlExplainer:
     new_fields: dict[str, object] = field(default_factory=dict)
     _misfits: int = 0
 
-    def explain(self, node: XmlNode) -> XmlExplained:
+    def explain(self, node: XmlNode) -> XmlExplanation:
         """Take one row apart."""
         before = self._misfits
         row, rescued = self._struct(self.root, node, ())
-        members = "" if isinstance(rescued, _Nothing) else _json(rescued)[1:-1]
-        return XmlExplained(row, members, fits=self._misfits == before)
+        members = "" if isinstance(rescued, _NothingType) else _json(rescued)[1:-1]
+        return XmlExplanation(row, members, fits=self._misfits == before)
 
     def _struct(
         self, shape: XmlStruct, node: XmlNode, path: tuple[str, ...]
@@ -263,7 +263,7 @@ class VariantExplainer:
         self._fields = fields
         self._locale = locale
 
-    def explain(self, node: XmlNode) -> XmlExplained:
+    def explain(self, node: XmlNode) -> XmlExplanation:
         """Encode one row.
 
         Raises:
@@ -274,7 +274,7 @@ class VariantExplainer:
         except NotVariantError as error:
             raise NotXmlError(str(error)) from error
         row: dict[str, object] = {self._column: {"value": value, "metadata": metadata}}
-        return XmlExplained(row, rescued="", fits=True)
+        return XmlExplanation(row, rescued="", fits=True)
 
     def _json(self, item: Item) -> str:
         if isinstance(item, str):

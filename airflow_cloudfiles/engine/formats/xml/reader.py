@@ -43,7 +43,7 @@ from airflow_cloudfiles.engine.formats.record_policy import (
     RecordReader,
     require_variant_column,
 )
-from airflow_cloudfiles.engine.formats.xml.columns import Columns, Taken
+from airflow_cloudfiles.engine.formats.xml.columns import Columns, ReadRows
 from airflow_cloudfiles.engine.formats.xml.explain import VariantExplainer, XmlExplainer
 from airflow_cloudfiles.engine.formats.xml.rows import RowScanner, XmlRows, printable
 from airflow_cloudfiles.engine.formats.xml.shape import TextCasts, compile_struct
@@ -207,12 +207,12 @@ class XmlBlock:
 
     # 3. The batch -------------------------------------------------------------------------
 
-    def _arrays(self, taken: list[Taken], odd: Positions) -> list[pa.Array]:
+    def _arrays(self, taken: list[ReadRows], odd: Positions) -> list[pa.Array]:
         """Build the columns of all rows, in the order of the rows."""
         parts = [part for part in taken if len(part.rows)]
         if len(odd) or not parts:
             explained = pa.array(self._explained, self.outcomes.policy.parsed_type).flatten()
-            parts.append(Taken(odd, list(explained)))
+            parts.append(ReadRows(odd, list(explained)))
         if len(parts) == 1:
             return parts[0].arrays
         order = pa.array(np.argsort(np.concatenate([part.rows for part in parts])))

@@ -77,7 +77,7 @@ class StreamingQueryFailure(Exception):  # noqa: N818 - Spark's word
 
 
 @dataclass(frozen=True, slots=True)
-class CameBack:
+class LeftQueryResult:
     """What a run has found of the query that it had left.
 
     Attributes:
@@ -91,7 +91,7 @@ class CameBack:
 
 def come_back(
     spec: JobSpec, server: SparkConnect, report: dict[str, Any], durations: dict[str, float]
-) -> CameBack:
+) -> LeftQueryResult:
     """Find out what has become of the query that this run has left, if it has left one.
 
     It needs no lock: it reads what is committed, and deletes what only this run has written.
@@ -111,14 +111,14 @@ def come_back(
     run = left_query.read_run(state, spec.run_id)
     query = None if run is None or run.query is None else left_query.started(server, run.query)
     if run is None or query is None:
-        return CameBack(run=None if run is None else replace(run, query=None))
+        return LeftQueryResult(run=None if run is None else replace(run, query=None))
     run = replace(run, query=query)
     found = left_query.state_of(server, query)
     if found is QueryState.ACTIVE:
         _log.info("The query goes on")
         left_query.write_run(state, run)
         report["query"] = _watched(query, is_own=True)
-        return CameBack(is_settled=True)
+        return LeftQueryResult(is_settled=True)
     text = left_query.failure_of(server, query) if found is QueryState.ENDED else None
     failure = _as_error(text)
     now = position_of_a_job(state, PlanLog(state))
@@ -135,11 +135,11 @@ def come_back(
         _log.info("The query was stopped before its end; what remains is run now")
         run = replace(run, query=None, next_line=now.batch + 1)
         left_query.write_run(state, run)
-        return CameBack(run=run)
+        return LeftQueryResult(run=run)
     _conclude(spec, server, run, report, durations)
     if failure is not None:
         raise failure
-    return CameBack(is_settled=True)
+    return LeftQueryResult(is_settled=True)
 
 
 def has_to_wait(
@@ -176,7 +176,7 @@ def has_to_wait(
 
 
 @dataclass(slots=True)
-class Leaving:
+class QueryHandover:
     """Writes down what is needed to come back to a query.
 
     Attributes:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from airflow_cloudfiles.engine.job.connect.coming_back import Leaving
+    from airflow_cloudfiles.engine.job.connect.coming_back import QueryHandover
     from airflow_cloudfiles.engine.job.connect.session import ConnectStart
     from airflow_cloudfiles.engine.job.spec import JobSpec
 
@@ -47,7 +47,7 @@ _END_SECONDS = 20.0
 
 def run_on_server(
     spark: ConnectStart,
-    leaving: Leaving,
+    leaving: QueryHandover,
     after_batch: int,
     last_entry: int,
     durations: dict[str, float],

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
-from airflow_cloudfiles.engine.options.values import Kind, Refused, boolean, ratio, text
+from airflow_cloudfiles.engine.options.values import RefusedOption, ValueKind, boolean, ratio, text
 
 FirstPart = Literal["beginning", "header", "end", "all or end"]
 
@@ -28,7 +28,7 @@ class FormatOptions(OptionGroup):
     """The options that only some formats have."""
 
     __slots__ = ()
-    REFUSED: ClassVar[tuple[Refused, ...]] = ()
+    REFUSED: ClassVar[tuple[RefusedOption, ...]] = ()
     """Documented options that are refused for this format."""
     INFERS_SCHEMA: ClassVar[bool] = True
     """Whether columns are inferred; otherwise they are always the same, but for partitions."""
@@ -52,7 +52,7 @@ class FormatOptions(OptionGroup):
 
     @classmethod
     @cache
-    def refused(cls) -> Mapping[str, Refused]:
+    def refused(cls) -> Mapping[str, RefusedOption]:
         """List what is refused for this format, by its name in lower case."""
         return {each.name.lower(): each for each in cls.REFUSED}
 
@@ -103,7 +103,7 @@ def codec_of(option: str, name: str) -> str:
     )
 
 
-charset: Final = Kind("encoding", codec_of, ignores_empty=True)
+charset: Final = ValueKind("encoding", codec_of, ignores_empty=True)
 """The name of an encoding; its value is Python's name of the codec."""
 
 

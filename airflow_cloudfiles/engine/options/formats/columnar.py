@@ -9,7 +9,7 @@ from airflow_cloudfiles.engine.options.declared import option
 from airflow_cloudfiles.engine.options.formats.base import FirstPart, FormatOptions
 from airflow_cloudfiles.engine.options.values import (
     GIB,
-    Refused,
+    RefusedOption,
     any_text,
     boolean,
     choice,
@@ -105,16 +105,18 @@ class AvroOptions(FormatOptions):
     as a whole; `1g` at most. Ours. A record takes several times as much memory as bytes of a block,
     and up to two hundred times where it has nothing but short entries of maps."""
 
-    REFUSED: ClassVar[tuple[Refused, ...]] = (
-        Refused("avroSchema", _OWN_SCHEMA),
-        Refused("avroSchemaUrl", _OWN_SCHEMA),
-        Refused("ignoreExtension", "files are chosen by pathGlobFilter, for instance *.avro."),
-        Refused(
+    REFUSED: ClassVar[tuple[RefusedOption, ...]] = (
+        RefusedOption("avroSchema", _OWN_SCHEMA),
+        RefusedOption("avroSchemaUrl", _OWN_SCHEMA),
+        RefusedOption(
+            "ignoreExtension", "files are chosen by pathGlobFilter, for instance *.avro."
+        ),
+        RefusedOption(
             "positionalFieldMatching",
             "fields find their columns by name. By position, a file with one more field would fill "
             "the wrong columns.",
         ),
-        Refused(
+        RefusedOption(
             "recursiveFieldMaxDepth",
             "what lies deeper than such a depth would be lost. A recursive type cannot be read; "
             "let the writer nest it to a fixed depth.",

@@ -21,8 +21,8 @@ from airflow_cloudfiles.engine.options.formats.base import (
 )
 from airflow_cloudfiles.engine.options.values import (
     GIB,
-    Kind,
-    Refused,
+    RefusedOption,
+    ValueKind,
     any_text,
     at_least_zero,
     boolean,
@@ -98,17 +98,17 @@ def _unescaped_quotes(name: str, text: str) -> UnescapedQuotes:
 
 
 _QUOTES: Final = choice(_QUOTE_HANDLINGS)
-character: Final = Kind("character", _character)
+character: Final = ValueKind("character", _character)
 """One character, or none."""
-column_separator: Final = Kind("text", _column_separator)
+column_separator: Final = ValueKind("text", _column_separator)
 r"""One character or several, with escapes such as `\t` as Spark reads them."""
-encoding_of_csv: Final = Kind("encoding", _encoding, ignores_empty=True)
+encoding_of_csv: Final = ValueKind("encoding", _encoding, ignores_empty=True)
 """Python's name of the codec; ASCII is read as the UTF-8 that it is."""
-record_separator: Final = Kind("text", _record_separator)
+record_separator: Final = ValueKind("text", _record_separator)
 """One or two characters."""
-longest_value: Final = Kind("number", _longest_value)
+longest_value: Final = ValueKind("number", _longest_value)
 """A whole number of at least 1; `None`, written -1: any length."""
-unescaped_quotes: Final = Kind(_QUOTES.label, _unescaped_quotes)
+unescaped_quotes: Final = ValueKind(_QUOTES.label, _unescaped_quotes)
 """What is done with a quote that is not escaped."""
 
 
@@ -197,41 +197,41 @@ class CsvOptions(StringValueOptions):
             doc="Accepted and without effect, as with Auto Loader.",
         ),
     )
-    REFUSED: ClassVar[tuple[Refused, ...]] = (
-        Refused(
+    REFUSED: ClassVar[tuple[RefusedOption, ...]] = (
+        RefusedOption(
             "inferSchema",
             "types are inferred with cloudFiles.inferColumnTypes=true. Set that.",
             accepts=("false",),
         ),
-        Refused(
+        RefusedOption(
             "samplingRatio",
             "the sample is chosen with cloudFiles.schemaInference.sampleSize.numFiles and "
             "cloudFiles.schemaInference.sampleSize.numBytes. Set these.",
             accepts=("1", "1.0"),
         ),
-        Refused(
+        RefusedOption(
             "parserCaseSensitive",
             "its name is readerCaseSensitive today. Set that.",
             accepts=("true",),
         ),
-        Refused(
+        RefusedOption(
             "enableDateTimeParsingFallback",
             "without a pattern dates and timestamps are read as Spark's cast reads them, with a "
             "pattern only by the pattern. Remove it.",
             accepts=("false",),
         ),
-        Refused(
+        RefusedOption(
             "mergeSchema",
             "the columns of all sampled files are merged. Remove it, and name the columns with "
             "cloudFiles.schemaHints or .schema(...).",
             accepts=("true",),
         ),
-        Refused(
+        RefusedOption(
             "singleVariantColumn",
             "a CSV record has columns. Read them as strings, or as JSON or XML files into one "
             "VARIANT column.",
         ),
-        Refused("inputBufferSize", "the reader here has no such buffer. Remove it."),
+        RefusedOption("inputBufferSize", "the reader here has no such buffer. Remove it."),
     )
 
     def can_split(self) -> bool:

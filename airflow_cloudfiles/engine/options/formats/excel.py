@@ -17,7 +17,13 @@ from typing import ClassVar, Final, Literal, get_args
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import option
 from airflow_cloudfiles.engine.options.formats.base import FirstPart, StringValueOptions
-from airflow_cloudfiles.engine.options.values import Kind, Refused, choice, record_size, text
+from airflow_cloudfiles.engine.options.values import (
+    RefusedOption,
+    ValueKind,
+    choice,
+    record_size,
+    text,
+)
 
 MAX_ROWS: Final = 2**20
 MAX_COLUMNS: Final = 2**14
@@ -104,7 +110,7 @@ def _column(text: str | None) -> int | None:
     return number - 1
 
 
-data_address: Final = Kind("address", _read)
+data_address: Final = ValueKind("address", _read)
 """A sheet, a range of cells, or both."""
 
 
@@ -136,7 +142,7 @@ class ExcelOptions(StringValueOptions):
     """The cells that are read, as Excel writes them: `Sheet1`, `C5:H10`, `Sheet1!C5:H10` or
     `'My sheet'!C5:H10`. Ours besides: `B:F`, `3:10`, `B3:F` (open below), and a pattern for several
     sheets, `Sales *` or `'Sales *'!A3:F`, whose names `_metadata.sheet_name` gives."""
-    header_rows: int = option("headerRows", Kind("0 or 1", _header_rows), default=0)
+    header_rows: int = option("headerRows", ValueKind("0 or 1", _header_rows), default=0)
     """How many of the first rows name the columns: 0 or 1. With 0 the columns are those of a given
     schema in their order, or else `_c1`, `_c2` and so on."""
     operation: Operation = option("operation", choice(get_args(Operation)), default="readSheet")
@@ -156,14 +162,14 @@ class ExcelOptions(StringValueOptions):
     """The most bytes of text that is held of one workbook, which keeps the texts of all its sheets
     in one place; `1g` at most. A small file may hold any amount. Ours."""
 
-    REFUSED: ClassVar[tuple[Refused, ...]] = (
-        Refused(
+    REFUSED: ClassVar[tuple[RefusedOption, ...]] = (
+        RefusedOption(
             "inferSchema",
             "types are inferred with cloudFiles.inferColumnTypes=true. Set that.",
             accepts=("false",),
         ),
-        Refused("header", "its name is headerRows in Excel. Set that to 0 or 1."),
-        Refused(
+        RefusedOption("header", "its name is headerRows in Excel. Set that to 0 or 1."),
+        RefusedOption(
             "singleVariantColumn",
             "a row of a sheet has columns. Read them as strings, or as JSON or XML files into one "
             "VARIANT column.",

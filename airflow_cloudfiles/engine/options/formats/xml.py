@@ -9,7 +9,13 @@ from typing import ClassVar, Final
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import option
 from airflow_cloudfiles.engine.options.formats.base import NestedValueOptions, charset
-from airflow_cloudfiles.engine.options.values import Kind, Refused, any_text, boolean, text
+from airflow_cloudfiles.engine.options.values import (
+    RefusedOption,
+    ValueKind,
+    any_text,
+    boolean,
+    text,
+)
 
 _TAG: Final = re.compile(r"[^\s<>/&\"'=]+")
 _OF_WRITING: Final = "it is an option of writing XML; this source reads. Remove it."
@@ -32,7 +38,7 @@ class XmlOptions(NestedValueOptions):
 
     row_tag: str = option(
         "rowTag",
-        Kind("text", _tag, ignores_empty=True),
+        ValueKind("text", _tag, ignores_empty=True),
         required="rowTag is required for format xml: the name of the element that is a row, for "
         "instance rowTag=book for <books><book>...</book></books>.",
     )
@@ -67,12 +73,12 @@ class XmlOptions(NestedValueOptions):
     infer_schema: bool = option("inferSchema", boolean, default=True)
     """False makes every inferred value a string, also with `cloudFiles.inferColumnTypes=true`."""
 
-    REFUSED: ClassVar[tuple[Refused, ...]] = (
-        Refused("rootTag", _OF_WRITING),
-        Refused("declaration", _OF_WRITING),
-        Refused("arrayElementName", _OF_WRITING),
-        Refused("compression", "what is compressed is found by its content. Remove it."),
-        Refused(
+    REFUSED: ClassVar[tuple[RefusedOption, ...]] = (
+        RefusedOption("rootTag", _OF_WRITING),
+        RefusedOption("declaration", _OF_WRITING),
+        RefusedOption("arrayElementName", _OF_WRITING),
+        RefusedOption("compression", "what is compressed is found by its content. Remove it."),
+        RefusedOption(
             "wildcardColName",
             "an element that the schema lacks is a new column, or rescued. Remove it.",
             accepts=("xs_any",),

@@ -27,7 +27,7 @@ from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from airflow_cloudfiles.engine import errors
-from airflow_cloudfiles.engine.batches.run import TaskFailed, collected, result_of
+from airflow_cloudfiles.engine.batches.run import TaskFailure, collected, result_of
 from airflow_cloudfiles.engine.batches.task_process import log_to_stderr, marking_errors
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import StaleSchemaError
@@ -216,7 +216,7 @@ class DirectCommit:
         ended = frame.where(frame[_COLUMN].isNotNull())
         try:
             written = collected(lambda: [row[0] for row in ended.collect()])
-        except TaskFailed as failed:
+        except TaskFailure as failed:
             writer.abort(failed.written, batch)
             raise failed.failure from None
         writer.commit(written or [writer.write_rows(iter(()))], batch)

@@ -117,7 +117,7 @@ before has the class."""
 _log = logging.getLogger(__name__)
 
 
-class _NotOurs(logging.Filter):
+class _OwnErrorFilter(logging.Filter):
     """Leaves out the errors of this package, which Spark logs and `awaitTermination()` raises."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -133,8 +133,8 @@ def quiet_log(session: Any) -> None:
     whoever registers it.
     """
     callbacks = logging.getLogger(_OF_CALLBACKS)
-    if not any(isinstance(each, _NotOurs) for each in callbacks.filters):
-        callbacks.addFilter(_NotOurs())
+    if not any(isinstance(each, _OwnErrorFilter) for each in callbacks.filters):
+        callbacks.addFilter(_OwnErrorFilter())
     log4j = session._jvm.org.apache.logging.log4j  # noqa: SLF001
     context = log4j.LogManager.getContext(False)
     if context.getClass().getName().startswith(_LOG4J):  # another library may be behind its API

@@ -35,7 +35,7 @@ from airflow_cloudfiles.engine.errors import (
     TargetChangedError,
     TargetNotDeltaError,
 )
-from airflow_cloudfiles.engine.state.sink_log import BatchId, Committed, Expected
+from airflow_cloudfiles.engine.state.sink_log import BatchId, CommitResult, ExpectedBatch
 from airflow_cloudfiles.engine.tables.delta import data_files
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFile
 from airflow_cloudfiles.engine.tables.delta.lineage import (
@@ -112,9 +112,9 @@ def _transactions(table: DeltaTable, target: str, batch: BatchId | None) -> list
 
 def committed_to(
     table: DeltaTable, *, is_new: bool = True, counts: dict[str, int] | None = None
-) -> Committed:
+) -> CommitResult:
     """Describe the commit that the version of the table has."""
-    return Committed(table.version(), is_new, str(table.metadata().id), counts or {})
+    return CommitResult(table.version(), is_new, str(table.metadata().id), counts or {})
 
 
 def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may become
@@ -124,10 +124,10 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
     files: Sequence[DataFile],
     schema: pa.Schema,
     rules: WriteRules,
-    expected: Expected | None = None,
+    expected: ExpectedBatch | None = None,
     layout: FileLayout | None = None,
     append: Appender | None = None,
-) -> Committed:
+) -> CommitResult:
     """Make a micro-batch visible, exactly once however often it is called.
 
     Files of a batch that is refused, or is in the table already, are removed. They stay where
@@ -158,7 +158,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
     written = WrittenFiles(target, files, schema, layout)
     location = DeltaLocation.of(target)
 
-    def attempt() -> Committed:
+    def attempt() -> CommitResult:
         try:
             found = open_to_write(target)
             if batch is not None and expected is not None:
@@ -189,7 +189,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
 
 def _committed_before(
     table: DeltaTable, target: str, batch: BatchId, files: Sequence[DataFile]
-) -> Committed:
+) -> CommitResult:
     """Build the result for a batch that the table has, from an earlier call or from this one."""
     check_same_plan(table, target, batch)
     location = DeltaLocation.of(target)
@@ -317,7 +317,7 @@ def check_same_plan(table: DeltaTable, target: str, batch: BatchId) -> None:
 
 
 def has_batch(
-    table: DeltaTable | None, target: str, batch: BatchId, expected: Expected | None = None
+    table: DeltaTable | None, target: str, batch: BatchId, expected: ExpectedBatch | None = None
 ) -> bool:
     """Tell whether a table already has a batch with this number.
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.errors import DataFileLostError, LostBatchesError
-from airflow_cloudfiles.engine.state.sink_log import BatchId, Expected, FoundBatch
+from airflow_cloudfiles.engine.state.sink_log import BatchId, ExpectedBatch, FoundBatch
 from airflow_cloudfiles.engine.storage.local import sync_file
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.opening import make_durable, open_to_write
@@ -212,7 +212,7 @@ def newest_of_origin(
 
 
 def check_has(
-    table: DeltaTable | None, target: str, app_id: str, expected: Expected
+    table: DeltaTable | None, target: str, app_id: str, expected: ExpectedBatch
 ) -> DeltaTable | None:
     """Refuse a table that lacks a batch of the stream.
 
@@ -251,7 +251,7 @@ def check_has(
     )
 
 
-def _ways_on(target: str, expected: Expected, first: int) -> str:
+def _ways_on(target: str, expected: ExpectedBatch, first: int) -> str:
     """Say what helps other than putting the table back, as part of a message."""
     replay = (
         f"cloudfiles replay --checkpoint-location {expected.state} --target {target} "

@@ -44,7 +44,7 @@ _MOST_DEPTH: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     """A column compared with a literal of its type."""
 
     column: str
@@ -76,7 +76,7 @@ class IsNull:
 
 
 @dataclass(frozen=True, slots=True)
-class Negated:
+class Negation:
     """The opposite; of null it is null."""
 
     of: Predicate
@@ -91,7 +91,7 @@ class Negated:
 
 
 @dataclass(frozen=True, slots=True)
-class Combined:
+class CombinedPredicate:
     """Two predicates, both or at least one of which must hold."""
 
     word: str
@@ -108,7 +108,7 @@ class Combined:
         return f"({self.left.to_sql(alias)} {self.word} {self.right.to_sql(alias)})"
 
 
-Predicate = Compared | IsNull | Negated | Combined
+Predicate = Comparison | IsNull | Negation | CombinedPredicate
 
 
 def parse_predicate(option: str, text: str, schema: pa.Schema) -> Predicate:
@@ -228,7 +228,7 @@ class _PredicateParser:
         """Parse `a OR b OR c`."""
         found = self._conjunction(depth)
         while self._take("or"):
-            found = Combined("OR", found, self._conjunction(depth))
+            found = CombinedPredicate("OR", found, self._conjunction(depth))
         return found
 
     def end(self) -> None:
@@ -239,14 +239,14 @@ class _PredicateParser:
     def _conjunction(self, depth: int) -> Predicate:
         found = self._negation(depth)
         while self._take("and"):
-            found = Combined("AND", found, self._negation(depth))
+            found = CombinedPredicate("AND", found, self._negation(depth))
         return found
 
     def _negation(self, depth: int) -> Predicate:
         if depth > _MOST_DEPTH:
             raise self._wrong("it is nested too deeply")
         if self._take("not"):
-            return Negated(self._negation(depth + 1))
+            return Negation(self._negation(depth + 1))
         if self._take("("):
             found = self.disjunction(depth + 1)
             self._expect(")")
@@ -258,27 +258,31 @@ class _PredicateParser:
         if self._take("is"):
             is_not = self._take("not")
             self._expect("null")
-            return Negated(IsNull(column.name)) if is_not else IsNull(column.name)
+            return Negation(IsNull(column.name)) if is_not else IsNull(column.name)
         is_not = self._take("not")
         if self._take("in"):
             found = self._one_of(column)
         elif self._take("between"):
-            low = Compared(column.name, ">=", self._literal(column))
+            low = Comparison(column.name, ">=", self._literal(column))
             self._expect("and")
-            found = Combined("AND", low, Compared(column.name, "<=", self._literal(column)))
+            found = CombinedPredicate(
+                "AND", low, Comparison(column.name, "<=", self._literal(column))
+            )
         else:
             kind, text = self._next()
             sign = _SAME.get(text, text)
             if is_not or kind != "sign" or sign not in _SIGNS:
                 raise self._wrong(f"{cut(text)!r} does not compare {column.name} with a literal")
-            found = Compared(column.name, sign, self._literal(column))
-        return Negated(found) if is_not else found
+            found = Comparison(column.name, sign, self._literal(column))
+        return Negation(found) if is_not else found
 
     def _one_of(self, column: pa.Field) -> Predicate:
         self._expect("(")
-        found: Predicate = Compared(column.name, "=", self._literal(column))
+        found: Predicate = Comparison(column.name, "=", self._literal(column))
         while self._take(","):
-            found = Combined("OR", found, Compared(column.name, "=", self._literal(column)))
+            found = CombinedPredicate(
+                "OR", found, Comparison(column.name, "=", self._literal(column))
+            )
         self._expect(")")
         return found
 

@@ -30,7 +30,7 @@ from pyspark.sql.types import StructField, StructType
 from airflow_cloudfiles.engine.errors import CloudFilesError, SinkError, TargetCorruptedError
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.columnar.reader import Chunk
-from airflow_cloudfiles.engine.formats.content import Watched
+from airflow_cloudfiles.engine.formats.content import WatchedBytes
 from airflow_cloudfiles.engine.formats.datetimes import default_format
 from airflow_cloudfiles.engine.formats.parquet.file import ParquetFile
 from airflow_cloudfiles.engine.formats.parquet.rows import RecordTooLargeError
@@ -113,7 +113,7 @@ class DataFileReader:
     ) -> Iterator[pa.RecordBatch]:
         entry = FileEntry(key, file.size, file.modification_time * 1000)
         with StoreFile(store, entry).random_access() as content:
-            watched = Watched(content)
+            watched = WatchedBytes(content)
             try:
                 yield from self._batches(cast("IO[bytes]", watched), file, deleted)
             except (CloudFilesError, RecordTooLargeError):

@@ -38,7 +38,7 @@ from airflow_cloudfiles.engine.errors import (
     UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.files import FileEntry
-from airflow_cloudfiles.engine.formats.content import Watched
+from airflow_cloudfiles.engine.formats.content import WatchedBytes
 from airflow_cloudfiles.engine.reading.opened import StoreFile
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
@@ -242,7 +242,7 @@ class TableLog:
         if file.path.endswith(".json"):
             return CheckpointPart(self.actions(file))
         with self._reading(file), StoreFile(self.store, file).random_access() as content:
-            watched = Watched(content)
+            watched = WatchedBytes(content)
             try:
                 return CheckpointPart.read(cast("IO[bytes]", watched))
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -200,7 +200,7 @@ class TrackedEvolution:
         if entry is not None and entry.previous_number >= 0:
             before = self._log.read(entry.previous_number).state
             changes = changes_between(before.columns, entry.state.columns)
-            allowed = Unblocking(self._options, place.settings, self._source_path)
+            allowed = AllowedChanges(self._options, place.settings, self._source_path)
             allowed.require(changes, before.version, entry.state.version)
 
     def begin(self, version: int) -> None:
@@ -404,7 +404,7 @@ _NAMES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Unblocking:
+class AllowedChanges:
     """What is allowed to one stream.
 
     Attributes:

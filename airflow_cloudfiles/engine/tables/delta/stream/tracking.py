@@ -44,7 +44,7 @@ from airflow_cloudfiles.engine.tables.delta.stream.commits import TableCommits
 _VERSION: Final = "v1"
 
 
-class _Persisted(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class _PersistedEntry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The JSON of an entry (`PersistedMetadata`), its fields in Delta's order."""
 
     table_id: str
@@ -91,7 +91,7 @@ class TrackedSchema:
             "type": "struct",
             "fields": [fields[key(name)] for name in metadata.partition_columns],
         }
-        persisted = _Persisted(
+        persisted = _PersistedEntry(
             table_id=metadata.id,
             delta_commit_version=self.state.version,
             data_schema_json=metadata.schema_json,
@@ -159,7 +159,7 @@ class TrackingLog:
                 )
             raise self._torn(number, f"it does not begin with {_VERSION}")
         try:
-            persisted = msgspec.json.decode(rest, type=_Persisted)
+            persisted = msgspec.json.decode(rest, type=_PersistedEntry)
         except msgspec.MsgspecError as error:
             raise self._torn(number, str(error)) from error
         return self._entry(number, persisted)
@@ -185,7 +185,7 @@ class TrackingLog:
         crash_point("after-tracking-append")
         return entry
 
-    def _entry(self, number: int, found: _Persisted) -> TrackedSchema:
+    def _entry(self, number: int, found: _PersistedEntry) -> TrackedSchema:
         head = self._head
         if found.table_id != head.metadata.id:
             raise StateConflictError(
