@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 LOST = """
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from airflow_cloudfiles.engine.batches.run import TaskFailed
+from airflow_cloudfiles.engine.batches.run import TaskFailure
 from airflow_cloudfiles.engine.batches.spark_tasks import SparkTasks
 from airflow_cloudfiles.engine.tables.table_writer import TaskWritten
 from airflow_cloudfiles.engine.errors import to_record
@@ -40,7 +40,7 @@ context._accumulatorServer.server_close()
 context._jsc.sc().listenerBus().waitUntilEmpty()
 try:
     print("NOT TOLD", tasks.carry(written, range(3), 1))
-except TaskFailed as failed:
+except TaskFailure as failed:
     print("TOLD", to_record(failed.failure), failed.written)
 """
 

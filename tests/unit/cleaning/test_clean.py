@@ -31,16 +31,16 @@ from airflow_cloudfiles.engine.state.sink_log import (
 )
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
-from tests.support.cleaned import CleaningProgress
+from tests.support.cleaned import Cleaned
 
 
 @pytest.fixture(params=["memory", "local"])
-def stream(request: pytest.FixtureRequest, tmp_path: Path) -> CleaningProgress:
+def stream(request: pytest.FixtureRequest, tmp_path: Path) -> Cleaned:
     root = str(tmp_path) if request.param == "local" else f"memory://{uuid.uuid4().hex}"
-    return CleaningProgress(root)
+    return Cleaned(root)
 
 
-def test_a_file_is_moved_under_its_path_when_it_is_due(stream: CleaningProgress) -> None:  # B120
+def test_a_file_is_moved_under_its_path_when_it_is_due(stream: Cleaned) -> None:  # B120
     stream.ingest("2026/a.json", days_ago=2)
     stream.ingest("2026/b.json", days_ago=0.5)
     report = stream.clean("MOVE", 1)
@@ -50,14 +50,14 @@ def test_a_file_is_moved_under_its_path_when_it_is_due(stream: CleaningProgress)
     assert report.is_complete
 
 
-def test_a_file_is_deleted_when_it_is_due(stream: CleaningProgress) -> None:
+def test_a_file_is_deleted_when_it_is_due(stream: Cleaned) -> None:
     stream.ingest("a.json", days_ago=9)
     stream.ingest("b.json", days_ago=7)
     assert stream.clean("DELETE", 8).files == 1
     assert (stream.left(), stream.moved()) == (["b.json"], [])
 
 
-def test_an_uncommitted_file_stays(stream: CleaningProgress) -> None:  # B122
+def test_an_uncommitted_file_stays(stream: Cleaned) -> None:  # B122
     stream.ingest("committed.json", days_ago=2)
     stream.discover(*stream.land("planned.json"))
     stream.written.plan()
@@ -67,7 +67,7 @@ def test_an_uncommitted_file_stays(stream: CleaningProgress) -> None:  # B122
     assert stream.left() == ["discovered.json", "planned.json", "unknown.json"]
 
 
-def test_only_batches_up_to_a_position_are_cleaned(stream: CleaningProgress) -> None:
+def test_only_batches_up_to_a_position_are_cleaned(stream: Cleaned) -> None:
     stream.ingest("before.json", days_ago=1)
     before = position(stream.written.state)
     stream.ingest("by this run.json", days_ago=1)
@@ -77,7 +77,7 @@ def test_only_batches_up_to_a_position_are_cleaned(stream: CleaningProgress) -> 
     assert stream.clean().files == 1
 
 
-def test_the_current_setting_wins(stream: CleaningProgress) -> None:  # B123
+def test_the_current_setting_wins(stream: Cleaned) -> None:  # B123
     stream.ingest("a.json", days_ago=9)
     assert stream.clean("MOVE", 30).files == 0
     assert stream.left() == ["a.json"]
@@ -85,7 +85,7 @@ def test_the_current_setting_wins(stream: CleaningProgress) -> None:  # B123
     assert (stream.left(), stream.moved()) == ([], [])
 
 
-def test_existing_and_lost_files_stay(stream: CleaningProgress) -> None:
+def test_existing_and_lost_files_stay(stream: Cleaned) -> None:
     stream.discover(*stream.land("existing.json"), found_by="existing")
     stream.ingest("lost.json", days_ago=1)
     log = SinkLog(stream.written.state)
@@ -97,7 +97,7 @@ def test_existing_and_lost_files_stay(stream: CleaningProgress) -> None:
     assert stream.left() == ["existing.json", "lost.json"]
 
 
-def test_a_file_that_has_changed_stays_and_is_told(stream: CleaningProgress) -> None:
+def test_a_file_that_has_changed_stays_and_is_told(stream: Cleaned) -> None:
     stream.ingest("a.json", "b.json", days_ago=1)
     stream.source.put("a.json", b"other rows")
     report = stream.clean("DELETE", 0.5)
@@ -107,7 +107,7 @@ def test_a_file_that_has_changed_stays_and_is_told(stream: CleaningProgress) -> 
     assert stream.clean("DELETE", 0.5).others == {}
 
 
-def test_each_version_is_cleaned_when_it_is_due(stream: CleaningProgress) -> None:
+def test_each_version_is_cleaned_when_it_is_due(stream: Cleaned) -> None:
     stream.ingest("a.json", days_ago=3)
     stream.source.put("a.json", b"second")
     second = stream.source.head("a.json")
@@ -120,7 +120,7 @@ def test_each_version_is_cleaned_when_it_is_due(stream: CleaningProgress) -> Non
     assert (stream.left(), stream.archive.get("a.json")) == ([], b"second")
 
 
-def test_a_version_that_was_moved_before_is_not_overwritten(stream: CleaningProgress) -> None:
+def test_a_version_that_was_moved_before_is_not_overwritten(stream: Cleaned) -> None:
     stream.ingest("in/a.tar.json", days_ago=1)
     stream.archive.put("in/a.tar.json", b"somebody's")
     assert stream.clean().files == 1
@@ -131,7 +131,7 @@ def test_a_version_that_was_moved_before_is_not_overwritten(stream: CleaningProg
     assert stream.archive.get(other) == b"rows"
 
 
-def test_a_file_whose_names_are_taken_stays(stream: CleaningProgress) -> None:
+def test_a_file_whose_names_are_taken_stays(stream: Cleaned) -> None:
     [file] = stream.ingest("a.json", days_ago=1)
     stream.archive.put("a.json", b"else")
     stream.archive.put(own_name(file), b"more")
@@ -140,14 +140,14 @@ def test_a_file_whose_names_are_taken_stays(stream: CleaningProgress) -> None:
     assert stream.left() == ["a.json"]
 
 
-def test_a_copy_that_a_killed_cleaning_left_counts(stream: CleaningProgress) -> None:
+def test_a_copy_that_a_killed_cleaning_left_counts(stream: Cleaned) -> None:
     [file] = stream.ingest("a.json", days_ago=1)
     assert stream.source.copy_version(file, stream.archive, "a.json")
     assert stream.clean().files == 1
     assert (stream.left(), stream.moved()) == ([], ["a.json"])
 
 
-def test_an_equal_object_at_the_destination_counts_as_the_copy(stream: CleaningProgress) -> None:
+def test_an_equal_object_at_the_destination_counts_as_the_copy(stream: Cleaned) -> None:
     stream.ingest("a.json", days_ago=1)
     stream.archive.put("a.json", b"rows")
     assert stream.clean().files == 1
@@ -155,7 +155,7 @@ def test_an_equal_object_at_the_destination_counts_as_the_copy(stream: CleaningP
 
 
 def test_a_copy_that_goes_while_it_is_compared_is_no_copy() -> None:
-    stream = CleaningProgress(f"memory://{uuid.uuid4().hex}")
+    stream = Cleaned(f"memory://{uuid.uuid4().hex}")
     [file] = stream.ingest("a.json", days_ago=1)
     stream.archive.put("a.json", b"else")
     archive = stream.archive
@@ -173,14 +173,14 @@ def test_a_copy_that_goes_while_it_is_compared_is_no_copy() -> None:
     assert stream.moved() == [own_name(file)]
 
 
-def test_a_file_that_is_gone_is_passed_over(stream: CleaningProgress) -> None:
+def test_a_file_that_is_gone_is_passed_over(stream: Cleaned) -> None:
     stream.ingest("a.json", "b.json", days_ago=1)
     stream.source.delete("a.json")
     report = stream.clean()
     assert (report.files, report.others) == (1, {"gone": 1})
 
 
-def test_files_of_a_batch_that_gave_one_up_stay(stream: CleaningProgress) -> None:
+def test_files_of_a_batch_that_gave_one_up_stay(stream: Cleaned) -> None:
     stream.ingest("torn.json", days_ago=1, corrupt_files=1)
     stream.ingest("whole.json", days_ago=1)
     report = stream.clean()
@@ -188,7 +188,7 @@ def test_files_of_a_batch_that_gave_one_up_stay(stream: CleaningProgress) -> Non
     assert stream.left() == ["torn.json"]
 
 
-def test_a_batch_that_gave_one_up_is_known_by_its_record_alone(stream: CleaningProgress) -> None:
+def test_a_batch_that_gave_one_up_is_known_by_its_record_alone(stream: Cleaned) -> None:
     """As a job leaves it that is killed before its note."""
     stream.ingest("torn.json", days_ago=1, is_noted=False, corrupt_files=1)
     stream.ingest("whole.json", days_ago=1, is_noted=False)
@@ -198,14 +198,14 @@ def test_a_batch_that_gave_one_up_is_known_by_its_record_alone(stream: CleaningP
 
 
 def test_without_counts_it_depends_on_whether_files_may_be_given_up(
-    stream: CleaningProgress,
+    stream: Cleaned,
 ) -> None:
     stream.ingest("a.json", days_ago=1, is_counted=False)
     assert stream.clean(is_dry_run=True, keeps_given_up=True).others == {"corrupt": 1}
     assert stream.clean(is_dry_run=True).files == 1
 
 
-def test_a_dry_run_changes_nothing(stream: CleaningProgress) -> None:
+def test_a_dry_run_changes_nothing(stream: Cleaned) -> None:
     stream.ingest("a.json", "b.json", days_ago=1)
     stream.source.delete("b.json")
     before = stream.written.content()
@@ -215,7 +215,7 @@ def test_a_dry_run_changes_nothing(stream: CleaningProgress) -> None:
     assert stream.written.content() == before
 
 
-def test_what_was_cleaned_is_not_looked_at_again(stream: CleaningProgress) -> None:
+def test_what_was_cleaned_is_not_looked_at_again(stream: Cleaned) -> None:
     for number in range(4):
         stream.ingest(f"{number}.json", days_ago=2)
     stream.discover(*stream.land("existing.json"), found_by="existing")
@@ -228,7 +228,7 @@ def test_what_was_cleaned_is_not_looked_at_again(stream: CleaningProgress) -> No
 
 
 def test_a_large_batch_is_cleaned_part_by_part(
-    stream: CleaningProgress, monkeypatch: pytest.MonkeyPatch
+    stream: Cleaned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("airflow_cloudfiles.engine.extensions.cleaning.clean.PART_FILES", 3)
     monkeypatch.setattr(clean_module, "PART_FILES", 3)
@@ -251,7 +251,7 @@ def test_a_large_batch_is_cleaned_part_by_part(
 
 
 def test_it_goes_on_where_the_time_was_over(
-    stream: CleaningProgress, monkeypatch: pytest.MonkeyPatch
+    stream: Cleaned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("airflow_cloudfiles.engine.extensions.cleaning.clean.PART_FILES", 2)
     monkeypatch.setattr(clean_module, "PART_FILES", 2)
@@ -277,14 +277,14 @@ class _Failing(MemoryStore):
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> CleaningProgress:
+def failing(monkeypatch: pytest.MonkeyPatch) -> Cleaned:
     """A stream whose source is such a store."""
     monkeypatch.setattr("airflow_cloudfiles.engine.storage.memory.MemoryStore", _Failing)
     monkeypatch.setattr(_Failing, "failing", ())
-    return CleaningProgress(f"memory://{uuid.uuid4().hex}")
+    return Cleaned(f"memory://{uuid.uuid4().hex}")
 
 
-def test_a_file_that_fails_is_tried_again(failing: CleaningProgress) -> None:
+def test_a_file_that_fails_is_tried_again(failing: Cleaned) -> None:
     failing.ingest("a.json", "b.json", days_ago=2)
     _Failing.failing = ("a.json",)
     report = failing.clean(days=1)
@@ -301,7 +301,7 @@ def test_a_file_that_fails_is_tried_again(failing: CleaningProgress) -> None:
 
 
 def test_a_source_that_refuses_everything_is_not_asked_for_each_file(
-    failing: CleaningProgress,
+    failing: Cleaned,
 ) -> None:
     names = [f"{number:03}.json" for number in range(200)]
     failing.ingest(*names, days_ago=1)
@@ -313,7 +313,7 @@ def test_a_source_that_refuses_everything_is_not_asked_for_each_file(
 
 
 def test_too_many_files_that_fail_stop_it(
-    failing: CleaningProgress, monkeypatch: pytest.MonkeyPatch
+    failing: Cleaned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clean_module, "MAX_TRIED_AGAIN", 1)
     failing.ingest("a", "b", "c", days_ago=1)
@@ -325,7 +325,7 @@ def test_too_many_files_that_fail_stop_it(
 
 
 def test_a_clock_that_runs_ahead_removes_nothing_early(
-    stream: CleaningProgress, monkeypatch: pytest.MonkeyPatch
+    stream: Cleaned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream.ingest("a.json", days_ago=2)
     behind = stream.source.clock_us() - 10 * 86400 * 10**6
@@ -365,7 +365,7 @@ def _checksummed(content: bytes) -> bytes:
     ],
 )
 def test_a_record_that_cannot_be_read_stops_it(
-    stream: CleaningProgress, content: bytes, error: type[Exception], what: str
+    stream: Cleaned, content: bytes, error: type[Exception], what: str
 ) -> None:
     stream.ingest("a.json", days_ago=1)
     stream.written.state.put(KEY, content)
@@ -379,7 +379,7 @@ def test_a_record_that_cannot_be_read_stops_it(
 def test_how_much_a_cleaning_asks_for_does_not_depend_on_what_was_cleaned() -> None:
     costs = []
     for before in (3, 60):
-        stream = CleaningProgress(f"memory://{uuid.uuid4().hex}")
+        stream = Cleaned(f"memory://{uuid.uuid4().hex}")
         for number in range(before):
             stream.ingest(f"{number}.json", days_ago=2)
         stream.clean(days=1)
@@ -389,7 +389,7 @@ def test_how_much_a_cleaning_asks_for_does_not_depend_on_what_was_cleaned() -> N
     assert many["get"] <= few["get"] + 2
 
 
-def _requests(stream: CleaningProgress) -> Counter[str]:
+def _requests(stream: Cleaned) -> Counter[str]:
     """What a cleaning asks of the state."""
     seen: Counter[str] = Counter()
     add = MemoryStore.get
