@@ -36,7 +36,6 @@ from airflow_cloudfiles.engine.extensions.merge.batch_write import add_action
 from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 from airflow_cloudfiles.engine.state.sink_log import BatchId
-from airflow_cloudfiles.engine.tables.delta.write.evolve import WideningRule
 
 TARGET = str(ROOT / "new" / "folders" / "table")
 

@@ -332,7 +332,7 @@ def test_no_table_is_not_vacuumed(tmp_path: Path) -> None:
 
 _PROGRAM = """
 import sys
-from airflow_cloudfiles.engine.tables.delta import vacuum as module
+from airflow_cloudfiles.engine.extensions.upkeep import vacuum as module
 from tests.unit.delta.test_vacuum import Path, run
 module._PART = 1
 print(len(run(Path(sys.argv[1]), dry_run=False).paths))
