@@ -29,6 +29,7 @@ ALLOWED = {
     ("__init__.py", "imports by name"): _OURS,
     ("cli.py", "imports by name"): _OURS,
     ("engine/formats/registry.py", "imports by name"): _OURS,
+    ("engine/registry.py", "imports by name"): _OURS,
     ("engine/spark/python_processes/forked_python.py", "imports by name"): _OURS,
     ("engine/spark/python_processes/fork_server.py", "imports by name"): _OURS,
     (
@@ -40,7 +41,7 @@ ALLOWED = {
     ("engine/job/batch_function.py", "imports by name"): _FUNCTION,
     ("engine/spark/preload.py", "imports by name"): _OURS,
     ("engine/storage/vendors.py", "imports by name"): _OURS,
-    ("hooks/provided.py", "imports by name"): "hooks of Airflow's providers, of a list",
+    ("hooks/access.py", "imports by name"): "hooks of Airflow's providers, of a list",
 }
 """What is allowed, and why."""
 
