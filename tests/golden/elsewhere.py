@@ -9,7 +9,11 @@ from typing import Any
 
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from airflow_cloudfiles.engine.extensions.iceberg.commit import NotedBatch, SnapshotLineage, lineage
+from airflow_cloudfiles.engine.extensions.iceberg.lineage import (
+    NotedBatch,
+    SnapshotLineage,
+    lineage,
+)
 from airflow_cloudfiles.engine.intake.ledger.rocksdb import IndexMark, decode_mark, encode_mark
 from airflow_cloudfiles.engine.job.jvm import ClassArchive
 from airflow_cloudfiles.engine.schema.ddl import parse_schema

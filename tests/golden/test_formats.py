@@ -18,7 +18,7 @@ import pytest
 
 import airflow_cloudfiles
 from airflow_cloudfiles.engine.errors import IncompatibleStateError
-from airflow_cloudfiles.engine.extensions.iceberg.commit import PROPERTY
+from airflow_cloudfiles.engine.extensions.iceberg.lineage import PROPERTY
 from tests.golden.elsewhere import NOTED, _iceberg, _read_iceberg
 from tests.golden.in_state import format_of
 from tests.golden.kinds import FOLDER, ID, Format

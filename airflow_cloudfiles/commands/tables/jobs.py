@@ -240,12 +240,7 @@ def add_clean(commands: Commands, shared: Parser) -> None:
 
 def _clean(given: argparse.Namespace) -> Outcome:
     state = open_store(given.checkpoint_location)
-    stream = read_metadata(state)
-    if stream is None:
-        raise StateError(
-            f"There is no state of a cloudFiles source in {printable_path(state.uri)}. Name the "
-            "checkpoint location of the stream."
-        )
+    stream = existing_metadata(state)
     run = _newest_run(state)
     options = {key.lower(): (key, value) for key, value in (run.get("options") or {}).items()}
     options |= {key.lower(): (key, value) for key, value in given.option}

@@ -143,13 +143,13 @@ class PackedFolder(ABC, Generic[_Pack]):
     def removable(self, state: ObjectStore, pack: _Pack) -> Sequence[str] | None:
         """Name what can be removed of what is beside a pack; `None` where a copy is damaged."""
 
+    @abstractmethod
     def restored(self, state: ObjectStore, pack: _Pack) -> bytes:
         """Build the bytes of a pack of which a copy is missing or damaged."""
-        raise NotImplementedError
 
+    @abstractmethod
     def merged(self, state: ObjectStore, packs: Sequence[_Pack]) -> tuple[_Pack, bytes]:
         """Build the bytes of a pack of packs."""
-        raise NotImplementedError
 
 
 def work_of(

@@ -26,7 +26,6 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
 from airflow_cloudfiles.engine.extensions.iceberg.commit import (
-    PROPERTY,
     TableRules,
     check_expected,
     check_table,
@@ -37,6 +36,7 @@ from airflow_cloudfiles.engine.extensions.iceberg.data_files import (
     IcebergDataFile,
     IcebergFileWriter,
 )
+from airflow_cloudfiles.engine.extensions.iceberg.lineage import PROPERTY
 from airflow_cloudfiles.engine.state.sink_log import (
     BatchId,
     CommitResult,

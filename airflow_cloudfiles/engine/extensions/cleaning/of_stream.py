@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.messages import sentence
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
-from airflow_cloudfiles.engine.state.metadata import read_metadata
+from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import open_store
 
@@ -122,11 +122,7 @@ def clean_source(spec: JobSpec) -> dict[str, Any]:
             "--option cloudFiles.cleanSource=MOVE or DELETE."
         )
     state = open_store(spec.checkpoint_location)
-    if read_metadata(state) is None:
-        raise StateError(
-            f"There is no state of a cloudFiles source in {printable_path(state.uri)}. Name the "
-            "checkpoint location of the stream."
-        )
+    existing_metadata(state)
     check_cleaning(options, spec.target)
     is_dry_run = bool(spec.clean.get("dry_run"))
     found = CleaningReport(options.cleaning.mode, is_dry_run)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.extensions.iceberg import commit
 from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
-from airflow_cloudfiles.engine.extensions.iceberg.commit import SnapshotPresence, TableRules
+from airflow_cloudfiles.engine.extensions.iceberg.commit import TableRules
 from airflow_cloudfiles.engine.extensions.iceberg.data_files import IcebergFileWriter
+from airflow_cloudfiles.engine.extensions.iceberg.lineage import SnapshotPresence
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.state.sink_log import BatchId, CommitResult, ExpectedBatch
 from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TargetTable, TaskWritten

@@ -38,7 +38,7 @@ import logging
 import re
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -337,6 +337,15 @@ class ChangedFolder(PackedFolder[Mapping[str, PackedNote]]):
     ) -> bytes:
         """Build the bytes of the object with more notes."""
         return encode_notes({**self._known, **pack})
+
+    restored = packed
+
+    def merged(
+        self, state: ObjectStore, packs: Sequence[Mapping[str, PackedNote]]
+    ) -> tuple[Mapping[str, PackedNote], bytes]:
+        """Build the bytes of the object with the notes of some packs."""
+        whole = {name: note for pack in packs for name, note in pack.items()}
+        return whole, self.packed(state, whole)
 
     def removable(
         self,

@@ -51,4 +51,4 @@ def test_what_is_due_is_shown_then_moved(
 
 def test_without_a_state_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["clean", "--checkpoint-location", str(tmp_path)]) == 1
-    assert "There is no state of a cloudFiles source in" in capsys.readouterr().err
+    assert "There is no state in" in capsys.readouterr().err
