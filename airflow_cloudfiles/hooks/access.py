@@ -21,7 +21,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import Connection
@@ -29,11 +28,11 @@ from airflow.sdk.log import mask_secret  # common-compat of early 2026 has it no
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.storage import identities
-from airflow_cloudfiles.hooks.access_aws import aws_access
-from airflow_cloudfiles.hooks.access_azure import azure_access
-from airflow_cloudfiles.hooks.access_gcp import gcp_access, needs_hook
+from airflow_cloudfiles.hooks.access_aws import aws_access, aws_keys
+from airflow_cloudfiles.hooks.access_azure import azure_access, azure_tokens, is_no_lone_identity
+from airflow_cloudfiles.hooks.access_gcp import gcp_access, gcp_tokens, needs_hook
 from airflow_cloudfiles.hooks.access_sftp import sftp_access
-from airflow_cloudfiles.hooks.extras import TEST_LOCATION, Extras
+from airflow_cloudfiles.hooks.extras import TEST_LOCATION, Source
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
@@ -200,87 +199,6 @@ def _explained(connection: Connection) -> Iterator[None]:
         ) from None
 
 
-Source = Callable[[str], Mapping[str, Any]]
-
-
-def _of_aws(hook: Any) -> Source:
-    """Give the keys of the hook's session; one session as long as its credentials renew."""
-    kept: list[Any] = []
-
-    def keys(_: str) -> dict[str, Any]:
-        from airflow_cloudfiles.engine.clouds.aws.session import (  # noqa: PLC0415 - of this cloud
-            readable_errors,
-        )
-
-        with readable_errors():
-            found = kept[0] if kept else hook.get_session().get_credentials()
-            if found is None:
-                return {}
-            frozen = found.get_frozen_credentials()
-        ends = getattr(found, "_expiry_time", None)
-        if ends is not None and not kept:  # others are read again: of a file, they may be new
-            kept.append(found)
-        return {
-            "access_key": frozen.access_key,
-            "secret_key": frozen.secret_key,
-            "token": frozen.token,
-            "expiry_time": None if ends is None else ends.isoformat(),
-        }
-
-    return keys
-
-
-def _of_azure(hook: Any) -> Source | None:
-    """Give tokens of the credential that the hook's client has, if it is one that gives tokens."""
-    credential = hook.get_conn().credential
-    if not hasattr(credential, "get_token"):
-        return None
-
-    def token(scope: str) -> dict[str, Any]:
-        from airflow_cloudfiles.engine.clouds.azure.errors import (  # noqa: PLC0415 - of this cloud
-            access_token,
-        )
-
-        found = access_token(credential, scope)
-        return {"token": found.token, "expires_on": found.expires_on}
-
-    return token
-
-
-def _of_google(hook: Any) -> Source:
-    """Give tokens of the hook's credentials."""
-    credentials: list[Any] = []
-
-    def token(_: str) -> dict[str, Any]:
-        from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415 - of this cloud
-        from google.auth.transport.requests import Request  # noqa: PLC0415 - as above
-
-        from airflow_cloudfiles.engine.clouds.gcp.client import (  # noqa: PLC0415 - as above
-            is_identity_outage,
-        )
-
-        try:
-            if not credentials:
-                credentials.append(hook.get_credentials())
-            [found] = credentials
-            if not found.valid:
-                found.refresh(Request())
-        except GoogleAuthError as failure:
-            error = ConnectionError if is_identity_outage(failure) else PermissionError
-            raise error(f"No token for Google Cloud: {failure}") from failure
-        ends = found.expiry or datetime.now(UTC).replace(tzinfo=None)
-        return {"token": found.token, "expiry": ends.isoformat()}
-
-    return token
-
-
-def _is_no_lone_identity(connection: Connection) -> bool:
-    """Tell whether an identity of a machine is named as the hook obeys it: with its tenant."""
-    extra = Extras.of(connection)
-    client = extra.peek("managed_identity_client_id")
-    return not client or extra.peek("workload_identity_tenant_id") is not None
-
-
 @dataclass(frozen=True, slots=True)
 class _Provider:
     """How a type of connection is logged in with.
@@ -300,15 +218,15 @@ class _Provider:
 
 _AZURE = "airflow.providers.microsoft.azure.hooks"
 _PROVIDERS = {
-    "aws": _Provider("airflow.providers.amazon.aws.hooks.base_aws", "AwsBaseHook", _of_aws),
-    "wasb": _Provider(f"{_AZURE}.wasb", "WasbHook", _of_azure, _is_no_lone_identity),
+    "aws": _Provider("airflow.providers.amazon.aws.hooks.base_aws", "AwsBaseHook", aws_keys),
+    "wasb": _Provider(f"{_AZURE}.wasb", "WasbHook", azure_tokens, is_no_lone_identity),
     "adls": _Provider(
-        f"{_AZURE}.data_lake", "AzureDataLakeStorageV2Hook", _of_azure, _is_no_lone_identity
+        f"{_AZURE}.data_lake", "AzureDataLakeStorageV2Hook", azure_tokens, is_no_lone_identity
     ),
     "google_cloud_platform": _Provider(
         "airflow.providers.google.common.hooks.base_google",
         "GoogleBaseHook",
-        _of_google,
+        gcp_tokens,
         needs_hook,
     ),
 }

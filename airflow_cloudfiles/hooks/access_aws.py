@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.clouds.aws.access import AwsAccess
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.hooks.extras import Extras, address_of
+from airflow_cloudfiles.hooks.extras import Extras, Source, address_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -242,3 +242,30 @@ def _verify(extra: Extras) -> bool | str:
     if isinstance(given, str) and given.lower() not in ("true", "false"):
         return str(extra.text("verify"))
     return extra.flag("verify", default=True)
+
+
+def aws_keys(hook: Any) -> Source:
+    """Give the keys of the hook's session; one session as long as its credentials renew."""
+    kept: list[Any] = []
+
+    def keys(_: str) -> dict[str, Any]:
+        from airflow_cloudfiles.engine.clouds.aws.session import (  # noqa: PLC0415 - of this cloud
+            readable_errors,
+        )
+
+        with readable_errors():
+            found = kept[0] if kept else hook.get_session().get_credentials()
+            if found is None:
+                return {}
+            frozen = found.get_frozen_credentials()
+        ends = getattr(found, "_expiry_time", None)
+        if ends is not None and not kept:  # others are read again: of a file, they may be new
+            kept.append(found)
+        return {
+            "access_key": frozen.access_key,
+            "secret_key": frozen.secret_key,
+            "token": frozen.token,
+            "expiry_time": None if ends is None else ends.isoformat(),
+        }
+
+    return keys

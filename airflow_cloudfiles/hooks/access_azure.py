@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.clouds.azure.access import AzureAccess
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.hooks.extras import Extras, address_of
+from airflow_cloudfiles.hooks.extras import Extras, Source, address_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
@@ -112,3 +112,27 @@ def _shared_access_signature(given: str | None) -> tuple[str | None, str | None]
         return None, given.removeprefix("?")
     address, _, token = given.partition("?")
     return (None if _PUBLIC.fullmatch(address) else address.rstrip("/")), token
+
+
+def azure_tokens(hook: Any) -> Source | None:
+    """Give tokens of the credential that the hook's client has, if it is one that gives tokens."""
+    credential = hook.get_conn().credential
+    if not hasattr(credential, "get_token"):
+        return None
+
+    def token(scope: str) -> dict[str, Any]:
+        from airflow_cloudfiles.engine.clouds.azure.errors import (  # noqa: PLC0415 - of this cloud
+            access_token,
+        )
+
+        found = access_token(credential, scope)
+        return {"token": found.token, "expires_on": found.expires_on}
+
+    return token
+
+
+def is_no_lone_identity(connection: Connection) -> bool:
+    """Tell whether an identity of a machine is named as the hook obeys it: with its tenant."""
+    extra = Extras.of(connection)
+    client = extra.peek("managed_identity_client_id")
+    return not client or extra.peek("workload_identity_tenant_id") is not None

@@ -8,11 +8,12 @@ emulators.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.clouds.gcp.access import GcpAccess
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.hooks.extras import Extras, refuse_fields
+from airflow_cloudfiles.hooks.extras import Extras, Source, refuse_fields
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
@@ -115,3 +116,30 @@ def _keyfile(connection: Connection, extra: Extras) -> str | None:
             f"Connection {connection.conn_id!r} ({connection.conn_type}): keyfile_dict is empty."
         )
     return json.dumps(key)
+
+
+def gcp_tokens(hook: Any) -> Source:
+    """Give tokens of the hook's credentials."""
+    credentials: list[Any] = []
+
+    def token(_: str) -> dict[str, Any]:
+        from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415 - of this cloud
+        from google.auth.transport.requests import Request  # noqa: PLC0415 - as above
+
+        from airflow_cloudfiles.engine.clouds.gcp.client import (  # noqa: PLC0415 - as above
+            is_identity_outage,
+        )
+
+        try:
+            if not credentials:
+                credentials.append(hook.get_credentials())
+            [found] = credentials
+            if not found.valid:
+                found.refresh(Request())
+        except GoogleAuthError as failure:
+            error = ConnectionError if is_identity_outage(failure) else PermissionError
+            raise error(f"No token for Google Cloud: {failure}") from failure
+        ends = found.expiry or datetime.now(UTC).replace(tzinfo=None)
+        return {"token": found.token, "expiry": ends.isoformat()}
+
+    return token

@@ -8,7 +8,7 @@ message: any of them may be a secret.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
@@ -16,6 +16,8 @@ from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
 
+Source = Callable[[str], Mapping[str, Any]]
+"""Gives the credentials that a purpose needs, as the provider's hook has them now."""
 TEST_LOCATION = "test_location"
 """The field that says where a connection is tried; how the cloud is reached, it does not say."""
 

@@ -47,6 +47,8 @@ from airflow_cloudfiles.engine.tables.expectations import check_source
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from airflow_cloudfiles.engine.errors import CloudFilesError
     from airflow_cloudfiles.engine.job.connect.session import ConnectStart
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -152,8 +154,11 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
             _refuse_undecided(intake, options, approval.undecided(options, resolved, opened.open))
         found = _look(intake, options, spark, before.batch)
         resolved = resolved or resolve()
-        ahead = schema_change.evolve_ahead
-        evolved = ahead(options, intake, resolved, opened.open) if found.has_work else None
+        evolved = (
+            schema_change.evolve_ahead(options, intake, resolved, opened.open)
+            if found.has_work
+            else None
+        )
     # A run that comes back may have evolved the schema before it left its query.
     has_evolved = evolved or (earlier is not None and earlier.report.get("evolved_ahead"))
     resolved = evolved or resolved
@@ -166,7 +171,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     }
     report |= of_schema
     rows = _rows(spec, resolved, options, report)
-    zone = (named := spec.spark_conf.get(SESSION_ZONE)) and zone_warning(columns, options, named)
+    zone = _zone_warning(spec, columns, options)
     if spec.transform is None:  # else the function says which columns there are, and the writer
         check_target(spec, to_arrow(columns))
     opened.end_reads()
@@ -195,6 +200,12 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     _run_query(query, found, leaving, report)
     if options.cleaning.is_on and found.has_work and leaving.query is None:
         extension("clean after a run")(spec, options, before, report, durations)
+
+
+def _zone_warning(spec: JobSpec, columns: StructType, options: CloudFilesOptions) -> str | None:
+    """Warn of a time zone of the session that a run names, which its rows do not have."""
+    named = spec.spark_conf.get(SESSION_ZONE)
+    return None if named is None else zone_warning(columns, options, named)
 
 
 def _rows(
