@@ -205,7 +205,9 @@ def test_a_query_says_which_way_it_takes(
     with caplog.at_level(logging.INFO, logger="airflow_cloudfiles"):
         run(stream(spark, source, state), state, tmp_path / "table")
         run(stream(spark, source, state).where("a > 0"), state, tmp_path / "table")
-    said = [each.getMessage() for each in caplog.records if each.name.endswith("query.plan")]
+    said = [
+        each.getMessage() for each in caplog.records if each.name.endswith("query.direct_write")
+    ]
     assert said == [
         f"Tasks write to {tmp_path / 'table'} what they read; no row passes Spark.",
         "The rows pass Spark, since the query has Filter.",

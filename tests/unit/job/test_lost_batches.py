@@ -270,8 +270,8 @@ def test_one_failed_look_at_the_newest_entry_is_no_lost_batch(
         looks.append(None)
         return DeltaTable(target, version=BATCHES - 1 if len(looks) == 1 else None)
 
-    for module in ("batches.delta_table", "delta.commit", "delta.lineage"):
-        monkeypatch.setattr(f"airflow_cloudfiles.engine.{module}.open_to_write", look)
+    for module in ("delta_table", "delta.commit", "delta.lineage"):
+        monkeypatch.setattr(f"airflow_cloudfiles.engine.tables.{module}.open_to_write", look)
     stream.check()
     assert len(looks) == 2
     looks.clear()
@@ -290,8 +290,8 @@ def test_a_kill_around_the_record_is_healed(
         if name == point:
             raise KeyboardInterrupt
 
-    for module in ("delta.commit", "batches.sink_state"):
-        monkeypatch.setattr(f"airflow_cloudfiles.engine.{module}.crash_point", killed)
+    for module in ("delta.commit", "sink_state"):
+        monkeypatch.setattr(f"airflow_cloudfiles.engine.tables.{module}.crash_point", killed)
     with pytest.raises(KeyboardInterrupt):
         stream.commit(BATCHES)
     monkeypatch.undo()
@@ -353,7 +353,7 @@ def test_a_batch_costs_the_state_few_requests(
     stream = Stream(tmp_path)
     store = open_store(f"memory://{tmp_path.name}")
     bind(store, open_metadata(store, "file:///in", "json"))  # as the first recorded file does
-    monkeypatch.setattr("airflow_cloudfiles.engine.tables.table_writer.open_store", lambda _: store)
+    monkeypatch.setattr("airflow_cloudfiles.engine.storage.open_store", lambda _: store)
     for number in range(3):
         before = store.requests
         stream.writer().commit([stream.write(number)], number)
