@@ -151,6 +151,10 @@ class InventoryError(SourceError, code="CF210"):
     """An inventory report is refused: too old, not whole, of another place, or not understood."""
 
 
+class MassDeletionError(SourceError, code="CF211"):
+    """More of the known files are gone at once than `cloudFiles.maxDeletedShare` allows."""
+
+
 class StateError(CloudFilesError, code="CF300"):
     """The checkpoint location, or a log below it, cannot serve."""
 

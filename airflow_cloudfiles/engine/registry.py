@@ -15,6 +15,7 @@ _EXTENSIONS: Final = {
     "clean": "cleaning.of_stream:clean_source",
     "clean after a run": "cleaning.of_stream:clean_after_run",
     "compact": "upkeep.optimize:auto_compact",
+    "deleted files": "deleted_files:DeletedFiles",
     "event log": "event_log.announcements:EventLogAnnouncements",
     "iceberg table": "iceberg.target_table:IcebergTargetTable",
     "inventory": "inventory.reading:InventoryDiscovery",

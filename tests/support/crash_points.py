@@ -123,3 +123,17 @@ FILE_OPERATION_POINTS = (
 """The points that an operation on files passes, in this order."""
 FORMER_ROWS_POINTS = ("after-kept-rows", "before-sink-commit", "after-sink-commit")
 """The points that the commit of a batch with replayed files passes, in this order."""
+
+FOLLOWING_POINTS = (
+    "after-dedupe",
+    "after-file-operation-note",
+    "before-file-log-append",
+    "after-file-log-append",
+    "after-ledger-record",
+    "after-ledger-record:3",
+    "after-plan-append",
+    "after-data-files",
+    *FORMER_ROWS_POINTS,
+    "after-sink-record",
+)
+"""Of a run whose table follows its files."""

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.settling import UnsettledFiles
     from airflow_cloudfiles.engine.intake.announcements import Announcements, ReportReader, Stream
     from airflow_cloudfiles.engine.intake.changes import Changes
-    from airflow_cloudfiles.engine.intake.results import ReadReport
+    from airflow_cloudfiles.engine.intake.results import Deletions, ReadReport
 
 _log = logging.getLogger(__name__)
 
@@ -231,6 +231,8 @@ class Intake(StreamLogs):
             queue = "" if announced is None else announced.name
             is_unread = self._inventory is not None and self._inventory.is_waiting()
             unrecorded = settled or is_unread or self._listing.has_new(recorder, queue=queue)
+            if recorder.deleted is not None and not unrecorded:
+                unrecorded = recorder.deleted.has_some(ledger)
             if announced is not None and not unrecorded:
                 announced.nothing_listed()
             return Arrivals(head, recorded, unrecorded, waiting=recorder.waiting)
@@ -321,6 +323,9 @@ class Intake(StreamLogs):
             ledger,
             self.files,
             versions=self._discovery.sees_overwrites,
+            path_column=self._discovery.path_column,
+            replaces=self._discovery.replaces,
+            deleted=self._deleted(),
             contents=Contents(self.source) if self._discovery.identity == "content" else None,
             baseline=self._baseline,
             check=self.check,
@@ -349,6 +354,15 @@ class Intake(StreamLogs):
         )
 
         return UnsettledFiles(self.source, self.state, self._discovery, self._filter)
+
+    def _deleted(self) -> Deletions | None:
+        """Build what notices files that are gone; `None` where their rows stay."""
+        if self._is_part or not self._discovery.deletes:
+            return None
+        found: Deletions = extension("deleted files")(
+            self.source, self._discovery.max_deleted_share
+        )
+        return found
 
     def _changes(self, ledger: Ledger) -> Changes | None:
         """Build what reports changes; `None` where it is not asked for, or they are new files."""
@@ -418,6 +432,8 @@ class Intake(StreamLogs):
         if self._baseline and is_complete and not self._is_part:
             recorder.complete_baseline()
         recorder.end_listing(is_part=self._is_part)
+        if recorder.deleted is not None and listing is not None and listing.kind == "full":
+            recorder.deleted.record(recorder)
         if announced is not None:
             expected = expect_notifications(self.state)
             report = announced.record(recorder)

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,8 @@ from airflow_cloudfiles.engine.intake.ledger.changed import overwritten
 from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.state import file_log
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
+from airflow_cloudfiles.engine.state.metadata import allow_operations
+from airflow_cloudfiles.engine.state.operations import MirrorAction, Operation, announce
 from airflow_cloudfiles.engine.storage.base import (
     ObjectChangedError,
     ObjectNotFoundError,
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
     from airflow_cloudfiles.engine.discovery.settling import UnsettledFiles, WaitingReport
     from airflow_cloudfiles.engine.intake.changes import Changes
+    from airflow_cloudfiles.engine.intake.results import Deletions
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 
@@ -207,6 +211,8 @@ class RecordedFiles:
         bytes: Their size.
         existing: How many were there before the first start and are never ingested.
         duplicates: How many have the content of another file and are never ingested.
+        replaced: How many of the files replace the rows of a former version.
+        deleted: How many files are gone, so that their rows are removed.
         by: How many of the files each way of discovering found.
         first_entry: First entry of the file log that holds some of them; `None` for none.
         last_entry: Last of these entries (inclusive).
@@ -217,6 +223,8 @@ class RecordedFiles:
     bytes: int = 0
     existing: int = 0
     duplicates: int = 0
+    replaced: int = 0
+    deleted: int = 0
     by: Counter[str] = field(default_factory=Counter)
     first_entry: int | None = None
     last_entry: int | None = None
@@ -235,11 +243,16 @@ class RecordedFiles:
         if batch.found_by == "duplicate":
             self.duplicates += len(batch.files)
             return
+        self.first_entry = number if self.first_entry is None else self.first_entry
+        self.last_entry = number
+        if batch.found_by == "delete":
+            self.deleted += len(batch.files)
+            return
         self.files += len(batch.files)
         self.bytes += sum(file.size for file in batch.files)
         self.by[batch.found_by] += len(batch.files)
-        self.first_entry = number if self.first_entry is None else self.first_entry
-        self.last_entry = number
+        if batch.found_by == "replace":
+            self.replaced += len(batch.files)
         self.sample += [
             printable_path(file.path) for file in batch.files[: _SAMPLE_FILES - len(self.sample)]
         ]
@@ -253,6 +266,10 @@ class LedgerRecorder:
         known: An index of the file log; this process is its only writer.
         files: The file log.
         versions: Whether another version of a recorded file is a candidate again.
+        path_column: Of a stream that follows its files: the column of the table by which their
+            former rows are found (`Operation.path_column`).
+        replaces: Whether another version of a recorded file replaces the former rows.
+        deleted: Learns which files are listed, to find those that are gone; `None`: nobody does.
         contents: Reads candidates where they are known by their content; `None` elsewhere.
         baseline: Which of the files that are found before the baseline is complete are `existing`
             ones (`cloudFiles.includeExistingFiles=false`); `None`: none is.
@@ -267,6 +284,9 @@ class LedgerRecorder:
     files: FileLog
     _: KW_ONLY
     versions: bool = False
+    path_column: tuple[str, ...] = ()
+    replaces: bool = False
+    deleted: Deletions | None = None
     contents: Contents | None = None
     baseline: Baseline | None = None
     check: Callable[[], None] = lambda: None
@@ -279,6 +299,7 @@ class LedgerRecorder:
     def unseen(self, candidates: Iterable[FileEntry]) -> Iterator[FileEntry]:
         """Leave out what is recorded, and what is not whole yet; lazy."""
         changed = None if self.changes is None else self.changes.see_listed
+        candidates = candidates if self.deleted is None else self.deleted.listed(candidates)
         unseen = self.known.unseen(candidates, versions=self.versions, changed=changed)
         return unseen if self.settling is None else self.settling.of_listing(unseen)
 
@@ -337,6 +358,52 @@ class LedgerRecorder:
                 self.changes.report_announced()
             return new
 
+    def record_deleted(
+        self, paths: Sequence[str], still_gone: Callable[[Sequence[str]], Sequence[str]]
+    ) -> int:
+        """Append that files are gone, once for each time that they go.
+
+        Args:
+            paths: Of files that an entry may hold; what is not recorded is left out.
+            still_gone: Gives those of some files that are gone, looking for each of them.
+
+        Returns:
+            How many were appended.
+        """
+        with self._lock:
+            while True:
+                self._catch_up()
+                known = [path for path in paths if self.known.entry_of(path) is not None]
+                gone = still_gone(known) if known else ()
+                if not gone:
+                    return 0
+                self.check()
+                now_us = time.time_ns() // 1000
+                files = [FileEntry(path, 0, now_us, "") for path in sorted(gone, key=key_bytes)]
+                entry = FileBatch(tuple(files), "delete", None, self._operation("delete"))
+                if self._append_entry(entry):
+                    self.on_recorded()
+                    return len(gone)
+
+    def _operation(self, action: MirrorAction) -> Operation:
+        return Operation(action, path_column=self.path_column)
+
+    def _append_entry(self, entry: FileBatch) -> bool:
+        """Append an entry behind what is indexed; false where another discovery was faster."""
+        number = self.known.caught_up + 1
+        if entry.operation is not None:
+            allow_operations(self.files.store)
+            announce(self.files.store, number)
+            crash_point("after-file-operation-note")
+        if not self.files.append(number, entry):
+            return False
+        if entry.operation is not None:
+            self.files.operations.meet()
+        self._catch_up()
+        crash_point("after-ledger-record")
+        self.recorded.add(number, entry)
+        return True
+
     def _fresh(self, files: list[FileEntry]) -> list[FileEntry]:
         """Select the candidates that are not recorded, as far as is known."""
         changed = None if self.changes is None else self.changes.see_announced
@@ -367,12 +434,8 @@ class LedgerRecorder:
             if self.contents and not existing and not all(file.content for file in batch):
                 batch = self.contents.of(batch)  # reading takes time: others may be faster
                 continue
-            number = self.known.caught_up + 1
             entry = self._entry(batch, existing, found_by, position)
-            if self.files.append(number, entry):
-                self._catch_up()
-                crash_point("after-ledger-record")
-                self.recorded.add(number, entry)
+            if self._append_entry(entry):
                 if entry.found_by == "duplicate":
                     continue
                 appended += len(entry.files)
@@ -391,6 +454,12 @@ class LedgerRecorder:
         """Take as many new files as one entry may hold; with the position if that is all."""
         if existing:
             return FileBatch(tuple(existing), "existing")
+        if self.replaces:
+            new = [file for file in batch if self.known.entry_of(file.path) is None]
+            if not new:
+                operation = self._operation("replace")
+                return FileBatch(tuple(batch), "replace", position, operation)
+            return FileBatch(tuple(new), found_by, position if len(new) == len(batch) else None)
         if self.contents is None:
             return FileBatch(tuple(batch), found_by, position)
         new = first_of_each(batch, self.known.entry_of_content)

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
-from airflow_cloudfiles.engine.files import Offset, printable_path
+from airflow_cloudfiles.engine.files import FileEntry, Offset, printable_path
 from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from airflow_cloudfiles.engine.discovery.listing.run import ListingReport
     from airflow_cloudfiles.engine.discovery.settling import WaitingReport
+    from airflow_cloudfiles.engine.intake.ledger.base import Ledger
     from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder
 
 _log = logging.getLogger(__name__)
@@ -49,6 +52,22 @@ class ReadReport(PartOfReport, Protocol):
         """Files that came before this time, in microseconds since 1970, are in the report."""
 
 
+class Deletions(Protocol):
+    """What notices files that are gone from a source."""
+
+    def listed(self, files: Iterable[FileEntry]) -> Iterator[FileEntry]:
+        """Pass on the files of a listing, and remember that they are there."""
+
+    def record(self, recorder: LedgerRecorder) -> int:
+        """Record which known files a full listing has not found, and are gone; how many."""
+
+    def record_announced(self, recorder: LedgerRecorder, paths: Sequence[str]) -> int:
+        """Record which of some files are gone, as notifications say; how many."""
+
+    def has_some(self, ledger: Ledger) -> bool:
+        """Tell whether a known file that a full listing has not found is gone."""
+
+
 @dataclass(frozen=True, slots=True)
 class DiscoveryResult:
     """What one discovery recorded.
@@ -64,6 +83,10 @@ class DiscoveryResult:
             (`cloudFiles.includeExistingFiles=false`).
         duplicates: How many have the content of another file and are never ingested
             (`cloudFiles.fileIdentity=content`).
+        replaced: How many of the new files replace the rows of a former version
+            (`cloudFiles.onOverwrite=replace`).
+        deleted: How many files are gone, so that their rows are removed
+            (`cloudFiles.onDelete=delete`).
         by: How many of the new files each way found: `listing`, `notification`, `backfill`.
         listing: What the listing did; `None` when there was none.
         notifications: What the queue gave; `None` without notifications.
@@ -83,6 +106,8 @@ class DiscoveryResult:
     sample: tuple[str, ...]
     existing: int = 0
     duplicates: int = 0
+    replaced: int = 0
+    deleted: int = 0
     by: dict[str, int] = field(default_factory=dict)
     listing: ListingReport | None = None
     notifications: NotificationReport | None = None
@@ -111,6 +136,8 @@ class DiscoveryResult:
             sample=tuple(recorded.sample),
             existing=recorded.existing,
             duplicates=recorded.duplicates,
+            replaced=recorded.replaced,
+            deleted=recorded.deleted,
             by=dict(recorded.by),
             listing=listing,
             notifications=announced if isinstance(announced, NotificationReport) else None,
@@ -129,6 +156,8 @@ class DiscoveryResult:
             "new_bytes": self.bytes,
             "existing_files": self.existing,
             "duplicate_files": self.duplicates,
+            **({"replaced_files": self.replaced} if self.replaced else {}),
+            **({"deleted_files": self.deleted} if self.deleted else {}),
             "found_by": self.by,
             "sample": list(self.sample),
             "listing": self.listing.to_json() if self.listing else None,
@@ -154,6 +183,12 @@ class DiscoveryResult:
             self.files,
             counted(self.bytes, "byte"),
         )
+        if self.replaced or self.deleted:
+            _log.info(
+                "%s replaced, %s deleted since",
+                counted(self.replaced, "known file"),
+                counted(self.deleted, "file"),
+            )
         if self.waiting is not None and self.waiting.files:
             _log.info("%s", self.waiting)
 

@@ -418,10 +418,13 @@ class CloudFilesOptions(OptionGroup):
         values = values_of(cls, given)
         _complete(values, has_schema=has_schema)
         _check_metadata(values)
+        discovery, cleaning = DiscoveryOptions.read(given), CleaningOptions.read(given)
+        if discovery.follows:
+            discovery = _following(values, discovery, cleaning)
         return cls(
             **values,
-            discovery=DiscoveryOptions.read(given),
-            cleaning=CleaningOptions.read(given),
+            discovery=discovery,
+            cleaning=cleaning,
             upkeep=UpkeepOptions.read(given),
             format_options=FORMATS[name].read(given),
             has_schema=has_schema,
@@ -449,6 +452,30 @@ def _complete(values: dict[str, Any], *, has_schema: bool) -> None:
         values.setdefault("rescued_data_column", None)
     if values.get("recursive_file_lookup"):
         values.setdefault("partition_columns", ())
+
+
+def _following(
+    values: dict[str, Any], discovery: DiscoveryOptions, cleaning: CleaningOptions
+) -> DiscoveryOptions:
+    """Add what a table needs that follows its files, or refuse what it cannot have.
+
+    A file that is gone when it is to be read is skipped: its rows would be removed next.
+    """
+    if discovery.deletes:
+        if cleaning.is_on:
+            raise OptionError(
+                f"cloudFiles.onDelete=delete and cloudFiles.cleanSource={cleaning.mode} contradict "
+                "each other: the rows of each cleaned file would be removed. Leave one of them out."
+            )
+        values["ignore_missing_files"] = True
+    column = next(filter(None, (each.path_field for each in values["metadata_columns"])), ())
+    if not column:
+        given = "onOverwrite=replace" if discovery.replaces else "onDelete=delete"
+        raise OptionError(
+            f"cloudFiles.{given} needs a column that says from which file a row came, by which "
+            f"former rows are found: set {METADATA_COLUMNS}=_metadata, or file_path."
+        )
+    return replace(discovery, path_column=column)
 
 
 def _check_metadata(values: dict[str, Any]) -> None:

@@ -25,12 +25,15 @@ from airflow_cloudfiles.engine.options.values import (
     place,
     positive,
     rewrites,
+    share,
     text,
     time,
 )
 
 IncrementalListing = Literal["auto", "true", "false"]
 NoticeChanges = Literal["auto", "true", "false"]
+OnOverwrite = Literal["ignore", "append", "replace"]
+OnDelete = Literal["ignore", "delete"]
 IN_PROGRESS_NAMES: Final = (
     "*.part",
     "*.partial",
@@ -132,6 +135,29 @@ class DiscoveryOptions(OptionGroup):
     etags, size or time). `content`: a file is new when no file with the same bytes was recorded,
     whatever its name; each new file is read once more, when it is discovered. Only `content` is
     bound to the state at its first start. Ours, not Auto Loader's."""
+    on_overwrite: OnOverwrite | None = option(
+        "cloudFiles.onOverwrite",
+        choice(get_args(OnOverwrite)),
+        default=None,
+        shown="`ignore`; `append` with `allowOverwrites`",
+    )
+    """What becomes of a file that was overwritten after it was ingested. `ignore`: nothing.
+    `append`: it is ingested again, beside its former rows; the same as `allowOverwrites`.
+    `replace`: it is ingested again, and the commit that brings its rows removes the former ones.
+    [Follow the files](../how-to/follow-the-files.md) has the rules. Ours, not Auto Loader's."""
+    on_delete: OnDelete = option(
+        "cloudFiles.onDelete", choice(get_args(OnDelete)), default="ignore"
+    )
+    """What becomes of the rows of a file that was deleted. `ignore`: they stay. `delete`: they are
+    removed when a full listing, or a notification, shows that the file is gone. Listings are full
+    then. Ours, not Auto Loader's."""
+    max_deleted_share: float = option("cloudFiles.maxDeletedShare", share, default=0.5)
+    """With `cloudFiles.onDelete=delete`: if more than this share of the known files is gone at
+    once, as where a disk is not mounted, the run stops with `MassDeletionError` and removes
+    nothing. 1 allows all. Ours, not Auto Loader's."""
+    path_column: tuple[str, ...] = ()
+    """The column of the table that has the URI of each row's file, as a path of names; empty where
+    `cloudFiles.metadataColumns` asks for none."""
     max_file_age_seconds: float | None = option(
         "cloudFiles.maxFileAge", ValueKind(interval.label, _file_age), default=None
     )
@@ -240,12 +266,28 @@ class DiscoveryOptions(OptionGroup):
         """By what a file is known, whichever option says so."""
         if self.file_identity is not None:
             return self.file_identity
-        return "pathAndModificationTime" if self.allow_overwrites else "path"
+        overwritten = self.allow_overwrites or self.on_overwrite in {"append", "replace"}
+        return "pathAndModificationTime" if overwritten else "path"
 
     @property
     def sees_overwrites(self) -> bool:
         """Whether a file with a known path can be new, so that known files are listed, too."""
         return self.identity != "path"
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a newer version of a file replaces its former rows."""
+        return self.on_overwrite == "replace"
+
+    @property
+    def deletes(self) -> bool:
+        """Whether the rows of a deleted file are removed."""
+        return self.on_delete == "delete"
+
+    @property
+    def follows(self) -> bool:
+        """Whether rows of the table are removed because of what became of their files."""
+        return self.replaces or self.deletes
 
     @property
     def listing_backfill_seconds(self) -> float | None:
@@ -260,12 +302,13 @@ class DiscoveryOptions(OptionGroup):
     @property
     def lists_all(self) -> bool:
         """Whether listings must be full: a file may become new long after it was there."""
-        return self.sees_overwrites or self.completion_marker is not None
+        return self.sees_overwrites or self.deletes or self.completion_marker is not None
 
     @classmethod
     def _complete(cls, values: dict[str, Any], given: Mapping[str, str]) -> None:  # noqa: ARG003
         """Refuse two identities, and options of queues where none is read."""
         _check_identity(values)
+        _check_overwrites(values)
         _check_file_events(cls, values)
         for field in _OF_INVENTORIES:
             if field in values and "inventory" not in values:
@@ -284,6 +327,7 @@ class DiscoveryOptions(OptionGroup):
                 )
 
     def _check(self) -> None:
+        self._check_follows()
         if self.sees_overwrites and self.inventory:
             raise OptionError(
                 f"cloudFiles.inventory and cloudFiles.fileIdentity={self.identity} (or "
@@ -307,6 +351,36 @@ class DiscoveryOptions(OptionGroup):
                 "incremental listing does not list files it knows. Leave useIncrementalListing "
                 "out (auto lists everything then)."
             )
+
+    def _check_follows(self) -> None:
+        """Refuse what would leave rows of files in the table that are to be removed."""
+        if not self.follows:
+            return
+        given = "onOverwrite=replace" if self.replaces else "onDelete=delete"
+        others = {
+            "cloudFiles.fileIdentity=content": (
+                self.identity == "content",
+                "a row is of one of several files with the same content",
+            ),
+            "cloudFiles.maxFileAge": (
+                self.max_file_age_seconds is not None,
+                "the stream forgets its old files",
+            ),
+            "cloudFiles.inventory": (
+                self.inventory is not None,
+                "a report says what was there in the past",
+            ),
+            "cloudFiles.useIncrementalListing=true": (
+                self.use_incremental_listing == "true",
+                "an incremental listing skips files that it knows",
+            ),
+        }
+        for name, (is_given, why) in others.items():
+            if is_given:
+                raise OptionError(
+                    f"cloudFiles.{given} and {name} contradict each other: {why}, so rows would "
+                    "stay whose files are others by now. Leave one of them out."
+                )
 
 
 def _check_file_events(group: type[DiscoveryOptions], values: Mapping[str, Any]) -> None:
@@ -346,6 +420,25 @@ def _check_identity(values: Mapping[str, Any]) -> None:
             f"cloudFiles.allowOverwrites={str(overwrites).lower()} means "
             f"cloudFiles.fileIdentity={meant}, but that is {identity}. Remove "
             "cloudFiles.allowOverwrites."
+        )
+
+
+def _check_overwrites(values: Mapping[str, Any]) -> None:
+    """Refuse `onOverwrite` beside an option that says something else of overwritten files."""
+    asked = values.get("on_overwrite")
+    if asked is None:
+        return
+    overwrites, identity = values.get("allow_overwrites"), values.get("file_identity")
+    if overwrites is not None and overwrites == (asked == "ignore"):
+        raise OptionError(
+            f"cloudFiles.onOverwrite={asked} and cloudFiles.allowOverwrites="
+            f"{str(overwrites).lower()} contradict each other. Remove cloudFiles.allowOverwrites."
+        )
+    if identity is not None and (identity == "path") != (asked == "ignore"):
+        what = "is never new" if identity == "path" else "may be a new one"
+        raise OptionError(
+            f"cloudFiles.onOverwrite={asked} and cloudFiles.fileIdentity={identity} contradict "
+            f"each other: by the latter an overwritten file {what}. Leave one of them out."
         )
 
 

@@ -19,8 +19,9 @@ from airflow_cloudfiles.engine.options.values import ValueKind
 NAME: Final = "cloudFiles.metadataColumns"
 STRUCT: Final = "_metadata"
 """Spark's name for all fields together."""
+FILE_PATH: Final = "file_path"
 FIELDS: Final = (
-    "file_path",
+    FILE_PATH,
     "file_name",
     "file_size",
     "file_block_start",
@@ -55,6 +56,13 @@ class MetadataColumn:
     field: str
     is_asked: bool = True
     has_sheet: bool = False
+
+    @property
+    def path_field(self) -> tuple[str, ...]:
+        """Where it has the URI of the file, as a path of names; empty where it has not."""
+        if self.field == STRUCT:
+            return self.name, FILE_PATH
+        return (self.name,) if self.field == FILE_PATH else ()
 
 
 def _read(name: str, text: str) -> tuple[MetadataColumn, ...]:

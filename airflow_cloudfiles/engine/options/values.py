@@ -104,8 +104,9 @@ PLATFORM: Final = _all(
 NOT_READ: Final = (
     RefusedOption(
         "cloudFiles.readChangeFeed",
-        "files have no change feed, and that of a Delta table is not read. Remove it; what is "
-        "appended to a Delta table is read with format delta.",
+        "files have no change feed, and that of a Delta table is not read. Remove it. A table "
+        "follows its files with cloudFiles.onOverwrite=replace and cloudFiles.onDelete=delete; "
+        "what is appended to a Delta table is read with format delta.",
         ("false",),
     ),
     RefusedOption(

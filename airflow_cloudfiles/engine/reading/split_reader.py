@@ -68,7 +68,7 @@ from airflow_cloudfiles.engine.reading.fetch import (
     fetched_ahead,
     first_range,
 )
-from airflow_cloudfiles.engine.reading.file_columns import ColumnSources, FileCounts
+from airflow_cloudfiles.engine.reading.file_columns import ColumnSources, FileCounts, file_path
 from airflow_cloudfiles.engine.reading.missing_files import SameContent, check_deleted, check_root
 from airflow_cloudfiles.engine.reading.opened import BLOCK_BYTES, TEXT_BYTES
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
@@ -324,6 +324,8 @@ class SplitReader:
     Attributes:
         by_file: What was read of each file, by its path; empty unless that is counted.
         missing: URIs of files that were gone and skipped; of `MOST_MISSING` at most.
+        left_out: Where newer versions of files replace their rows: URIs of the files that were
+            gone, or overwritten in turn, as `file_path` gives them.
     """
 
     def __init__(self, split: Split, *, by_file: bool = False) -> None:
@@ -332,7 +334,9 @@ class SplitReader:
         self.by_file: dict[str, FileCounts] = {}
         self._told = FileCounts()
         self.missing: list[str] = []
+        self.left_out: list[str] = []
         self._given_up: list[FileEntry] = []
+        self._deleted: set[str] | None = None
         self._split = split
         self._store: ObjectStore = open_store(context.source_uri)
         self._options = context.options
@@ -342,7 +346,7 @@ class SplitReader:
         self._superseded: Callable[[FileEntry], None] | None = None
         if discovery.sees_overwrites:
             # The version that is there becomes an entry, before the batch is done.
-            self._superseded = lambda found: note_overwritten(open_store(context.state_uri), found)
+            self._superseded = self._note_overwritten
         elif discovery.waits and not context.state_uri:
             self._superseded = self._refuse_changed
         self._accepted: Callable[[FileEntry], None] | None = None
@@ -375,6 +379,15 @@ class SplitReader:
         counted = self._columns.counts()
         for each in fields(SplitCounts)[1:]:
             setattr(self.counts, each.name, getattr(counted, each.name))
+
+    def _note_overwritten(self, found: FileEntry) -> None:
+        """Leave a version to the next discovery."""
+        note_overwritten(open_store(self._split.context.state_uri), found)
+        self._leave_out(found)
+
+    def _leave_out(self, file: FileEntry) -> None:
+        if self._options.discovery.replaces:
+            self.left_out.append(file_path(self._store.uri, file.path))
 
     @property
     def corrupt_by_file(self) -> Counter[str]:
@@ -518,7 +531,8 @@ class SplitReader:
         """Note a file that was skipped because it is gone."""
         if len(self.missing) < MOST_MISSING:
             self.missing.append(self._store.child_uri(file.path))
-        if not self._was_refused(file):
+        self._leave_out(file)
+        if not (self._was_refused(file) or self._was_deleted(file)):
             self._given_up.append(file)
 
     def _files_of_batch(self) -> Iterable[FileEntry]:
@@ -533,6 +547,18 @@ class SplitReader:
     def _was_refused(self, file: FileEntry) -> bool:
         state = self._split.context.state_uri
         return bool(state) and was_refused(state, file)
+
+    def _was_deleted(self, file: FileEntry) -> bool:
+        """Tell whether a discovery has recorded since that a file is gone."""
+        context = self._split.context
+        if not self._options.discovery.deletes or not context.state_uri:
+            return False
+        if self._deleted is None:
+            files = FileLog(open_store(context.state_uri))
+            later = files.operations.after(context.end.entry - 1)
+            numbers = [each.number for each in later if each.action == "delete"]
+            self._deleted = {each.path for number in numbers for each in files.read(number).files}
+        return file.path in self._deleted
 
     def _rows(self, batch: pa.RecordBatch, part: FileRange) -> pa.RecordBatch:
         return self._columns.rows(batch, part, self._store.child_uri(part.file.path))

@@ -35,7 +35,9 @@ from airflow_cloudfiles.engine.state.numbered_log import LogEntry, NumberedLog
 from airflow_cloudfiles.engine.state.operations import (
     ACTIONS,
     INGESTING,
+    MIRRORED,
     Action,
+    MirrorAction,
     Operation,
     Operations,
     read_operation,
@@ -55,8 +57,8 @@ MAX_ENTRY_FILES = 100_000
 """How many files one entry may hold, so that an entry is read in a fraction of a second."""
 
 _Listed = Literal["listing", "notification", "backfill", "existing", "duplicate", "moved"]
-FoundBy = _Listed | Action
-_FOUND_BY: Final = frozenset({*get_args(_Listed), *ACTIONS})
+FoundBy = _Listed | Action | MirrorAction
+_FOUND_BY: Final = frozenset({*get_args(_Listed), *ACTIONS, *MIRRORED})
 NOT_INGESTED: Final = frozenset({"existing", "duplicate", "moved", *ACTIONS}) - INGESTING
 """Entries whose files, if any, are known, and never ingested."""
 
@@ -340,18 +342,21 @@ class FileLog:
     def slice(self, start: Offset, end: Offset) -> Iterator[FileEntry]:
         """Give the files to ingest from one position (inclusive) to another (exclusive).
 
-        Files that an operation has excluded are left out.
+        Files that an operation has excluded are left out, and so is what the micro-batch is to
+        remove: files that are gone, and versions behind which it has a newer one.
 
         Raises:
             CorruptedStateError: The log does not reach that far, or is damaged.
         """
         excluded = self.operations.excluded(start.entry) if start < end else {}
+        followed = self._followed(start, end)
         for number in range(start.entry, end.entry + 1):
             first = start.index if number == start.entry else 0
             stop = end.index if number == end.entry else None
             if stop == 0:
                 return
-            if not self.summary(number).is_ingested:
+            summary = self.summary(number)
+            if not summary.is_ingested or summary.found_by == "delete":
                 continue
             files = self.read(number).files
             if max(first, stop or 0) > len(files):
@@ -361,11 +366,27 @@ class FileLog:
                     "file log do not belong together."
                 )
             out = excluded.get(number, ())
-            yield from (
-                [file for index, file in enumerate(files[first:stop], first) if index not in out]
-                if out
-                else files[first:stop]
+            if not (out or followed):
+                yield from files[first:stop]
+                continue
+            for index, file in enumerate(files[first:stop], first):
+                if index not in out and followed.get(file.path, -1) <= number:
+                    yield file
+
+    def _followed(self, start: Offset, end: Offset) -> dict[str, int]:
+        """Find the newest entry of a micro-batch that replaces or deletes a file, by its path.
+
+        What the batch has of the file before that is not read. Depends on nothing but the range, so
+        a batch that is read again has the same files.
+        """
+        found: dict[str, int] = {}
+        for each in self.operations.mirrored(start, end):
+            first = start.index if each.number == start.entry else 0
+            stop = end.index if each.number == end.entry else None
+            found.update(
+                (file.path, each.number) for file in self.read(each.number).files[first:stop]
             )
+        return found
 
     def _operation(self, number: int) -> Operation | None:
         """Read the operation that an entry is; `None` where it is not one, or is not there."""

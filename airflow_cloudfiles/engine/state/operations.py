@@ -29,10 +29,20 @@ FORMAT_VERSION: Final = 1
 
 Action = Literal["replay", "skip", "quarantine", "release", "forget"]
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
+"""What people ask for."""
+MirrorAction = Literal["replace", "delete"]
+MIRRORED: Final = frozenset(get_args(MirrorAction))
+"""What a discovery records of a stream that follows its files (`cloudFiles.onOverwrite=replace`,
+`cloudFiles.onDelete=delete`): newer versions of known files, and files that are gone."""
 HOLDING: Final = frozenset({"skip", "quarantine"})
 """The actions after which a file is not ingested."""
-INGESTING: Final = frozenset({"replay", "release"})
-"""The actions whose entries are ingested, as those of discoveries are."""
+INGESTING: Final = frozenset({"replay", "release", *MIRRORED})
+"""The actions whose entries are ingested, as those of discoveries are. What a micro-batch ingests
+of a file that is gone is the removal of its rows."""
+FORGETTING: Final = frozenset({"forget", "delete"})
+"""The actions after which a stream does not know the files any more."""
+REPLACING: Final = frozenset({"replay", *MIRRORED})
+"""The actions that remove the former rows of their files from the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +55,14 @@ class Operation:
         excluded: Positions of files, before its own entry, that no micro-batch has from then on.
         former: Other positions that it is about: of records that it follows and that stay as they
             are.
-        path_column: Of a replay: the column of the table, as a path of names, by which the former
-            rows are found and removed; empty where they stay.
+        path_column: Of those that remove rows (`REPLACING`): the column of the table, as a path of
+            names, by which the former rows are found; empty where they stay.
         key: What whoever asked for it calls it, so that it is not done again; may be empty.
         number: The entry of the file log.
         created: When it was written (ISO 8601, UTC).
     """
 
-    action: Action
+    action: Action | MirrorAction
     reason: str = ""
     excluded: tuple[Offset, ...] = ()
     former: tuple[Offset, ...] = ()
@@ -78,8 +88,8 @@ def read_operation(header: Mapping[str, Any], number: int) -> Operation | None:
     Raises:
         ValueError: The header is not what `to_header` wrote.
     """
-    action = header.get("found_by")
-    if action not in ACTIONS:
+    action: Any = header.get("found_by")
+    if action not in ACTIONS and action not in MIRRORED:
         return None
     value = header.get("operation")
     match value:
@@ -156,6 +166,17 @@ class Operations:
         self._known.update(zip(missing, found, strict=True))
         read = (self._known[number] for number in wanted)
         return [each for each in read if each is not None]
+
+    def mirrored(self, start: Offset, end: Offset) -> list[Operation]:
+        """Give what a discovery has recorded of files that follow, between two positions.
+
+        Args:
+            start: Where a micro-batch begins.
+            end: Where it ends.
+        """
+        last = end.entry if end.index else end.entry - 1
+        there = self.after(start.entry - 1) if start < end else []
+        return [each for each in there if each.number <= last and each.action in MIRRORED]
 
     def excluded(self, since: int = 0) -> dict[int, dict[int, Operation]]:
         """Give what is excluded, by entry and index: the operation that did it.

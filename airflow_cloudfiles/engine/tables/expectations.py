@@ -53,6 +53,8 @@ class ObservedRows:
             of these, where files are to be quarantined.
         missing: URIs of files that were gone and skipped; of `split_reader.MOST_MISSING` of each
             split at most.
+        left_out: Where newer versions of files replace their rows: URIs of those that were gone, or
+            overwritten in turn, as `file_path` has them.
     """
 
     values: Counter[str] = field(default_factory=Counter)
@@ -60,6 +62,7 @@ class ObservedRows:
     corrupt: Counter[str] = field(default_factory=Counter)
     by_file: dict[str, FileCounts] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
 
 class Observer:
@@ -119,6 +122,7 @@ class Observer:
         if self._names_corrupt:
             self.observed.corrupt.update(reader.corrupt_by_file)
         self.observed.missing += reader.missing
+        self.observed.left_out += reader.left_out
         cut = {each.file.path for each in split.ranges if not each.is_whole}
         for path, counts in reader.by_file.items():
             if path in cut or counts.rescued_rows or counts.corrupt_records:

@@ -245,7 +245,7 @@ class TableWriter:
             of_batch,
             written,
             expected,
-            () if log is None else former_rows(log.state, batch),
+            () if log is None else former_rows(log.state, batch, observed),
         )
         done = run_history.BatchDone(
             batch_id=batch,
@@ -399,12 +399,15 @@ def _flat(counts: SplitCounts) -> dict[str, int]:
     return {**numbers, **fetched}
 
 
-def former_rows(state: ObjectStore, batch: int) -> tuple[FormerRows, ...]:
-    """Find which rows the commit of a micro-batch replaces; none where no file is replayed.
+def former_rows(
+    state: ObjectStore, batch: int, observed: Sequence[ObservedRows] = ()
+) -> tuple[FormerRows, ...]:
+    """Find which rows the commit of a micro-batch replaces; most replace none.
 
     Args:
         state: The checkpoint location.
         batch: Number of the batch, which is that of its plan.
+        observed: What its tasks have seen.
     """
     metadata = read_metadata(state)
     if metadata is None or not metadata.has_operations:
@@ -413,7 +416,8 @@ def former_rows(state: ObjectStore, batch: int) -> tuple[FormerRows, ...]:
         replaced_by,
     )
 
-    return replaced_by(state, metadata.source, batch)
+    left_out = {uri for each in observed for uri in each.left_out}
+    return replaced_by(state, metadata.source, batch, left_out)
 
 
 class TargetTable(ABC):

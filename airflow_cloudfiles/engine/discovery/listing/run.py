@@ -157,6 +157,7 @@ def _why_full(given: Circumstances) -> str:
         (not given.has_order, NO_ORDER),
         (options.use_incremental_listing == "false", "cloudFiles.useIncrementalListing is false"),
         (options.sees_overwrites, f"{_identity(options)} needs known files listed, too"),
+        (options.deletes, "cloudFiles.onDelete=delete needs known files listed, too"),
         (options.lists_all, "cloudFiles.completionMarker may make any file a new one"),
         (remembered.full_started <= 0, "none was finished before"),
         (remembered.is_in_doubt, "one did not come to its end"),
@@ -187,7 +188,7 @@ def _may_resume(given: Circumstances, found_by: FoundBy) -> bool:
     return (
         unfinished is not None
         and given.has_order
-        and not given.options.sees_overwrites
+        and not (given.options.sees_overwrites or given.options.deletes)
         and unfinished.found_by == found_by
         and unfinished.filter == given.fingerprint
         and is_known(given.known, unfinished.witness)

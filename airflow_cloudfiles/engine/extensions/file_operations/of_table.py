@@ -36,7 +36,7 @@ from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.messages import few, sentence
 from airflow_cloudfiles.engine.names import dotted
-from airflow_cloudfiles.engine.options.metadata_columns import STRUCT
+from airflow_cloudfiles.engine.options.metadata_columns import FILE_PATH, STRUCT
 from airflow_cloudfiles.engine.reading.file_columns import file_path
 from airflow_cloudfiles.engine.state.locks.run_lock import end_releases
 from airflow_cloudfiles.engine.state.metadata import existing_metadata, read_metadata
@@ -56,7 +56,6 @@ from airflow_cloudfiles.engine.tables.delta.write.former_rows import (
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.state.operations import Action
 
-_FIELD: Final = "file_path"
 _APPEND: Final = (
     "To have the files ingested beside their former rows, which are there twice then, use append "
     "(--append)."
@@ -207,7 +206,7 @@ class StreamTarget:
             given = tuple(self._path_column.split("."))
             named = [(self._path_column,), given]
         else:
-            named = [*_asked_for(run), (STRUCT, _FIELD), (_FIELD,)]
+            named = [*_asked_for(run), (STRUCT, FILE_PATH), (FILE_PATH,)]
         for each in named:
             if is_path_column(columns, each):
                 return each
@@ -236,12 +235,7 @@ def _asked_for(run: JobSpec | None) -> list[tuple[str, ...]]:
     """List the columns with the URI of a file that the options of a run ask for."""
     if run is None:
         return []
-    options = run.parsed()
-    return [
-        (each.name, _FIELD) if each.field == STRUCT else (each.name,)
-        for each in options.metadata_columns
-        if each.field in {STRUCT, _FIELD}
-    ]
+    return [each.path_field for each in run.parsed().metadata_columns if each.path_field]
 
 
 _REASON_CHARACTERS: Final = 900

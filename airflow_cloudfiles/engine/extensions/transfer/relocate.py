@@ -100,7 +100,7 @@ def survey(ledger: Ledger, store: ObjectStore, place: SourcePath, own: Iterable[
         found.other_versions += len(changed - unknown)
         present.update(entry.path for entry in batch if entry.path not in unknown)
     found.present = len(present)
-    for path in _paths(ledger):
+    for path in ledger.paths():
         if path not in present:
             found.missing += 1
             if len(found.examples) < _EXAMPLES:
@@ -140,14 +140,6 @@ def listed(store: ObjectStore, place: SourcePath, own: Iterable[str]) -> Iterato
     files = DirectoryListing(store, wanted).discover()
     while batch := list(islice(files, _BATCH_FILES)):
         yield batch
-
-
-def _paths(ledger: Ledger) -> Iterator[str]:
-    """Yield the recorded paths, each once, in order."""
-    path = ledger.first_after("")
-    while path is not None:
-        yield path
-        path = ledger.first_after(path)
 
 
 def _picked(files: FileLog, count: int) -> Iterator[FileEntry]:

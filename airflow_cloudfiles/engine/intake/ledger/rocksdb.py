@@ -57,6 +57,8 @@ from airflow_cloudfiles.engine.intake.ledger.base import (
     hash_of,
 )
 
+from airflow_cloudfiles.engine.state.operations import FORGETTING
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
@@ -256,6 +258,18 @@ class RocksDBLedger:
         value = self._call(lambda database: database.get(path_key(path)))
         return None if value is None else decode_value(value)
 
+    def paths(self) -> Iterator[str]:
+        """Give the paths of all files, in their order; lazy.
+
+        Raises:
+            LedgerError: The index turns out to be damaged.
+        """
+        scan = _Scan(self._call(lambda database: database.iter()))
+        key = scan.at_or_after(FILE_PREFIX)
+        while key < AFTER_FILES:
+            yield key_path(key)
+            key = scan.at_or_after(key + b"\0")
+
     def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
         """Give the greatest path with a prefix (and less than `before`, when given)."""
         first = path_key(prefix)
@@ -286,7 +300,7 @@ class RocksDBLedger:
         write = WriteBatch(raw_mode=True)
         entry_number = encode_entry_number(number)
         for file in batch.files:
-            if batch.found_by == "forget":
+            if batch.found_by in FORGETTING:
                 write.delete(path_key(file.path))
                 if self.index_format == WITH_CONTENTS and file.content:
                     write.delete(content_key(file.content))

@@ -8,8 +8,10 @@ row came from (`cloudFiles.metadataColumns`):
 3. One commit removes the old files, adds the new ones and those of the batch, and notes the batch.
    It is the version behind the one that was read: if another writer was first, all begins anew.
 
-Of a file that gives the batch no row the former rows stay: it may be missing, damaged, or another
-version by now, as the options ignore it.
+Of a replayed file that gives the batch no row the former rows stay: it may be missing, damaged, or
+another version by now, as the options ignore it. Of a stream that follows its files
+(`cloudFiles.onOverwrite=replace`, `cloudFiles.onDelete=delete`), they stay only where a task has
+left out the newer version: it is gone, or has been overwritten in turn.
 
 Killed before the commit, nothing has happened; files of no version go with the table's vacuum.
 """
@@ -17,9 +19,10 @@ Killed before the commit, nothing has happened; files of no version go with the 
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
@@ -66,19 +69,24 @@ class FormerRows:
     Attributes:
         column: Where a row has the URI of its file: a path of names.
         files: The URIs, as that column has them.
+        need_rows: Whether rows stay whose file gives the batch none.
     """
 
     column: tuple[str, ...]
     files: frozenset[str]
+    need_rows: bool = True
 
 
-def replaced_by(state: ObjectStore, source: str, batch: int) -> tuple[FormerRows, ...]:
+def replaced_by(
+    state: ObjectStore, source: str, batch: int, left_out: Collection[str] = ()
+) -> tuple[FormerRows, ...]:
     """Find which rows the commit of a micro-batch replaces.
 
     Args:
         state: The checkpoint location, of a stream with operations on files.
         source: The source, as the state names it.
         batch: Number of the batch, which is that of its plan.
+        left_out: URIs of files that its tasks have left out, as `file_path` has them.
     """
     plan = NumberedLog(state, PLANS, is_packed=True).find(batch)
     if plan is None:
@@ -86,7 +94,7 @@ def replaced_by(state: ObjectStore, source: str, batch: int) -> tuple[FormerRows
     start, end = Offset.from_json(plan.header["start"]), Offset.from_json(plan.header["end"])
     log, root = FileLog(state), root_of(source)
     excluded = log.operations.excluded(start.entry)
-    found: dict[tuple[str, ...], set[str]] = {}
+    found: dict[tuple[tuple[str, ...], bool], set[str]] = {}
     for each in log.operations.after(start.entry - 1):
         if each.number > end.entry or not each.path_column:
             continue
@@ -95,8 +103,15 @@ def replaced_by(state: ObjectStore, source: str, batch: int) -> tuple[FormerRows
         out = excluded.get(each.number, ())
         files = log.read(each.number).files[first:last]
         paths = [file.path for index, file in enumerate(files, first) if index not in out]
-        found.setdefault(each.path_column, set()).update(file_path(root, path) for path in paths)
-    return tuple(FormerRows(column, frozenset(files)) for column, files in found.items() if files)
+        names = {file_path(root, path) for path in paths}
+        if each.action == "replace":
+            names.difference_update(left_out)
+        found.setdefault((each.path_column, each.action == "replay"), set()).update(names)
+    return tuple(
+        FormerRows(column, frozenset(files), need_rows)
+        for (column, need_rows), files in found.items()
+        if files
+    )
 
 
 def is_path_column(columns: StructType, column: Sequence[str]) -> bool:
@@ -210,9 +225,12 @@ def _with_new_rows(
     files: Sequence[DataFile],
     former: Sequence[FormerRows],
 ) -> list[FormerRows]:
-    """Leave out the files of which a batch has no row."""
+    """Leave out the replayed files of which a batch has no row."""
     found = []
     for each in former:
+        if not each.need_rows:
+            found.append(each)
+            continue
         column = physical_path(state.columns, state.mode, each.column)
         there: set[str] = set()
         for file in files:
@@ -224,7 +242,7 @@ def _with_new_rows(
             _log.warning(
                 "%s gave no rows, so their former rows in %s stay", few(missing), location.target
             )
-        found.append(FormerRows(each.column, each.files & there))
+        found.append(replace(each, files=each.files & there))
     return [each for each in found if each.files]
 
 
@@ -237,21 +255,45 @@ def _without(
         The old files, the new ones, and how many rows are not in these.
     """
     removed: dict[str, TableFile] = {}
+    whole: dict[str, int] = {}
     snapshot: TableFiles | None = None
     for each in former:
         snapshot = _snapshot(table, target, each)
         for file in _suspects(snapshot, each):
-            found = (_is_in(values, each) for values in _values(snapshot, file, each))
-            if any(pc.any(one).as_py() for one in found):
+            rows = gone = 0
+            for values in _values(snapshot, file, each):
+                rows += len(values)
+                gone += pc.sum(_is_in(values, each)).as_py() or 0
+                if values.null_count and not each.need_rows:
+                    _refuse_unknown(target, file, each)
+            if gone:
                 removed[file.name] = file
+            if gone == rows:
+                whole[file.name] = rows
     kept: list[DataFile] = []
-    counted: Counter[str] = Counter()
+    counted = Counter({REPLACED: sum(whole.values())})
     for file in removed.values() if snapshot is not None else ():
+        if file.name in whole:
+            continue
         assert snapshot is not None  # noqa: S101 - there are files
         settings = FileSettings.of(table.metadata().configuration)
-        rows = _other_rows(snapshot, file, former, counted)
-        kept += write_again(snapshot, rows, settings, file.partition_values)
+        others = _other_rows(snapshot, file, former, counted)
+        kept += write_again(snapshot, others, settings, file.partition_values)
     return list(removed.values()), kept, counted[REPLACED]
+
+
+def _refuse_unknown(target: str, file: TableFile, former: FormerRows) -> NoReturn:
+    """Refuse a table with rows of which nothing says from which file they came.
+
+    Raises:
+        SinkError: Always.
+    """
+    raise SinkError(
+        f"{target} has rows, such as those in {file.name}, whose column {dotted(former.column)} is "
+        "null, so it is not known from which files they came, and whether rows of "
+        f"{few(sorted(former.files))} are among them. A table that follows its files needs the "
+        "column from its first row on: fill it, or start the stream over into a new table."
+    )
 
 
 def _other_rows(
@@ -289,28 +331,33 @@ def _snapshot(table: DeltaTable, target: str, former: FormerRows) -> TableFiles:
 
 
 def _suspects(snapshot: TableFiles, former: FormerRows) -> list[TableFile]:
-    """Find the data files that may have rows of the former files, by their bounds."""
+    """Find the data files that may have rows of the former files, by their bounds.
+
+    A file with a null, and one whose nulls are not counted, is among them.
+    """
     bounds = {} if snapshot.state.mode != "none" else _bounds(snapshot.table, former.column)
-    return [
-        file
-        for file in snapshot.files.values()
-        if (found := bounds.get(decoded(file.name))) is None
-        or any(found[0] <= each <= found[1] for each in former.files)
-    ]
+    names = sorted(former.files)
+
+    def may_have(file: TableFile) -> bool:
+        found = bounds.get(decoded(file.name))
+        place = 0 if found is None else bisect_left(names, found[0])
+        return found is None or (place < len(names) and names[place] <= found[1])
+
+    return [file for file in snapshot.files.values() if may_have(file)]
 
 
 def _bounds(table: DeltaTable, column: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Read the least and the greatest value of a column, by data file, where the log has them."""
+    """Read the least and the greatest value of a column without nulls, by data file."""
     actions = pa.table(table.get_add_actions(flatten=True))
     path = ".".join(column)
-    names = ("path", f"min.{path}", f"max.{path}")
+    names = ("path", f"min.{path}", f"max.{path}", f"null_count.{path}")
     if any(actions.column_names.count(name) != 1 for name in names):
         return {}
     values = zip(*(actions[name].to_pylist() for name in names), strict=True)
     return {
         decoded(name): (least, most)
-        for name, least, most in values
-        if least is not None and most is not None
+        for name, least, most, nulls in values
+        if least is not None and most is not None and nulls == 0
     }
 
 
