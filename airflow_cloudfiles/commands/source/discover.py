@@ -32,6 +32,11 @@ def add_to(commands: Commands, shared: Parser) -> None:
         help="a place below the source that is no input: schema location, target; may be repeated",
     )
     found.add_flag("--full", "list everything once")
+    found.add_flag(
+        "--dry-run",
+        "list everything, record nothing, and show which files are new, which replace their former "
+        "rows (cloudFiles.onOverwrite) and whose rows would go (cloudFiles.onDelete)",
+    )
 
 
 def _discover(given: argparse.Namespace) -> Outcome:
@@ -49,7 +54,8 @@ def _discover(given: argparse.Namespace) -> Outcome:
         discovery=discovery,
     )
     try:
-        value = intake.discover().to_json()
+        found = intake.preview() if given.dry_run else intake.discover()
+        value = found.to_json()
     finally:
         intake.close()
     return Outcome(value, as_text(value))

@@ -92,11 +92,11 @@ class DeletedFiles:
         parts = (gone[start : start + AT_ONCE] for start in range(0, len(gone), AT_ONCE))
         return sum(recorder.record_deleted(part, self.gone) for part in parts)
 
-    def has_some(self, ledger: Ledger) -> bool:
-        """Tell whether a known file that a full listing has not found is gone."""
+    def unlisted(self, ledger: Ledger) -> Iterator[str]:
+        """Give the known files that a full listing has not found, and are gone; records nothing."""
         missing, _ = self._missing(ledger)
-        parts = (missing[start : start + _LOOKS] for start in range(0, len(missing), _LOOKS))
-        return any(self.gone(part) for part in parts)
+        for start in range(0, len(missing), _LOOKS):
+            yield from self.gone(missing[start : start + _LOOKS])
 
     def gone(self, paths: Sequence[str]) -> list[str]:
         """Give those of some files that the source does not have now.
@@ -129,7 +129,7 @@ class DeletedFiles:
     def _checked(self, missing: Sequence[str], known: int) -> list[str]:
         """Look for missing files by name; of very many, first for some."""
         if len(missing) > max(AT_ONCE, self._most * known):
-            some = random.sample(missing, AT_ONCE)  # noqa: S311 - they are looked at first, no more
+            some = random.sample(missing, AT_ONCE)
             if len(self.gone(some)) == len(some):
                 self._check(len(missing), known, missing[0])
         parts, gone = iter(missing), list[str]()
@@ -144,9 +144,9 @@ class DeletedFiles:
             return
         raise MassDeletionError(
             f"{gone} of the {counted(known, 'known file')} of {printable_path(self._source.uri)} "
-            f"are gone, such as {printable_path(first)}: more than the share of {self._most:g} that "
-            "cloudFiles.maxDeletedShare allows, so no row was removed. If a disk is not mounted, or "
-            "the files were deleted by mistake, put them back and run again. If they are to go, set "
+            f"are gone, such as {printable_path(first)}: more than cloudFiles.maxDeletedShare="
+            f"{self._most:g} allows, so no row was removed. If a disk is not mounted, or the files "
+            "were deleted by mistake, put them back and run again. If they are to go, set "
             "cloudFiles.maxDeletedShare=1 for one run. `cloudfiles discover --dry-run` lists them."
         )
 

@@ -169,7 +169,8 @@ class BatchReader:
             SinkError: The table does not take it.
         """
         written, writer = self._written_at_last(self._plans.at(batch.number))
-        former = former_rows(self.state, batch.number)
+        observed = [each.observed for each in written]
+        former = former_rows(self.state, batch.number, observed)
         committed = writer.make_visible(batch, written, None, former)
         return committed, sum(each.counts.get("rows", 0) for each in written)
 

@@ -44,7 +44,11 @@ from airflow_cloudfiles.engine.intake.recorder import (
     LedgerRecorder,
     record_overwritten,
 )
-from airflow_cloudfiles.engine.intake.results import Arrivals, DiscoveryResult
+from airflow_cloudfiles.engine.intake.results import (
+    Arrivals,
+    DiscoveryPreview,
+    DiscoveryResult,
+)
 from airflow_cloudfiles.engine.intake.stream_logs import SourceMetrics, StreamLogs, source_metrics
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.values import check_ends
@@ -58,7 +62,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.settling import UnsettledFiles
     from airflow_cloudfiles.engine.intake.announcements import Announcements, ReportReader, Stream
     from airflow_cloudfiles.engine.intake.changes import Changes
-    from airflow_cloudfiles.engine.intake.results import Deletions, ReadReport
+    from airflow_cloudfiles.engine.intake.recorder import Deletions
+    from airflow_cloudfiles.engine.intake.results import ReadReport
 
 _log = logging.getLogger(__name__)
 
@@ -207,6 +212,23 @@ class Intake(StreamLogs):
         catch_up(ledger, self.files)
         return self._discover(ledger, full=full, on_recorded=on_recorded)
 
+    def preview(self) -> DiscoveryPreview:
+        """List everything, and tell what `discover` would record; records nothing.
+
+        Raises:
+            SourceNotFoundError: The source does not exist or is not a folder.
+            ListingError: The source could not be listed completely.
+        """
+        ledger = self._caught_up_ledger()
+        recorder = self._recorder(ledger)
+        found = DiscoveryPreview()
+        for file in recorder.unseen(self._listing.discover()):
+            is_known = self._discovery.replaces and ledger.entry_of(file.path) is not None
+            found.add("replaced" if is_known else "new", file.path)
+        for path in recorder.deleted.unlisted(ledger) if recorder.deleted is not None else ():
+            found.add("deleted", path)
+        return found
+
     def arrivals(self) -> Arrivals:
         """Look for something to ingest, without recording or acknowledging anything.
 
@@ -232,7 +254,7 @@ class Intake(StreamLogs):
             is_unread = self._inventory is not None and self._inventory.is_waiting()
             unrecorded = settled or is_unread or self._listing.has_new(recorder, queue=queue)
             if recorder.deleted is not None and not unrecorded:
-                unrecorded = recorder.deleted.has_some(ledger)
+                unrecorded = next(recorder.deleted.unlisted(ledger), None) is not None
             if announced is not None and not unrecorded:
                 announced.nothing_listed()
             return Arrivals(head, recorded, unrecorded, waiting=recorder.waiting)

@@ -34,7 +34,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.discovery.base import FoundBy, head_of
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
     from airflow_cloudfiles.engine.discovery.settling import UnsettledFiles, WaitingReport
     from airflow_cloudfiles.engine.intake.changes import Changes
-    from airflow_cloudfiles.engine.intake.results import Deletions
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 
@@ -256,6 +255,22 @@ class RecordedFiles:
         self.sample += [
             printable_path(file.path) for file in batch.files[: _SAMPLE_FILES - len(self.sample)]
         ]
+
+
+class Deletions(Protocol):
+    """What notices files that are gone from a source."""
+
+    def listed(self, files: Iterable[FileEntry]) -> Iterator[FileEntry]:
+        """Pass on the files of a listing, and remember that they are there."""
+
+    def record(self, recorder: LedgerRecorder) -> int:
+        """Record which known files a full listing has not found, and are gone; how many."""
+
+    def record_announced(self, recorder: LedgerRecorder, paths: Sequence[str]) -> int:
+        """Record which of some files are gone, as notifications say; how many."""
+
+    def unlisted(self, ledger: Ledger) -> Iterator[str]:
+        """Give the known files that a full listing has not found, and are gone; lazy."""
 
 
 @dataclass(eq=False)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
-from airflow_cloudfiles.engine.files import FileEntry, Offset, printable_path
+from airflow_cloudfiles.engine.files import Offset, printable_path
 from airflow_cloudfiles.engine.messages import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from airflow_cloudfiles.engine.discovery.listing.run import ListingReport
     from airflow_cloudfiles.engine.discovery.settling import WaitingReport
-    from airflow_cloudfiles.engine.intake.ledger.base import Ledger
     from airflow_cloudfiles.engine.intake.recorder import LedgerRecorder
 
+MOST_PREVIEWED: Final = 1000
+"""Files of a kind that a preview names."""
 _log = logging.getLogger(__name__)
 
 
@@ -50,22 +50,6 @@ class ReadReport(PartOfReport, Protocol):
     @property
     def settled_us(self) -> int:
         """Files that came before this time, in microseconds since 1970, are in the report."""
-
-
-class Deletions(Protocol):
-    """What notices files that are gone from a source."""
-
-    def listed(self, files: Iterable[FileEntry]) -> Iterator[FileEntry]:
-        """Pass on the files of a listing, and remember that they are there."""
-
-    def record(self, recorder: LedgerRecorder) -> int:
-        """Record which known files a full listing has not found, and are gone; how many."""
-
-    def record_announced(self, recorder: LedgerRecorder, paths: Sequence[str]) -> int:
-        """Record which of some files are gone, as notifications say; how many."""
-
-    def has_some(self, ledger: Ledger) -> bool:
-        """Tell whether a known file that a full listing has not found is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +175,32 @@ class DiscoveryResult:
             )
         if self.waiting is not None and self.waiting.files:
             _log.info("%s", self.waiting)
+
+
+@dataclass(slots=True)
+class DiscoveryPreview:
+    """What a discovery would record.
+
+    Attributes:
+        counts: How many files are `new`, how many are `replaced` and how many `deleted`.
+        paths: The first of each, `MOST_PREVIEWED` at most.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    paths: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, what: str, path: str) -> None:
+        """Count a file."""
+        self.counts[what] += 1
+        if self.counts[what] <= MOST_PREVIEWED:
+            self.paths.setdefault(what, []).append(printable_path(path))
+
+    def to_json(self) -> dict[str, Any]:
+        """Encode it for the command line."""
+        return {
+            what: {"files": self.counts[what], "paths": self.paths.get(what, [])}
+            for what in ("new", "replaced", "deleted")
+        }
 
 
 @dataclass(frozen=True, slots=True)

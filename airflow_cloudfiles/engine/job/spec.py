@@ -15,7 +15,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError
+from airflow_cloudfiles.engine.errors import (
+    CorruptedStateError,
+    OptionError,
+    UnsupportedOptionError,
+)
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import OF_SINK, TaskSinkOptions
@@ -26,7 +30,11 @@ from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PRE
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
-from airflow_cloudfiles.engine.storage.uri import refuse_iceberg, refuse_source_only
+from airflow_cloudfiles.engine.storage.uri import (
+    is_iceberg,
+    refuse_iceberg,
+    refuse_source_only,
+)
 from airflow_cloudfiles.engine.versions import FIELD, fields_of, read_note
 
 if TYPE_CHECKING:
@@ -125,7 +133,9 @@ class JobSpec:
             refuse_iceberg(self.target)
         if self.transform is not None:
             self._check_transform()
-        if self.kind != "ingest":
+        if self.kind == "ingest":
+            self._check_follows()
+        else:
             source_of(self.format).require_files(
                 f"A source of format {self.format} can be ingested only: to {self.kind} is for "
                 "streams of files."
@@ -140,6 +150,24 @@ class JobSpec:
                 "expect.maxCorruptShare does not go with transform: the rows that a function "
                 "returns do not say how many records were corrupt. Remove it."
             )
+
+    def _check_follows(self) -> None:
+        """Refuse what leaves no rows in the table of which each is known to be of a file."""
+        given = _lower(self.options)
+        asked = {"cloudfiles.onoverwrite": "replace", "cloudfiles.ondelete": "delete"}
+        if not any(str(given.get(name)).lower() == value for name, value in asked.items()):
+            return
+        whys = {
+            "mergeKeys": ("mergekeys" in given, "a merged row may be of several files"),
+            "transform": (self.transform is not None, "its function makes rows of its own"),
+            "an Iceberg table": (is_iceberg(self.target or ""), "rows are only added to it"),
+        }
+        for name, (is_given, why) in whys.items():
+            if is_given:
+                raise UnsupportedOptionError(
+                    "cloudFiles.onOverwrite=replace and cloudFiles.onDelete=delete do not go with "
+                    f"{name}: {why}. Leave one of them out."
+                )
 
     @property
     def report_key(self) -> str:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import StructType  # noqa: TC002 - as in the sink, beside Spark's others
 
@@ -37,6 +37,7 @@ from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import (
     IncompatibleSchemaError,
     OptionError,
+    UnsupportedOptionError,
 )
 from airflow_cloudfiles.engine.files import START, Offset, ReadLimit
 from airflow_cloudfiles.engine.intake.opening import opened_at_once
@@ -74,6 +75,13 @@ _NOT_CLEANED = (
     "`cloudfiles clean` with its checkpoint location (docs/how-to/clean-the-source.md)."
 )
 _log = logging.getLogger(__name__)
+
+
+_NOT_FOLLOWED: Final = (
+    "cloudFiles.onOverwrite=replace and cloudFiles.onDelete=delete are for runs that ingest files "
+    "(CloudFilesIngestOperator, cloudfiles ingest): in a query Spark has the rows, and a sink that "
+    "may only add some. Use cloudFiles.onOverwrite=append, or such a run."
+)
 
 
 @marking_errors
@@ -295,6 +303,8 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 )
                 if self._options.cleaning.is_on:
                     _log.warning("%s", _NOT_CLEANED)
+                if self._options.discovery.follows:
+                    raise UnsupportedOptionError(_NOT_FOLLOWED)
                 self._intake.files.operations.meet()  # under the lock, as in `FileBatches`
                 self._intake.check()
                 tell_if_large(self._intake.plans, self._intake.state.uri)

@@ -400,7 +400,7 @@ def _flat(counts: SplitCounts) -> dict[str, int]:
 
 
 def former_rows(
-    state: ObjectStore, batch: int, observed: Sequence[ObservedRows] = ()
+    state: ObjectStore, batch: int, observed: Sequence[ObservedRows]
 ) -> tuple[FormerRows, ...]:
     """Find which rows the commit of a micro-batch replaces; most replace none.
 

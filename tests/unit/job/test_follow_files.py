@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import shutil
 import signal
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_cloudfiles import cloud_files_state
+from airflow_cloudfiles.cli import main
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
-from airflow_cloudfiles.engine.errors import MassDeletionError, OptionError, SinkError
+from airflow_cloudfiles.engine.errors import (
+    MassDeletionError,
+    OptionError,
+    SinkError,
+    UnsupportedOptionError,
+)
+from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import open_store
@@ -196,7 +205,7 @@ def test_very_many_files_that_go_at_once_stop_the_run_by_name(tmp_path: Path) ->
     away = tmp_path / "away"
     stream.source.rename(away)
     stream.source.mkdir()
-    with pytest.raises(MassDeletionError, match="3 of the 3 known files .*maxDeletedShare=1"):
+    with pytest.raises(MassDeletionError, match=r"3 of the 3 known files .*maxDeletedShare=1"):
         stream.run()
     assert stream.rows() == ["c", "d", "new"]
     stream.source.rmdir()
@@ -216,6 +225,75 @@ def test_a_file_that_the_filter_leaves_out_by_now_is_not_gone(tmp_path: Path) ->
     stream.given["pathGlobFilter"] = "x*"
     stream.run()
     assert stream.rows() == ["x", "y"]
+
+
+def test_a_dry_run_shows_what_would_go_and_records_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = following(tmp_path)
+    stream.add("x", "y", "z")
+    stream.run()
+    put(stream, "x", "overwritten")
+    delete(stream, "y")
+    stream.add("new")
+    command = ["discover", "--dry-run", "--source", str(stream.source)]
+    command += ["--checkpoint-location", str(stream.state), "--json"]
+    for name, value in FOLLOWS.items():
+        command += ["--option", f"{name}={value}"]
+    before = FileLog(open_store(str(stream.state))).latest()
+    for _ in range(2):
+        assert main(command) == 0
+        assert json.loads(capsys.readouterr().out) == {
+            "new": {"files": 1, "paths": ["new.json"]},
+            "replaced": {"files": 1, "paths": ["x.json"]},
+            "deleted": {"files": 1, "paths": ["y.json"]},
+        }
+    assert FileLog(open_store(str(stream.state))).latest() == before
+
+
+def test_what_wakes_a_trigger_is_also_a_file_that_is_gone(tmp_path: Path) -> None:
+    stream = following(tmp_path)
+    stream.add("x", "y")
+    stream.run()
+
+    def has_arrivals() -> bool:
+        options = CloudFilesOptions.parse(stream.spec().source_options(), path=str(stream.source))
+        with closing(
+            Intake.open(
+                source=str(stream.source),
+                format="json",
+                checkpoint_location=str(stream.state),
+                discovery=options.discovery,
+            )
+        ) as intake:
+            return intake.has_arrivals()
+
+    assert not has_arrivals()
+    delete(stream, "x")
+    assert has_arrivals()
+    stream.run()
+    assert not has_arrivals()
+
+
+def test_a_lost_batch_is_read_again_without_touching_the_rows_of_later_ones(
+    tmp_path: Path,
+) -> None:
+    stream = following(tmp_path)
+    stream.add("x", "y", "z", "w")
+    stream.run()
+    put(stream, "x", "second")
+    delete(stream, "z")
+    stream.run()
+    version = stream.table.version()
+    stream.add("new", "z")
+    put(stream, "x", "third version")
+    stream.run()
+    assert stream.rows() == ["new", "third version", "w", "y", "z"]
+    table = stream.table
+    lost = stream.position().batch
+    table.restore(version)
+    stream.replay(lost - 1)
+    assert stream.rows() == ["new", "third version", "w", "y", "z"]
 
 
 # ── what cannot be meant ─────────────────────────────────────────────────────────────────────────
@@ -245,13 +323,28 @@ def test_what_would_leave_rows_behind_is_refused(options: dict[str, str], named:
         CloudFilesOptions.parse(given, path="/in")
 
 
+@pytest.mark.parametrize(
+    ("target", "options", "named"),
+    [
+        ("/t", {"mergeKeys": "id"}, "do not go with mergeKeys"),
+        ("iceberg://c/n/t", {}, "do not go with an Iceberg table"),
+    ],
+)
+def test_a_run_that_cannot_know_its_rows_by_file_is_refused(
+    tmp_path: Path, target: str, options: dict[str, str], named: str
+) -> None:
+    spec = following(tmp_path).spec()
+    with pytest.raises(UnsupportedOptionError, match=named):
+        replace(spec, target=target, options={**spec.options, **options})
+
+
 def test_a_table_with_rows_of_unknown_files_is_refused(tmp_path: Path) -> None:
     stream = following(tmp_path)
     stream.add("x", "y")
     stream.run()
     put(stream, "x", "new")
     stream.given["cloudFiles.metadataColumns"] = "file_path AS elsewhere"
-    with pytest.raises(SinkError, match="whose column elsewhere is null.* start the stream over"):
+    with pytest.raises(SinkError, match=r"whose column elsewhere is null.* start the stream over"):
         stream.run()
 
 

@@ -56,7 +56,6 @@ from airflow_cloudfiles.engine.intake.ledger.base import (
     format_of,
     hash_of,
 )
-
 from airflow_cloudfiles.engine.state.operations import FORGETTING
 
 if TYPE_CHECKING:

@@ -78,7 +78,10 @@ class FormerRows:
 
 
 def replaced_by(
-    state: ObjectStore, source: str, batch: int, left_out: Collection[str] = ()
+    state: ObjectStore,
+    source: str,
+    batch: int,
+    left_out: Collection[str],
 ) -> tuple[FormerRows, ...]:
     """Find which rows the commit of a micro-batch replaces.
 
@@ -260,26 +263,34 @@ def _without(
     for each in former:
         snapshot = _snapshot(table, target, each)
         for file in _suspects(snapshot, each):
-            rows = gone = 0
-            for values in _values(snapshot, file, each):
-                rows += len(values)
-                gone += pc.sum(_is_in(values, each)).as_py() or 0
-                if values.null_count and not each.need_rows:
-                    _refuse_unknown(target, file, each)
+            rows, gone = _rows_of(snapshot, file, each)
             if gone:
                 removed[file.name] = file
             if gone == rows:
                 whole[file.name] = rows
     kept: list[DataFile] = []
     counted = Counter({REPLACED: sum(whole.values())})
-    for file in removed.values() if snapshot is not None else ():
-        if file.name in whole:
-            continue
+    for name in removed.keys() - whole.keys() if snapshot is not None else ():
         assert snapshot is not None  # noqa: S101 - there are files
-        settings = FileSettings.of(table.metadata().configuration)
+        file, settings = removed[name], FileSettings.of(table.metadata().configuration)
         others = _other_rows(snapshot, file, former, counted)
         kept += write_again(snapshot, others, settings, file.partition_values)
     return list(removed.values()), kept, counted[REPLACED]
+
+
+def _rows_of(snapshot: TableFiles, file: TableFile, former: FormerRows) -> tuple[int, int]:
+    """Count the rows of a data file, and those of them that are removed.
+
+    Raises:
+        SinkError: It is not known of a row from which file it came.
+    """
+    rows = gone = 0
+    for values in _values(snapshot, file, former):
+        rows += len(values)
+        gone += pc.sum(_is_in(values, former)).as_py() or 0
+        if values.null_count and not former.need_rows:
+            _refuse_unknown(snapshot.location.target, file, former)
+    return rows, gone
 
 
 def _refuse_unknown(target: str, file: TableFile, former: FormerRows) -> NoReturn:
