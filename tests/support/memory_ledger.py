@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_cloudfiles.engine.intake.ledger.base import format_of, hash_of
 from airflow_cloudfiles.engine.intake.ledger.rocksdb import content_key, key_path, path_key
+from airflow_cloudfiles.engine.state.operations import FORGETTING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -91,6 +92,11 @@ class MemoryLedger:
         """Give the newest entry that has a file."""
         return self._entries.get(path_key(path))
 
+    def paths(self, prefix: str = "") -> Iterator[str]:
+        """Give the paths of all files with a prefix, in their order."""
+        start = path_key(prefix)
+        yield from [key_path(key) for key in self._keys() if key.startswith(start)]
+
     def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
         """Give the greatest path with a prefix."""
         keys, start = self._keys(), path_key(prefix)
@@ -115,7 +121,7 @@ class MemoryLedger:
         if number != self._caught_up + 1:
             msg = f"entry {number} does not follow entry {self._caught_up}"
             raise ValueError(msg)
-        if batch.found_by == "forget":
+        if batch.found_by in FORGETTING:
             for file in batch.files:
                 self._versions.pop(path_key(file.path), None)
                 self._entries.pop(path_key(file.path), None)

@@ -66,6 +66,7 @@ def add_to(commands: Commands, shared: Parser) -> None:
         "the service account of Pub/Sub publishes there, and subscribes to the subscription",
     )
 
+    made.add_flag("--deletes", "announce deleted files, too, for cloudFiles.onDelete=delete")
     made.add_location(
         "--events-location",
         "make the event log there, which many streams read, and whose queue this is",
@@ -134,6 +135,7 @@ def _set_up(given: argparse.Namespace) -> Outcome:
         "same_account": given.same_account,
         "scope": _scope(given),
         "dead_letter_topic": given.dead_letter_topic,
+        "deletes": given.deletes,
         "dry_run": given.dry_run,
     }
     if given.events_location:

@@ -75,3 +75,14 @@ class Recorder(Protocol):
         Returns:
             How many were new. When it returns, all of them are durable.
         """
+
+    def record_gone(self, paths: Sequence[str]) -> int:
+        """Append which of some files are gone, if the rows of such files are to be removed.
+
+        Args:
+            paths: Files, and folders with a slash at their end, of which it is said that they are
+                gone; each is looked for.
+
+        Returns:
+            How many files were appended.
+        """

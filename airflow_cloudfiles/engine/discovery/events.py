@@ -24,7 +24,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
@@ -53,12 +53,12 @@ _MAX_SEQUENCER = 128
 
 Struct = TypeVar("Struct")
 Part = TypeVar("Part")
-EventKind = Literal["created", "renamed"]
+EventKind = Literal["created", "renamed", "deleted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEvent:
-    """A message announces a new file, or a new folder full of them.
+    """A message announces a new file, or a new folder full of them; or that they are gone.
 
     Attributes:
         location: URI of the file, as the event names it.
@@ -66,9 +66,10 @@ class FileEvent:
         size: In bytes; `None` when the event has none.
         time_us: Modification time, or that of the event.
         etag: The version; empty when the event has none.
-        kind: Whether the file was written, or came from another name.
+        kind: Whether the file was written, came from another name, or is gone.
         sequencer: Orders the events of one name, as the service compares it; empty for none.
-        is_folder: Whether a whole folder appeared (it was renamed).
+        former: URI of what was renamed, which is gone; empty where that is not known.
+        is_folder: Whether a whole folder appeared (it was renamed), or is gone.
         doubtful: Whether the name may be damaged, so that the store must be asked.
         incomplete: Whether the size can be that of an unfinished file, so that the store is asked.
     """
@@ -80,6 +81,7 @@ class FileEvent:
     etag: str = ""
     kind: EventKind = "created"
     sequencer: str = ""
+    former: str = ""
     is_folder: bool = False
     doubtful: bool = False
     incomplete: bool = False
@@ -91,9 +93,11 @@ class IgnoredMessage:
 
     Attributes:
         reason: A few words, the same for each message of a kind: it is counted by them.
+        gone: The files of which it says that they are gone.
     """
 
     reason: str
+    gone: tuple[FileEvent, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +195,7 @@ def folded(parts: Iterable[Part], read: Callable[[Part], FileEvent | IgnoredMess
         read: Reads one of them, and raises as the functions here do.
     """
     found: list[FileEvent] = []
+    gone: list[FileEvent] = []
     ignored: list[IgnoredMessage] = []
     reasons: list[str] = []
     for part in parts:
@@ -201,11 +206,29 @@ def folded(parts: Iterable[Part], read: Callable[[Part], FileEvent | IgnoredMess
             continue
         if isinstance(result, IgnoredMessage):
             ignored.append(result)
+            gone += result.gone
         else:
             found.append(result)
     if reasons:
-        return Poison(reasons[0], tuple(found))
-    return found or (ignored[0] if ignored else IgnoredMessage("no event in it"))
+        return Poison(reasons[0], (*found, *gone))
+    if found:
+        return [*found, *gone]
+    return replace(ignored[0], gone=tuple(gone)) if ignored else IgnoredMessage("no event in it")
+
+
+def removed(reason: str, read: Callable[[], FileEvent]) -> IgnoredMessage:
+    """Build what an event comes to that says that a file is gone.
+
+    One whose name cannot be read is left to the next full listing.
+
+    Args:
+        reason: As in `IgnoredMessage`.
+        read: Reads the event as if the file had been written.
+    """
+    try:
+        return IgnoredMessage(reason, (replace(read(), kind="deleted"),))
+    except NOT_UNDERSTOOD:
+        return IgnoredMessage(reason)
 
 
 def known_kind(name: str, known: Collection[str]) -> IgnoredMessage:
@@ -268,6 +291,7 @@ class Candidates:
         ignored: How many events were of no file after all, by reason.
         missing: URIs of files that were announced and are not there, of some at most.
         late: Events of files that are not there, where that may be because a mount lags behind.
+        gone: Files of which events say that they are gone; folders with a slash at their end.
     """
 
     def __init__(
@@ -285,6 +309,8 @@ class Candidates:
         self._in_cloud = source.uri.startswith(_CLOUDS)
         self._looks = looks
         self._believes = self._in_cloud and not options.sees_overwrites
+        # Who does not look for files keeps what is announced for others.
+        self._sees_gone = options.deletes or not looks
         self._rewrites = sorted(
             ((old.rstrip("/"), normalize_uri(new)) for old, new in options.path_rewrites),
             key=lambda each: len(each[0]),
@@ -295,6 +321,7 @@ class Candidates:
         self.ignored: Counter[str] = Counter()
         self.missing: list[str] = []
         self.late: list[FileEvent] = []
+        self.gone: list[str] = []
 
     def found(self, events: Sequence[FileEvent], pool: Executor) -> Iterator[AnnouncedFile]:
         """Give the wanted files that events announce; lazy, as a folder may hold millions.
@@ -308,7 +335,7 @@ class Candidates:
         """
         placed: list[tuple[str, FileEvent]] = []
         gone = self.ignored[NO_FILE]
-        for event in events:
+        for event in self._there(events):
             location = self._rewritten(event)
             if event.is_folder:
                 yield from self._wanted((event, file) for file in self._in_folder(location))
@@ -328,6 +355,25 @@ class Candidates:
         yield from self._wanted(inspected, may_be_late=not self._in_cloud)
         if self.ignored[NO_FILE] > gone and (why := absence(self._source)):
             raise ConnectionError(f"{why}.")
+
+    def _there(self, events: Iterable[FileEvent]) -> Iterator[FileEvent]:
+        """Pass on the events of what came, and remember what they say to be gone."""
+        for event in events:
+            if event.former:
+                self._see_gone(replace(event, location=event.former, spellings=()))
+            if event.kind == "deleted":
+                self._see_gone(event)
+            else:
+                yield event
+
+    def _see_gone(self, event: FileEvent) -> None:
+        """Remember a place below the source where there may be nothing any more."""
+        location = self._rewritten(event)
+        key = self._key(location.rstrip("/") + "/" if event.is_folder else location)
+        if key is None or not self._sees_gone:
+            return
+        if self._looks or self._filter.accepts(FileEntry(key, 0, event.time_us, "")):
+            self.gone.append(key)
 
     def _marked(self, key: str, marker: CompletionMarker) -> Iterator[FileEntry | None]:
         """Give the files that a completion marker stands for, as the store has them."""

@@ -149,6 +149,7 @@ class NotificationRequest:
     via: Via | None = None
     same_account: bool = False
     dead_letter_topic: str | None = None
+    deletes: bool = False
 
     @property
     def full_name(self) -> str:
@@ -237,6 +238,7 @@ def set_up_notifications(  # noqa: PLR0913 - what the clouds want to know
     same_account: bool = False,
     scope: CloudScope = DEFAULT_SCOPE,
     dead_letter_topic: str | None = None,
+    deletes: bool = False,
     dry_run: bool = False,
 ) -> NotificationServices:
     """Make what a source needs for `cloudFiles.useNotifications`.
@@ -253,6 +255,7 @@ def set_up_notifications(  # noqa: PLR0913 - what the clouds want to know
         same_account: AWS: refuse a bucket of another account.
         scope: Azure: subscription and resource group. Google Cloud: the project.
         dead_letter_topic: Google Cloud: topic for messages that nobody could handle.
+        deletes: Whether files that are deleted are announced, too, for `cloudFiles.onDelete`.
         dry_run: Only report what would be done.
 
     Raises:
@@ -266,6 +269,7 @@ def set_up_notifications(  # noqa: PLR0913 - what the clouds want to know
         via=via,
         same_account=same_account,
         dead_letter_topic=dead_letter_topic,
+        deletes=deletes,
     )
     cloud = _cloud_of(wanted.source, access, scope)
     with _explained(cloud, f"set up notifications for {wanted.source}"):

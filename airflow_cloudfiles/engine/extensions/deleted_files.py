@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import blake2b
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -82,8 +82,16 @@ class DeletedFiles:
         return sum(recorder.record_deleted(part, self.gone) for part in parts)
 
     def record_announced(self, recorder: LedgerRecorder, paths: Sequence[str]) -> int:
-        """Record which of some files are gone, as notifications say; as `record` otherwise."""
-        there = [path for path in paths if recorder.known.entry_of(path) is not None]
+        """Record which of some files are gone, as notifications say; as `record` otherwise.
+
+        Args:
+            recorder: Records them.
+            paths: Files, and folders with a slash at their end.
+        """
+        folders = (path for path in paths if path.endswith("/"))
+        inside = chain.from_iterable(map(recorder.known.paths, folders))
+        named = (path for path in paths if recorder.known.entry_of(path) is not None)
+        there = list(dict.fromkeys(chain(named, inside)))
         if not there:
             return 0
         gone = self.gone(there)

@@ -373,6 +373,12 @@ class LedgerRecorder:
                 self.changes.report_announced()
             return new
 
+    def record_gone(self, paths: Sequence[str]) -> int:
+        """Append which of some files are gone (`Recorder.record_gone`)."""
+        if self.deleted is None or not paths:
+            return 0
+        return self.deleted.record_announced(self, paths)
+
     def record_deleted(
         self, paths: Sequence[str], still_gone: Callable[[Sequence[str]], Sequence[str]]
     ) -> int:

@@ -246,7 +246,62 @@ def test_a_message_may_hold_several_records():
     body = s3_event("b", "x", 1)
     removed = s3_event("b", "y", 2, name="ObjectRemoved:Delete")
     body["Records"] += removed["Records"] + s3_event("b", "z", 3)["Records"]
-    assert [e.location for e in events_aws.parse(message(body))] == ["s3://b/x", "s3://b/z"]
+    assert [(e.location, e.kind) for e in events_aws.parse(message(body))] == [
+        ("s3://b/x", "created"),
+        ("s3://b/z", "created"),
+        ("s3://b/y", "deleted"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parse", "body", "attributes", "location"),
+    [
+        (events_aws.parse, s3_event("b", "x y", 1, name="ObjectRemoved:Delete"), {}, "s3://b/x y"),
+        (
+            events_aws.parse,
+            s3_event("b", "x", 1, name="LifecycleExpiration:Delete"),
+            {},
+            "s3://b/x",
+        ),
+        (
+            events_aws.parse,
+            {**eventbridge_event("b", "x", 1), "detail-type": "Object Deleted"},
+            {},
+            "s3://b/x",
+        ),
+        (
+            events_gcp.parse,
+            b"",
+            {**FINALIZE, "eventType": "OBJECT_DELETE", "eventTime": "2026-01-01T00:00:00Z"},
+            "gs://b/in/x",
+        ),
+        (
+            events_azure.parse,
+            azure_event("c", "x", 1, kind="BlobDeleted", api="DeleteBlob"),
+            {},
+            "abfss://c@acct.dfs.core.windows.net/x",
+        ),
+    ],
+)
+def test_an_event_of_a_deletion_names_the_file(parse, body, attributes, location):
+    found = parse(message(body, **attributes))
+    assert isinstance(found, IgnoredMessage)
+    (gone,) = found.gone
+    assert (gone.kind, gone.location) == ("deleted", location)
+
+
+def test_a_deletion_without_a_name_is_ignored_as_before():
+    body = s3_event("b", "x", 1, name="ObjectRemoved:Delete")
+    body["Records"][0]["s3"] = {}
+    found = events_aws.parse(message(body))
+    assert (found, found.gone) == (IgnoredMessage("ObjectRemoved"), ())
+
+
+def test_a_rename_names_what_is_gone():
+    (found,) = events_azure.parse(
+        message(azure_event("c", "a/x", None, kind="BlobRenamed", api="RenameFile"))
+    )
+    assert found.former == "abfss://c@acct.dfs.core.windows.net/a/x.old"
 
 
 @pytest.mark.parametrize(

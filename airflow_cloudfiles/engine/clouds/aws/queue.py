@@ -56,14 +56,15 @@ if TYPE_CHECKING:
 
 _MAX_COATS = 3
 _CREATED = ("ObjectCreated:", "ObjectSynced:Create")
+_REMOVED = ("ObjectRemoved:", "ObjectSynced:Delete", "LifecycleExpiration:")
 _OTHERS = {
-    "ObjectRemoved", "ObjectRestore", "ObjectTagging", "ObjectAcl", "Replication",
-    "ReducedRedundancyLostObject", "LifecycleExpiration", "LifecycleTransition",
+    "ObjectRestore", "ObjectTagging", "ObjectAcl", "Replication",
+    "ReducedRedundancyLostObject", "LifecycleTransition",
     "IntelligentTiering", "ObjectLifecycle", "ObjectAccessed", "ObjectTransition",
     "BucketCreated", "BucketRemoved", "Scanner",
 }  # fmt: skip
 _OTHER_DETAILS = {
-    "Object Deleted", "Object Tags Added", "Object Tags Deleted",
+    "Object Tags Added", "Object Tags Deleted",
     "Object ACL Updated", "Object Restore Initiated", "Object Restore Completed",
     "Object Restore Expired", "Object Storage Class Changed", "Object Access Tier Changed",
 }  # fmt: skip
@@ -164,14 +165,18 @@ def _s3_record(text: msgspec.Raw) -> events.FileEvent | events.IgnoredMessage:
     if record.event_source in _SERVICES:
         return _logged_call(text)
     name = record.event_name.removeprefix("s3:")
-    if name == "ObjectSynced:Delete":
-        return events.IgnoredMessage("ObjectSynced")
+
+    def read() -> events.FileEvent:
+        s3 = events.fields_of(_S3, record.s3)
+        key = unquote_plus(s3.object.key, errors="strict")
+        return _created(s3.bucket.name, key, s3.object, record.event_time)
+
+    if name.startswith(_REMOVED):
+        return events.removed(name.partition(":")[0], read)
     if not name.startswith(_CREATED):
         kind = name.partition(":")[0]
         return events.known_kind(kind if kind in _OTHERS else name, _OTHERS)
-    s3 = events.fields_of(_S3, record.s3)
-    key = unquote_plus(s3.object.key, errors="strict")
-    return _created(s3.bucket.name, key, s3.object, record.event_time)
+    return read()
 
 
 def _logged_call(text: msgspec.Raw) -> events.FileEvent | events.IgnoredMessage:
@@ -191,10 +196,15 @@ def _logged_call(text: msgspec.Raw) -> events.FileEvent | events.IgnoredMessage:
 
 
 def _event_bridge(outer: _Body) -> events.Parsed:
+    def read() -> events.FileEvent:
+        detail = events.fields_of(_S3, outer.detail)
+        return _created(detail.bucket.name, detail.object.key, detail.object, outer.time or "")
+
+    if outer.detail_type == "Object Deleted":
+        return events.removed(outer.detail_type, read)
     if outer.detail_type != "Object Created":
         return events.known_kind(outer.detail_type or "", _OTHER_DETAILS)
-    detail = events.fields_of(_S3, outer.detail)
-    return [_created(detail.bucket.name, detail.object.key, detail.object, outer.time or "")]
+    return [read()]
 
 
 def _created(bucket: str, key: str, thing: _Object, time: str) -> events.FileEvent:

@@ -59,6 +59,7 @@ from airflow_cloudfiles.engine.storage.access import Access, of_kind
 from airflow_cloudfiles.engine.storage.uri import bucket_and_path
 
 CREATED = "s3:ObjectCreated:*"
+REMOVED = ("s3:ObjectRemoved:*", "s3:LifecycleExpiration:*")
 MAX_ENTRIES = 100
 """Of a bucket, as S3 allows."""
 
@@ -150,24 +151,28 @@ class BucketEntry(CloudResource):
         entry_id: Its Id, by which it is recognized.
         arn: Where the events go.
         prefix: What the keys begin with.
+        events: Which are announced.
         other_user: Asked before it is removed: who else gets the events.
     """
 
     kind = "bucket notification"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what an entry of a bucket's configuration has
         self,
         notifications: BucketNotifications,
         entry_id: str,
         arn: str,
         prefix: str,
         other_user: Callable[[], str | None] | None = None,
+        *,
+        events: Sequence[str] = (CREATED,),
     ) -> None:
         self._other_user = other_user
         self.name = entry_id
         self._notifications = notifications
         self._list = "QueueConfigurations" if ":sqs:" in arn else "TopicConfigurations"
-        self._entry: Configuration = {"Id": entry_id, _LISTS[self._list]: arn, "Events": [CREATED]}
+        to = _LISTS[self._list]
+        self._entry: Configuration = {"Id": entry_id, to: arn, "Events": [*events]}
         if filtered := filter_prefix(prefix):
             rules = [{"Name": "prefix", "Value": filtered}]
             self._entry["Filter"] = {"Key": {"FilterRules": rules}}
@@ -183,10 +188,10 @@ class BucketEntry(CloudResource):
                     return Inspection("foreign", f"it announces files below {found[0]!r}")
                 if self._other_user and (user := self._other_user()):
                     return Inspection("foreign", f"{user} gets its events too")
-                same = key == self._list and _normal(entry) == _normal(self._entry)
-                if same:
+                has_all = set(entry["Events"]) >= set(self._entry["Events"])
+                if key == self._list and has_all and _normal(entry) == _normal(self._entry):
                     return OURS
-                return Inspection("incomplete", "it announced files to another destination")
+                return Inspection("incomplete", "it announced other events, or to another queue")
         return MISSING
 
     def refusal(self) -> str | None:
@@ -307,7 +312,7 @@ def _creates(entry: Configuration) -> bool:
 def _normal(entry: Configuration) -> tuple[object, ...]:
     """Normalize an entry; S3 writes the names of filter rules with a capital letter."""
     arn = next(entry[key] for key in _LISTS.values() if key in entry)
-    return arn, sorted(entry["Events"]), *filters(entry)
+    return arn, *filters(entry)
 
 
 _log = logging.getLogger(__name__)
@@ -543,7 +548,7 @@ class _Resources:
             events = self._aws.client("events", self._bucket.region)
             prefix = wanted.key_prefix
             return [
-                EventBridgeRule(events, self._rule_arn, self._tags, wanted.bucket, prefix),
+                EventBridgeRule(events, self._rule_arn, self._tags, wanted, prefix),
                 EventBridgeTarget(events, wanted.full_name, self._queue_arn),
                 EventBridgeSwitch(self._notifications, wanted.bucket, to_remove=self._to_remove),
             ]
@@ -559,7 +564,9 @@ class _Resources:
     def _entry(self, arn: str, other_user: Callable[[], str | None] | None = None) -> BucketEntry:
         wanted = self._wanted
         prefix = wanted.key_prefix
-        return BucketEntry(self._notifications, wanted.full_name, arn, prefix, other_user)
+        events = [CREATED, *(REMOVED if wanted.deletes else ())]
+        name = wanted.full_name
+        return BucketEntry(self._notifications, name, arn, prefix, other_user, events=events)
 
     def _sender(self, via: Via, topic_arn: str) -> dict[str, Any]:
         """Build the statement that lets events into the queue."""

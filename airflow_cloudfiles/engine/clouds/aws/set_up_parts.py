@@ -21,6 +21,7 @@ from airflow_cloudfiles.engine.discovery.services import (
     VENDOR,
     CloudResource,
     Inspection,
+    NotificationRequest,
     queue_with,
 )
 from airflow_cloudfiles.engine.errors import NotificationServicesError
@@ -308,15 +309,18 @@ class EventBridgeRule(CloudResource):
 
     kind = "rule"
 
-    def __init__(self, events: Any, arn: str, tags: Tags, bucket: str, prefix: str) -> None:
+    def __init__(
+        self, events: Any, arn: str, tags: Tags, wanted: NotificationRequest, prefix: str
+    ) -> None:
         self.name = arn.rpartition("/")[2]
         self._events = events
         self._arn = arn
         self._tags = tags
-        detail: Json = {"bucket": {"name": [bucket]}}
+        detail: Json = {"bucket": {"name": [wanted.bucket]}}
         if prefix:
             detail["object"] = {"key": [{"prefix": prefix}]}
-        self._pattern = {"source": ["aws.s3"], "detail-type": ["Object Created"], "detail": detail}
+        kinds = ["Object Created", *(["Object Deleted"] if wanted.deletes else [])]
+        self._pattern = {"source": ["aws.s3"], "detail-type": kinds, "detail": detail}
 
     def inspect(self) -> Inspection:
         """Inspect its tags and what it matches."""
@@ -326,7 +330,10 @@ class EventBridgeRule(CloudResource):
             return MISSING
         listed = self._events.list_tags_for_resource(ResourceARN=self._arn).get("Tags", [])
         found = whose({tag["Key"]: tag["Value"] for tag in listed}, self._tags)
-        same = json.loads(has.get("EventPattern", "{}")) == self._pattern
+        pattern = json.loads(has.get("EventPattern", "{}"))
+        has_all = set(pattern.get("detail-type", ())) >= set(self._pattern["detail-type"])
+        others = {"detail-type": self._pattern["detail-type"]}
+        same = has_all and {**pattern, **others} == self._pattern
         if found is OURS and not (same and has["State"] == "ENABLED"):
             return Inspection("incomplete", "it matched other files, or was disabled")
         return found

@@ -25,8 +25,9 @@ import base64
 import binascii
 import re
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from azure.core import exceptions as azure
@@ -58,8 +59,9 @@ _SUBJECT = "/blobServices/default/containers/"
 _BEGUN = {"CreateFile", "SftpCreate"}
 _UNSURE = {"CopyBlob", "SftpCommit"}
 """Their events may have the size of a copy that has only begun, or of the empty file before."""
+_REMOVED = {"BlobDeleted", "DirectoryDeleted"}
 _OTHERS = {
-    "BlobDeleted", "BlobTierChanged", "DirectoryCreated", "DirectoryDeleted",
+    "BlobTierChanged", "DirectoryCreated",
     "AsyncOperationInitiated", "BlobInventoryPolicyCompleted", "LifecyclePolicyCompleted",
     "StorageTaskQueued", "StorageTaskCompleted", "StorageTaskAssignmentQueued",
     "StorageTaskAssignmentCompleted",
@@ -74,6 +76,7 @@ class _Data(msgspec.Struct, rename="camel"):
     sequencer: str | None = None
     e_tag: str | None = None
     url: str | None = None
+    source_url: str | None = None
     destination_url: str | None = None
 
 
@@ -114,6 +117,9 @@ def _one(text: bytes | msgspec.Raw) -> events.FileEvent | events.IgnoredMessage:
     if not kind.startswith(_STORAGE):
         raise events.NotUnderstoodError("not an event of Azure Storage")
     name = kind.removeprefix(_STORAGE)
+    if name in _REMOVED:
+        is_folder = name == "DirectoryDeleted"
+        return events.removed(name, partial(_gone, event, is_folder=is_folder))
     if name not in {"BlobCreated", "BlobRenamed", "DirectoryRenamed"}:
         return events.known_kind(name, _OTHERS)
     data = events.fields_of(_Data, event.data)
@@ -121,6 +127,21 @@ def _one(text: bytes | msgspec.Raw) -> events.FileEvent | events.IgnoredMessage:
     if created and data.api in _BEGUN and not data.content_length:
         return events.IgnoredMessage("a file that is begun")
     return _file(event, data, created=created, is_folder=name == "DirectoryRenamed")
+
+
+def _gone(event: _Event, *, is_folder: bool) -> events.FileEvent:
+    data = events.fields_of(_Data, event.data)
+    return _file(event, data, created=False, is_folder=is_folder)
+
+
+def _former(data: _Data, container: str, host: str) -> str:
+    """Name what was renamed, if that was in the same container."""
+    try:
+        path = unquote(urlsplit(data.source_url or "").path, errors="strict")
+    except (ValueError, UnicodeError):
+        return ""
+    _, found, key = path.partition(f"/{container}/")
+    return f"abfss://{container}@{host}/{key}" if found and key else ""
 
 
 def _file(event: _Event, data: _Data, *, created: bool, is_folder: bool) -> events.FileEvent:
@@ -139,6 +160,7 @@ def _file(event: _Event, data: _Data, *, created: bool, is_folder: bool) -> even
         etag=events.unquoted(data.e_tag) if created else "",
         kind="created" if created else "renamed",
         sequencer=events.checked_sequencer(data.sequencer),
+        former=_former(data, container, host),
         is_folder=is_folder,
         doubtful=_DAMAGED in key or (created and data.content_length == 0),
         incomplete=data.api in _UNSURE,

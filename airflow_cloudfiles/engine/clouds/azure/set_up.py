@@ -54,6 +54,7 @@ EVENT_TYPES = (
     "Microsoft.Storage.BlobRenamed",
     "Microsoft.Storage.DirectoryRenamed",
 )
+DELETED_TYPES = ("Microsoft.Storage.BlobDeleted", "Microsoft.Storage.DirectoryDeleted")
 BEGUN = ("CreateFile", "SftpCreate")
 """Calls whose event says that an empty file was made; the one that counts comes when it is closed.
 All others are let through, so that a way of writing that is new is not missed."""
@@ -307,7 +308,7 @@ class EventSubscription(CloudResource):
                 },
             },
             "filter": {
-                "includedEventTypes": list(EVENT_TYPES),
+                "includedEventTypes": [*EVENT_TYPES, *(DELETED_TYPES if wanted.deletes else ())],
                 "subjectBeginsWith": (
                     f"/blobServices/default/containers/{container}/blobs/{wanted.key_prefix}"
                 ),
@@ -352,12 +353,18 @@ def _holds(found: Any, wanted: Any) -> bool:
     if isinstance(wanted, dict):
         is_object = isinstance(found, dict)
         return is_object and all(_holds(found.get(key), value) for key, value in wanted.items())
+    if isinstance(wanted, list) and isinstance(found, list) and _are_texts([*wanted, *found]):
+        return {each.lower() for each in found} >= {each.lower() for each in wanted}
     if isinstance(wanted, list):
         is_as_long = isinstance(found, list) and len(found) == len(wanted)
         return is_as_long and all(map(_holds, found, wanted))
     if isinstance(wanted, str):
         return isinstance(found, str) and found.lower() == wanted.lower()
     return bool(found == wanted)
+
+
+def _are_texts(values: Sequence[Any]) -> bool:
+    return all(isinstance(each, str) for each in values)
 
 
 def _account(source: str) -> tuple[str, str, str]:

@@ -145,7 +145,8 @@ def _refused(status: int, subscription: str, project: str) -> OSError:
     return ConnectionError(text) if is_passing else OSError(text)
 
 
-_OTHERS = {"OBJECT_DELETE", "OBJECT_ARCHIVE", "OBJECT_METADATA_UPDATE"}
+_REMOVED = "OBJECT_DELETE"
+_OTHERS = {"OBJECT_ARCHIVE", "OBJECT_METADATA_UPDATE"}
 _MAX_DIGITS = 20
 
 
@@ -165,23 +166,27 @@ def _parse(attributes: Mapping[str, str], body: bytes) -> events.Parsed:
     kind = attributes.get("eventType")
     if kind is None:
         raise events.NotUnderstoodError("no attribute eventType: not an event of Cloud Storage")
+    if kind == _REMOVED:
+        return events.removed(kind, partial(_file, attributes, body))
     if kind != "OBJECT_FINALIZE":
         return events.known_kind(kind, _OTHERS)
+    return [_file(attributes, body)]
+
+
+def _file(attributes: Mapping[str, str], body: bytes) -> events.FileEvent:
     bucket = events.checked_name(attributes.get("bucketId", ""), "a bucket")
     place = f"{bucket}/{events.checked_key(attributes.get('objectId', ''))}"
     resource = events.fields_of(_Resource, body) if body else _Resource()
     time = resource.time_created or resource.updated or attributes.get("eventTime", "")
     generation = _number(resource.generation or attributes.get("objectGeneration"))
-    return [
-        events.FileEvent(
-            location=f"gs://{place}",
-            spellings=(place,),
-            size=events.checked_size(_number(resource.size)),
-            time_us=events.time_us(time),
-            etag="" if generation is None else str(generation),
-            sequencer="" if generation is None else str(generation),
-        )
-    ]
+    return events.FileEvent(
+        location=f"gs://{place}",
+        spellings=(place,),
+        size=events.checked_size(_number(resource.size)),
+        time_us=events.time_us(time),
+        etag="" if generation is None else str(generation),
+        sequencer="" if generation is None else str(generation),
+    )
 
 
 def _number(value: str | int | None) -> int | None:

@@ -48,6 +48,7 @@ from airflow_cloudfiles.engine.storage.access import Access, of_kind
 _log = logging.getLogger(__name__)
 
 FINALIZED = "OBJECT_FINALIZE"
+DELETED = "OBJECT_DELETE"
 PUBLISHER = "roles/pubsub.publisher"
 MAX_NOTIFICATIONS = 100
 """Of a bucket, as Cloud Storage allows."""
@@ -389,6 +390,7 @@ class BucketNotification(CloudResource):
         self._bucket = bucket
         self._topic = (project, wanted.full_name)
         self._prefix = wanted.key_prefix
+        self._events = [FINALIZED, *([DELETED] if wanted.deletes else [])]
 
     def inspect(self) -> Inspection:
         """Inspection for notifications to our topic."""
@@ -419,7 +421,7 @@ class BucketNotification(CloudResource):
         self._bucket.notification(
             topic_name=topic,
             topic_project=project,
-            event_types=[FINALIZED],
+            event_types=self._events,
             blob_name_prefix=self._prefix or None,
             payload_format="JSON_API_V1",
         ).create()
@@ -437,4 +439,4 @@ class BucketNotification(CloudResource):
 
     def _is_right(self, notification: Any) -> bool:
         prefix = notification.blob_name_prefix or ""
-        return prefix == self._prefix and notification.event_types == [FINALIZED]
+        return prefix == self._prefix and set(notification.event_types or ()) >= set(self._events)

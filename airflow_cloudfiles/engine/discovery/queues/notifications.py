@@ -168,16 +168,22 @@ class NotificationDiscovery:
             QueueAccessError: As `drain`, and so are the others.
         """
         return self.drain(
-            lambda found: recorder.record([each.file for each in found], "notification")
+            lambda found: recorder.record([each.file for each in found], "notification"),
+            recorder.record_gone,
         )
 
     def drain(
-        self, keep: Callable[[Sequence[AnnouncedFile]], int], *, looks: bool = True
+        self,
+        keep: Callable[[Sequence[AnnouncedFile]], int],
+        gone: Callable[[Sequence[str]], int] | None = None,
+        *,
+        looks: bool = True,
     ) -> NotificationReport:
         """Drain the queue: keep what is announced, then delete the messages.
 
         Args:
             keep: Makes files durable, and gives how many of them were new.
+            gone: Makes durable which of some files are gone; `None`: nobody asks.
             looks: Whether to see that the files are there.
 
         Raises:
@@ -199,7 +205,7 @@ class NotificationDiscovery:
                 self.hidden_seconds,
                 comes_again=began - self._ended < AGAIN_SECONDS,
             )
-            work = _QueueDrain(self.queue, keep, candidates, heartbeat, drain, pool)
+            work = _QueueDrain(self.queue, keep, gone, candidates, heartbeat, drain, pool)
             try:
                 work.drain()
             except BaseException:
@@ -275,6 +281,7 @@ class _QueueDrain:
 
     queue: MessageQueue
     keep: Callable[[Sequence[AnnouncedFile]], int]
+    gone: Callable[[Sequence[str]], int] | None
     candidates: Candidates
     heartbeat: Heartbeat
     messages: Drain
@@ -311,6 +318,7 @@ class _QueueDrain:
         self._held.append(message)
         if isinstance(result, IgnoredMessage):
             self.ignored[result.reason] += 1
+            self._events += ((event, message) for event in result.gone)
         else:
             self._events += ((event, message) for event in result)
 
@@ -339,6 +347,9 @@ class _QueueDrain:
         while some := list(islice(found, RECORDED_FILES)):
             self.counts["files"] += len(some)
             self.counts["new"] += self.keep(some)
+        gone, self.candidates.gone = self.candidates.gone, []
+        if self.gone is not None:
+            self.gone(gone)
         crash_point("after-notification-record")
         late = self._leave_late(events)
         held = [message for message in held if message.id not in late]

@@ -47,7 +47,6 @@ from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri, open_s
 from airflow_cloudfiles.engine.storage.base import SKEW_SECONDS, Moment, now_us
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.discovery.events import AnnouncedFile
     from airflow_cloudfiles.engine.storage.access import Access
 
 LOCK = "collector.lock"
@@ -132,16 +131,21 @@ class EventCollector:
         if self._discovery is None:
             self._discovery = self._discover()
         appended: list[int] = []
-        report = self._discovery.drain(lambda found: self._append(found, appended), looks=False)
+        report = self._discovery.drain(
+            lambda found: self._append([LoggedEvent.of(each) for each in found], appended),
+            lambda gone: self._append([LoggedEvent.of_gone(each) for each in gone], appended),
+            looks=False,
+        )
         self._log.mark_collected()
         crash_point("after-collection")
         if appended and is_due(appended[0] - 1, appended[-1]):
             tidy(self._log, self._may_go_on)
         return report
 
-    def _append(self, found: Sequence[AnnouncedFile], appended: list[int]) -> int:
-        events = distinct([LoggedEvent.of(each) for each in found])
-        appended.append(self._log.append(events))
+    def _append(self, events: Sequence[LoggedEvent], appended: list[int]) -> int:
+        events = distinct(events)
+        if events:
+            appended.append(self._log.append(events))
         return len(events)
 
     def _renew_if_late(self) -> None:

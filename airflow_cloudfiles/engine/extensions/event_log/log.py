@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -58,16 +59,17 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.events import AnnouncedFile, EventKind
     from airflow_cloudfiles.engine.storage.access import Access
 
-_KINDS = frozenset({"created", "renamed"})
+_KINDS = frozenset({"created", "renamed", "deleted"})
 _lines = msgspec.json.Decoder(tuple[str, str, int, int, str, str])
 
 
 class LoggedEvent(NamedTuple):
-    """A file was written, or came from another name.
+    """A file was written, came from another name, or is gone.
 
     Attributes:
-        kind: Which of the two.
-        path: Of the file, below the source of the log.
+        kind: Which of these.
+        path: Of the file, below the source of the log; of a folder that is gone, with a slash at
+            its end.
         size: In bytes.
         time_us: Its modification time, or that of the event, in microseconds since 1970.
         etag: Its version; the generation on Google Cloud.
@@ -88,6 +90,11 @@ class LoggedEvent(NamedTuple):
         sequencer = "" if event.is_folder else event.sequencer
         times = (file.size, file.modification_time_us, file.etag)
         return cls(event.kind, file.path, *times, sequencer)
+
+    @classmethod
+    def of_gone(cls, path: str) -> LoggedEvent:
+        """Build what a log holds of a file or a folder that is gone."""
+        return cls("deleted", path, 0, time.time_ns() // 1000, "", "")
 
 
 def encode_events(events: Sequence[LoggedEvent]) -> bytes:

@@ -193,6 +193,8 @@ class EventReader:
         candidates = Candidates(self.source, self.filter, self.options)
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="cloudfiles-events") as pool:
             for files, number in self._files(candidates, start, end, pool):
+                gone, candidates.gone = candidates.gone, []
+                recorder.record_gone(gone)
                 self.counts["files"] += len(files)
                 position = EventPosition(self.log.description.id, number)
                 new = recorder.record(files, "notification", position=str(position))
@@ -223,7 +225,7 @@ class EventReader:
         candidates = Candidates(self.source, self.filter, self.options)
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="cloudfiles-events") as pool:
             for files, _ in self._files(candidates, start, end, pool):
-                if next(recorder.unseen(files), None) is not None:
+                if candidates.gone or next(recorder.unseen(files), None) is not None:
                     return True
         return False
 
@@ -238,7 +240,7 @@ class EventReader:
                 self.counts["events"] += len(events)
                 files = self._inspected(candidates, events, pool)
                 events = []
-                if files:
+                if files or candidates.gone:
                     yield files, number + 1
 
     def _events(self, number: int) -> Iterator[FileEvent]:

@@ -132,8 +132,8 @@ class Ledger(Protocol):
     def entry_of(self, path: str) -> int | None:
         """Give the newest entry that has a file; `None` for none."""
 
-    def paths(self) -> Iterator[str]:
-        """Give the paths of all files, in their order; lazy."""
+    def paths(self, prefix: str = "") -> Iterator[str]:
+        """Give the paths of all files with a prefix, in their order; lazy."""
 
     def last(self, prefix: str = "", *, before: str | None = None) -> str | None:
         """Give the greatest path with a prefix (and less than `before`, when given)."""

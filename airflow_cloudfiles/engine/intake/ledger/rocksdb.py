@@ -257,15 +257,16 @@ class RocksDBLedger:
         value = self._call(lambda database: database.get(path_key(path)))
         return None if value is None else decode_value(value)
 
-    def paths(self) -> Iterator[str]:
-        """Give the paths of all files, in their order; lazy.
+    def paths(self, prefix: str = "") -> Iterator[str]:
+        """Give the paths of all files with a prefix, in their order; lazy.
 
         Raises:
             LedgerError: The index turns out to be damaged.
         """
         scan = _Scan(self._call(lambda database: database.iter()))
-        key = scan.at_or_after(FILE_PREFIX)
-        while key < AFTER_FILES:
+        first = path_key(prefix)
+        key = scan.at_or_after(first)
+        while key.startswith(first):
             yield key_path(key)
             key = scan.at_or_after(key + b"\0")
 
