@@ -296,9 +296,10 @@ GROUPS: dict[str, Callable[[Bench], Iterator[Record]]] = {
     "floor": floor,
     "latency": elsewhere("latency"),
     "tables": elsewhere("tables"),
+    "follow": elsewhere("follow"),
     "deltas-sink": elsewhere("deltas_sink"),
     "more-rows": more_rows,
     "more-files": more_files,
 }
-LONG = ("more-rows", "more-files")
+LONG = ("follow", "more-rows", "more-files")
 """Those that take long: measured only when asked for."""

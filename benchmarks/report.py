@@ -284,8 +284,9 @@ def _of_tables(results: Sequence[Record]) -> str:
         runs = [result for result in mine if result["title"] == title]
         found = _medians(runs)
         figures = (f"{found[m]:,.{_MEASURES[m][1]}f}" for m in ("wall", "cpu", "peak"))
-        work = [
-            run["figures"].get("query_seconds") or run["figures"]["open_seconds"] for run in runs
+        work = [  # of a run that finds nothing: none
+            run["figures"].get("query_seconds") or run["figures"].get("open_seconds") or 0
+            for run in runs
         ]
         rows.append((title, *figures, f"{median(work):.2f}"))
     heads = ("what", "wall s", "CPU s", "peak PSS, MB", "the read, open or query alone, s")

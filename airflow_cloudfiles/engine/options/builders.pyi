@@ -193,6 +193,32 @@ class Source(OptionBuilder):
         Only `content` is bound to the state at its first start. Ours, not Auto Loader's.
         """
 
+    def on_overwrite(self, value: Literal["ignore", "append", "replace"]) -> Self:
+        """Set `cloudFiles.onOverwrite`: `ignore`, `append`, `replace`. Default: `ignore`; `append`
+        with `allowOverwrites`.
+
+        What becomes of a file that was overwritten after it was ingested. `ignore`: nothing.
+        `append`: it is ingested again, beside its former rows; the same as `allowOverwrites`.
+        `replace`: it is ingested again, and the commit that brings its rows removes the former
+        ones. Follow the files has the rules. Ours, not Auto Loader's.
+        """
+
+    def on_delete(self, value: Literal["ignore", "delete"]) -> Self:
+        """Set `cloudFiles.onDelete`: `ignore`, `delete`. Default: `ignore`.
+
+        What becomes of the rows of a file that was deleted. `ignore`: they stay. `delete`: they
+        are removed when a full listing, or a notification, shows that the file is gone.
+        Listings are full then. Ours, not Auto Loader's.
+        """
+
+    def max_deleted_share(self, value: float) -> Self:
+        """Set `cloudFiles.maxDeletedShare`: number. Default: `0.5`.
+
+        With `cloudFiles.onDelete=delete`: if more than this share of the known files is gone at
+        once, as where a disk is not mounted, the run stops with `MassDeletionError` and removes
+        nothing. 1 allows all. Ours, not Auto Loader's.
+        """
+
     def max_file_age(self, value: str | timedelta) -> Self:
         """Set `cloudFiles.maxFileAge`: interval. Default: none.
 
