@@ -131,8 +131,9 @@ class Oracle:
         text = f"{key}: versions {found}"
         if "part" in found:
             self.faults.append(f"{text}: a file is there in part")
+        self._followed(key, text, found)
         if key in self._history.deleted:
-            return  # what is to be said of it, `_accounts` says
+            return  # what else is to be said of it, `_accounts` says
         if self._schedule.allows_overwrites:
             if found[-1] not in {"all", "empty"}:
                 self.faults.append(f"{text}: the newest version is missing")
@@ -140,6 +141,13 @@ class Oracle:
             self.faults.append(f"{text}: more than one version of a file that is read once")
         elif "all" not in found and "empty" not in found:
             self.faults.append(f"{text}: the file is missing")
+
+    def _followed(self, key: str, text: str, found: list[str]) -> None:
+        """Look whether rows are there that should have gone with their file."""
+        if self._schedule.replaces and "all" in found[:-1]:
+            self.faults.append(f"{text}: a former version is there")
+        if self._schedule.follows_deletes and key in self._history.deleted and "all" in found:
+            self.faults.append(f"{text}: it is deleted, and its rows are there")
 
     def _accounts(self) -> None:
         """Each file is in the state, by name, and what that says of it is so."""
@@ -162,7 +170,8 @@ class Oracle:
         if any(each["status"] != "committed" for each in said):
             self.faults.append(f"{key} is not committed: {states}")
         found = [self._present(each) for each in versions]
-        is_there = "all" in found or "empty" in found
+        is_gone = self._schedule.follows_deletes and key in self._history.deleted
+        is_there = "all" in found or "empty" in found or is_gone
         if not said and "all" in found:
             self.faults.append(f"{key} is in the table and not in the state")
         if any(each["ingestion_state"] == "INGESTED" for each in said) and not is_there:

@@ -26,6 +26,8 @@ Mode = Literal["addNewColumns", "rescue"]
 
 SHARE_INGESTED = 0.4
 """Of waves in which the stream is ingested."""
+SHARE_FOLLOWED = 0.3
+"""Of schedules whose table follows its files."""
 SHARE_SPARK = 0.25
 """Of ingestions that Spark carries, where both engines do: each starts a JVM of its own."""
 
@@ -127,7 +129,17 @@ class Schedule:
     @property
     def allows_overwrites(self) -> bool:
         """Whether a file that is overwritten is ingested again."""
-        return self.options.get("cloudFiles.allowOverwrites") == "true"
+        return self.options.get("cloudFiles.allowOverwrites") == "true" or self.replaces
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the rows of a newer version replace those of the former ones."""
+        return self.options.get("cloudFiles.onOverwrite") == "replace"
+
+    @property
+    def follows_deletes(self) -> bool:
+        """Whether the rows of a deleted file are removed."""
+        return self.options.get("cloudFiles.onDelete") == "delete"
 
 
 @dataclass(slots=True)
@@ -181,7 +193,20 @@ def generate(seed: int, store: str, engines: Sequence[str] = ENGINES) -> Schedul
     waves = tuple(_wave(world, number, engines, is_notified=is_notified) for number in range(count))
     options = _options(dice, ignores_missing=world.deletes)
     in_store = store != "local" and dice.random() < 0.5
+    if dice.random() < SHARE_FOLLOWED:
+        options = _followed(options, deletes=world.deletes)
     return Schedule(seed, store, is_notified, in_store, options, waves)
+
+
+def _followed(options: dict[str, str], *, deletes: bool) -> dict[str, str]:
+    """Have the table follow its files; bad records of former versions would stay."""
+    others = ("cloudFiles.allowOverwrites", "badRecordsPath", "ignoreMissingFiles")
+    found = {name: value for name, value in options.items() if name not in others}
+    found["cloudFiles.metadataColumns"] = "file_path AS source_file"
+    found["cloudFiles.onOverwrite"] = "replace"
+    if deletes:
+        found |= {"cloudFiles.onDelete": "delete", "cloudFiles.maxDeletedShare": "1"}
+    return found
 
 
 def _options(dice: random.Random, *, ignores_missing: bool) -> dict[str, str]:
