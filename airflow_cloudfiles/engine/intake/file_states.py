@@ -50,6 +50,7 @@ FileStatus = Literal[
     "discovered",
     "planned",
     "committed",
+    "deleted",
     "lost",
     "skipped",
     "quarantined",
@@ -59,7 +60,8 @@ FileStatus = Literal[
 """How far a file has come. `existing`: there before the first start, and never ingested.
 `duplicate`: its content is that of another file, and it is never ingested.
 `discovered`: recorded. `planned`: part of a micro-batch that is not committed. `committed`: its
-micro-batch is committed. `lost`: that was, the table lost it, and the loss was accepted. `skipped`,
+micro-batch is committed. `deleted`: that is, and its rows were removed, since the file was gone
+(`cloudFiles.onDelete=delete`); where it was ingested is another record. `lost`: that was, the table lost it, and the loss was accepted. `skipped`,
 `quarantined`: by an operation, before it was ingested. `released`: that was, and another record of
 the file came in its place. `forgotten`: before it was ingested; it is another record, if any."""
 
@@ -471,7 +473,8 @@ class FileStates:
         if not self._batches.is_committed(plan):
             return "planned", plan, plan.end
         is_lost = plan.number in self._snapshot.given_up
-        return "lost" if is_lost else "committed", plan, plan.end
+        status: FileStatus = "deleted" if entry.found_by == "delete" else "committed"
+        return "lost" if is_lost else status, plan, plan.end
 
     def _bounds(self) -> tuple[Offset, Offset]:
         """Find between which positions everything that is wanted lies."""
@@ -489,6 +492,7 @@ class FileStates:
             return START, head
         ranges: dict[str, tuple[Offset, Offset]] = {
             "committed": (START, snapshot.committed.end),
+            "deleted": (START, snapshot.committed.end),
             "lost": (START, snapshot.committed.end),
             "planned": (snapshot.committed.end, snapshot.planned),
             "discovered": (snapshot.planned, head),

@@ -32,6 +32,7 @@ from airflow_cloudfiles.engine.storage import open_store
 from tests.support.crash_points import FOLLOWING_POINTS
 from tests.support.ingested import Ingested
 from tests.support.laws import examples, some
+from tests.support.operated import told
 
 FOLLOWS = {
     "cloudFiles.onOverwrite": "replace",
@@ -89,6 +90,8 @@ def test_a_deleted_file_takes_its_rows_along_and_may_come_back(tmp_path: Path) -
     delete(stream, "x")
     stream.run()
     assert stream.rows() == ["y", "z"]
+    assert told(stream)[-1] == ("x", "deleted", 2)
+    assert told(stream, status=["deleted"]) == [("x", "deleted", 2)]
     stream.add("x")
     stream.run()
     assert stream.rows() == ["x", "y", "z"]
