@@ -73,7 +73,7 @@ NO_FORMAT: dict[str, str] = {
     "job/supervisor.py:run": "a pipe of its own says that a signal has come",
     "intake/ledger/snapshots.py:_fetch_file": "RocksDB's",
     "reading/split_reader.py:in_hand": "of this machine and while a process lives; for people",
-    "reading/split_reader.py:BadRecordWriter._flush": "Databricks' form, for people",
+    "reading/bad_records.py:BadRecordWriter._flush": "Databricks' form, for people",
     "spark/checkpoint_mirror.py:CheckpointMirror._fetch": _BYTES,
     "spark/checkpoint_mirror.py:CheckpointMirror._publish": _BYTES,
     "spark/checkpoint_mirror.py:CheckpointMirror._write_notes": _RUN,

@@ -21,7 +21,13 @@ from typing import Final, Literal, get_args
 
 from airflow_cloudfiles.engine.discovery.globs import SourcePattern, compile_name
 from airflow_cloudfiles.engine.errors import OptionError, StateError
-from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
+from airflow_cloudfiles.engine.files import (
+    START,
+    FileCounts,
+    FileEntry,
+    Offset,
+    printable_path,
+)
 from airflow_cloudfiles.engine.intake.ledger.changed import changed_times
 from airflow_cloudfiles.engine.intake.ledger.opening import check_whole
 from airflow_cloudfiles.engine.intake.opening import root_of
@@ -225,6 +231,12 @@ class FileGroup:
     archived: CleaningHistory = NOTHING
     operation: Operation | None = None
     changed: Mapping[int, Mapping[str, datetime]] = field(default_factory=dict)
+
+    @property
+    def read(self) -> Iterator[FileCounts | None]:
+        """Give what was read of each file; `None` where that is not known."""
+        batch, number = self.batch, self.entry.number
+        return (None if batch is None else batch.of_file(number, at) for at in self.indexes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -345,6 +345,18 @@ class FileLog:
         Raises:
             CorruptedStateError: The log does not reach that far, or is damaged.
         """
+        for _, _, files in self._slices(start, end):
+            yield from files
+
+    def placed(self, start: Offset, end: Offset) -> Iterator[tuple[tuple[int, int], FileEntry]]:
+        """Give the same files, each with the number of its entry and its index there."""
+        for number, indexes, files in self._slices(start, end):
+            yield from (((number, at), file) for at, file in zip(indexes, files, strict=True))
+
+    def _slices(
+        self, start: Offset, end: Offset
+    ) -> Iterator[tuple[int, Iterable[int], Sequence[FileEntry]]]:
+        """Give the files of each entry that `slice` is about, with their indexes."""
         excluded = self.operations.excluded(start.entry) if start < end else {}
         for number in range(start.entry, end.entry + 1):
             first = start.index if number == start.entry else 0
@@ -361,11 +373,12 @@ class FileLog:
                     "file log do not belong together."
                 )
             out = excluded.get(number, ())
-            yield from (
-                [file for index, file in enumerate(files[first:stop], first) if index not in out]
-                if out
-                else files[first:stop]
-            )
+            indexes: Sequence[int] = range(first, len(files) if stop is None else stop)
+            if out:
+                indexes = [index for index in indexes if index not in out]
+                yield number, indexes, [files[index] for index in indexes]
+            else:
+                yield number, indexes, files[first:stop]
 
     def _operation(self, number: int) -> Operation | None:
         """Read the operation that an entry is; `None` where it is not one, or is not there."""
