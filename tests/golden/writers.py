@@ -31,6 +31,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "schema/log_entry.py:add_name": ("sources",),
     "state/compaction.py:Compaction._write": ("pack", "changes_packed"),
     "state/batch_states.py:write_archived": ("archived",),
+    "state/file_results.py:write_results": ("file_results",),
     "state/metadata.py:_take": ("metadata_unbound",),
     "state/numbered_log.py:NumberedLog.append": (
         "files",

@@ -23,7 +23,7 @@ from airflow_cloudfiles.commands.running.outcome import (
     terminal_width,
 )
 from airflow_cloudfiles.engine.extensions.table_run import TableRun
-from airflow_cloudfiles.engine.intake.file_state_columns import rows
+from airflow_cloudfiles.engine.intake.file_state_columns import error_text, rows
 from airflow_cloudfiles.engine.intake.file_states import (
     STATUSES,
     FileQuery,
@@ -41,10 +41,13 @@ _SHOWN: Final[Shown] = (
     ("commit_time", 19),
     ("batch_id", 8),
     ("size", 12),
+    ("rows", 10),
+    ("rescued_rows", 12),
+    ("corrupt_records", 15),
     ("path", 0),
     ("run_id", 0),
 )
-_NUMBERS = {"batch_id", "size"}
+_NUMBERS = {"batch_id", "size", "rows", "rescued_rows", "corrupt_records"}
 _ACTIONS = {
     "replay": "have files ingested again by the next run, whose rows replace their former ones; "
     "batches that a table has lost: cloudfiles replay",
@@ -65,7 +68,10 @@ _OPERATED: Final[Shown] = (
 
 def add_action(actions: Commands, parents: list[Parser]) -> None:
     """Add the action."""
-    text = "list the files that were recorded: how far each is, when, in which batch and run"
+    text = (
+        "list the files that were recorded: how far each is, when, in which batch and run, how "
+        "many rows it has, how many of them are rescued or corrupt, and the first error"
+    )
     found = add_command(actions, "files", _files, help=text, parents=parents)
     found.add_argument(
         "--path",
@@ -130,6 +136,8 @@ def _table(found: Iterator[Mapping[str, Any]], shown: Shown) -> Iterator[str | C
             yield ColoredLine(_line({name: name for name, _ in shown}, shown), "heading")
         count += 1
         yield _line({name: _cell(row[name]) for name, _ in shown}, shown)
+        if shown is _SHOWN and (error := error_text(row)):
+            yield ColoredLine(f"    {printable(error)}", "caution")
     yield counted(count, "file")
 
 

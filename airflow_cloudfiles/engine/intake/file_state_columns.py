@@ -9,7 +9,7 @@ name does: a table, read record batch by record batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -226,6 +226,20 @@ def rows(groups: Iterable[FileGroup]) -> Iterator[dict[str, Any]]:
         for values in zip(*columns, strict=True):
             row = dict(zip(names, values, strict=True))
             yield row | {"create_time": _moment(row["create_time"])}
+
+
+def error_text(row: Mapping[str, Any]) -> str:
+    """Say in words what the first error of a file is, and where; empty where there is none."""
+    if not row["first_error"]:
+        return ""
+    line, byte, column = (row[f"first_error_{each}"] for each in ("line", "byte", "column"))
+    places = [
+        "" if line is None else f"line {line}",
+        "" if byte is None else f"byte {byte}",
+        f"column {printable_path(column)}" if column else "",
+    ]
+    where = ", ".join(filter(None, places))
+    return f"{where}: {row['first_error']}" if where else str(row["first_error"])
 
 
 def _moment(moment_us: int) -> datetime | str:
