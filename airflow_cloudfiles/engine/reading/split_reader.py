@@ -172,13 +172,12 @@ class SplitReader:
         split: What to read.
 
     Attributes:
-        by_part: What was read of each part of a file, when all is read.
         missing: URIs of files that were gone and skipped; of `MOST_MISSING` at most.
     """
 
     def __init__(self, split: Split) -> None:
         context = split.context
-        self.by_part: dict[FileRange, FileCounts] = {}
+        self._read: dict[int, FileCounts] = {}  # by identity: a part has a costly hash
         self._told = 0, 0, 0, 0
         self.missing: list[str] = []
         self._given_up: list[FileEntry] = []
@@ -225,13 +224,18 @@ class SplitReader:
         for each in fields(SplitCounts)[1:]:
             setattr(self.counts, each.name, getattr(counted, each.name))
 
+    def by_part(self) -> Iterator[tuple[FileRange, FileCounts]]:
+        """Yield what was read of each part of a file, when all is read."""
+        for part in self._split.ranges:
+            yield part, self._read.get(id(part), _NOTHING)
+
     def read_files(self) -> dict[tuple[int, int], int | FileCounts]:
         """Return what was read of each file whose place is known, when all is read.
 
         Of a file of which all records are rows, how many these are.
         """
         found: dict[tuple[int, int], FileCounts] = {}
-        for part, counts in self.by_part.items():
+        for part, counts in self.by_part():
             if part.place is not None:
                 known = found.get(part.place)
                 found[part.place] = counts if known is None else known + counts
@@ -336,7 +340,7 @@ class SplitReader:
         parts = fetched_ahead(self._store, self._split.ranges)
         with closing(parts):
             for part, first in parts:
-                yield from self._fetch(part, first, partial(_lines_of, own))
+                yield from self._fetch(part, first, partial(_lines_of, own, part))
 
     # Both ---------------------------------------------------------------------------------
 
@@ -354,8 +358,8 @@ class SplitReader:
         return error
 
     def _add(self, part: FileRange, counts: FileCounts) -> None:
-        known = self.by_part.get(part)
-        self.by_part[part] = counts if known is None else known + counts
+        known = self._read.get(id(part))
+        self._read[id(part)] = counts if known is None else known + counts
 
     def _fetch(
         self,
@@ -382,7 +386,6 @@ class SplitReader:
                 range_of=range_of,
             )
 
-        self._add(part, FileCounts())
         before = _skips(self.counts.fetched)
         try:
             if same_content is None:
@@ -425,6 +428,7 @@ class SplitReader:
         return self._columns.rows(batch, part, self._store.child_uri(part.file.path))
 
 
+_NOTHING: Final = FileCounts()
 _SKIPPED: Final = ("missing", "superseded", "corrupt")
 
 
@@ -439,14 +443,16 @@ def _leaves(kind: pa.DataType) -> int:
     return sum(_leaves(kind.field(each).type) for each in inside) if inside else 1
 
 
-def _lines_of(own: JsonOptions, part: FileRange, file: OpenedFile) -> Iterator[_Block]:
+def _lines_of(
+    own: JsonOptions, asked: FileRange, part: FileRange, file: OpenedFile
+) -> Iterator[_Block]:
     found = replace(part, file=file.entry)
     separator = None if own.line_sep is None else own.line_sep.encode()
     line, before = None if part.start else 0, b""
     for data in line_blocks(file, own, part.start, part.end):
         if line is not None and before:
             line += count_lines(before, separator)
-        yield _Block(found, file.uri, data, part, line, file.block_begin, separator)
+        yield _Block(found, file.uri, data, asked, line, file.block_begin, separator)
         before = data
 
 

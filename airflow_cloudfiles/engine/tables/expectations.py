@@ -118,7 +118,7 @@ class Observer:
         if self._names_corrupt:
             self.observed.corrupt.update(reader.corrupt_by_file)
         self.observed.missing += reader.missing
-        for part, counts in reader.by_part.items() if self._blames else ():
+        for part, counts in reader.by_part() if self._blames else ():
             if not part.is_whole or counts.rescued_rows or counts.corrupt_records:
                 path = part.file.path
                 known = self.observed.by_file.get(path, FileCounts())
