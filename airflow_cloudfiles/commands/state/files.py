@@ -10,6 +10,7 @@ import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any, Final
 
 from airflow_cloudfiles.commands.running.outcome import (
@@ -142,18 +143,25 @@ def _table(found: Iterator[Mapping[str, Any]], shown: Shown) -> Iterator[str | C
 
 
 def _line(cells: Mapping[str, str], shown: Shown) -> str:
-    """Write a row; what has no usual width is below, where a terminal is too narrow for it."""
-    short = [
+    """Write a row; what a terminal is too narrow for is below."""
+    short = [(name, width) for name, width in shown if width]
+    texts = [
         cells[name].rjust(width) if name in _NUMBERS else cells[name].ljust(width)
-        for name, width in shown
-        if width
+        for name, width in short
     ]
     long = [cells[name] for name, width in shown if not width]
-    line = "  ".join([*short, *long]).rstrip()
+    line = "  ".join([*texts, *long]).rstrip()
     most = terminal_width()
     if most is None or len(line) <= most:
         return line
-    return "  ".join(short).rstrip() + "\n    " + "  ".join(long)
+    ends = list(accumulate(len(each) + 2 for each in texts))
+    fit = sum(end - 2 <= most for end in ends)
+    lines = ["  ".join(texts[:fit]).rstrip()]
+    if fit < len(short):
+        # A line of names has those that are below beside their values.
+        rest = [(name, cells[name]) for name, _ in short[fit:] if cells[name] != name]
+        lines += ["    " + ", ".join(f"{name} {cell}" for name, cell in rest)] if rest else []
+    return "\n".join([*lines, "    " + "  ".join(long)])
 
 
 def _cell(value: object) -> str:

@@ -343,13 +343,13 @@ class RowScanner:
                 namespaces += _NAMESPACE.findall(held, 0, held.find(found.texts[0]))
             found.namespaces = namespaces
             yield found
-            line += base.count_lines(memoryview(held)[:used])
+            line += base.count_lines(held[:used])
             held = held[used:]
             if len(held) > MAX_ROW_BYTES:
                 found, used = self._give_up(held, file.uri)
                 found.line = line
                 yield found
-                line += base.count_lines(memoryview(held)[:used])
+                line += base.count_lines(held[:used])
                 held = held[used:]
         if not has_begun:
             rest, found = _without_garbage(held)
