@@ -98,6 +98,79 @@ class ReadLimit:
     max_bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RecordError:
+    """The first thing of a file, or of a part of it, that did not find its place.
+
+    Attributes:
+        reason: Why, in words, without any value of the file.
+        field: The column or field with the value; empty where it is the whole record.
+        line: The line of the file that the record begins with, from 1; of formats without lines,
+            the row. `None` where it is not known.
+        byte: The first byte of that line, where the file was read in parts and no part knows its
+            lines; `None` elsewhere.
+    """
+
+    reason: str
+    field: str = ""
+    line: int | None = None
+    byte: int | None = None
+
+    def is_before(self, other: RecordError) -> bool:
+        """Tell whether it comes before another error of the same file.
+
+        What is wrong with the path of a file comes first. The part that begins the file knows its
+        lines, so a line comes before a byte.
+        """
+        return self._order() < other._order()
+
+    def _order(self) -> tuple[int, int]:
+        if self.line is not None:
+            return 1, self.line
+        return (0, 0) if self.byte is None else (2, self.byte)
+
+
+@dataclass(frozen=True, slots=True)
+class FileCounts:
+    """What was read of one file, in the words of `formats.base.ReadCounts`.
+
+    Attributes:
+        rows: Rows given out.
+        rescued_rows: Rows among them with rescued data.
+        corrupt_records: Records that are not valid, kept or dropped.
+        dropped_records: Those of them that have no row.
+        skipped: Why the file, or what was left of it, was not read: `missing`, `superseded` or
+            `corrupt`; empty where it was read to its end.
+        error: The first of what is rescued or corrupt.
+    """
+
+    rows: int = 0
+    rescued_rows: int = 0
+    corrupt_records: int = 0
+    dropped_records: int = 0
+    skipped: str = ""
+    error: RecordError | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether all records of the file are rows, and nothing of them is rescued."""
+        return not (self.rescued_rows or self.corrupt_records or self.skipped)
+
+    def __add__(self, other: FileCounts) -> FileCounts:
+        """Add what was read of two parts; of their errors, the one that comes first stays."""
+        error = self.error or other.error
+        if self.error and other.error and other.error.is_before(self.error):
+            error = other.error
+        return FileCounts(
+            self.rows + other.rows,
+            self.rescued_rows + other.rescued_rows,
+            self.corrupt_records + other.corrupt_records,
+            self.dropped_records + other.dropped_records,
+            self.skipped or other.skipped,
+            error,
+        )
+
+
 def printable_path(path: str) -> str:
     r"""Make a path safe for UTF-8: bytes that are not UTF-8 become `\xNN`."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

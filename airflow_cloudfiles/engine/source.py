@@ -51,6 +51,7 @@ class FileSource(_OfFormat):
         "files",
         "rows",
         "rescued_rows",
+        "corrupt_records",
         "inserted_rows",
         "updated_rows",
         "deleted_rows",

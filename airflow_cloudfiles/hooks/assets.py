@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 EXTRA: Final = (
-    "files", "bytes", "rows", "rescued_rows", "schema_version", "target_version", "report_uri",
+    "files", "bytes", "rows", "rescued_rows", "corrupt_records", "schema_version",
+    "target_version", "report_uri",
 )  # fmt: skip
 """What an event says, as the report of a run calls it."""
 NEW_COLUMNS: Final = "new_columns"

@@ -270,10 +270,11 @@ class CloudFilesIngestOperator(ParkingSparkJobOperator, WatchedTask):
             )
             return report
         self.log.info(
-            "%s of %s, %s rescued, in %s: table version %s.",
+            "%s of %s, %s rescued, %s corrupt, in %s: table version %s.",
             counted(report["rows"], "row"),
             counted(report["files"], "file"),
             report["rescued_rows"],
+            report.get("corrupt_records", 0),
             counted(report["batches"], "batch"),
             report["target_version"],
         )

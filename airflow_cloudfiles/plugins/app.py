@@ -26,6 +26,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from airflow_cloudfiles.commands.help import docs
 from airflow_cloudfiles.engine.errors import PAGE, OptionError
+from airflow_cloudfiles.engine.intake.file_state_columns import error_text
 from airflow_cloudfiles.engine.intake.file_states import STATUSES
 from airflow_cloudfiles.engine.messages import counted, plural, printable
 from airflow_cloudfiles.plugins import stream_list, views
@@ -110,6 +111,7 @@ def _environment() -> Environment:
     made.filters |= {
         "size": size,
         "counted": counted,
+        "error_text": error_text,
         "plural": plural,
         "time": time,
         "age": age,

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from airflow_cloudfiles.engine.extensions.transfer.archived import MANIFEST, write_archive
 from airflow_cloudfiles.engine.extensions.transfer.move import fence
-from airflow_cloudfiles.engine.files import START, FileEntry, Offset
+from airflow_cloudfiles.engine.files import START, FileCounts, FileEntry, Offset, RecordError
 from airflow_cloudfiles.engine.intake.ledger.changed import (
     PACKED,
     PackedNote,
@@ -27,6 +27,7 @@ from airflow_cloudfiles.engine.state.batch_states import (
     write_archived,
 )
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
+from airflow_cloudfiles.engine.state.file_results import FileResults, read_results, write_results
 from airflow_cloudfiles.engine.state.metadata import KEY
 from airflow_cloudfiles.engine.state.metadata_format import (
     FORMAT_VERSION,
@@ -37,6 +38,7 @@ from airflow_cloudfiles.engine.state.metadata_format import (
     encode_standing,
 )
 from airflow_cloudfiles.engine.state.operations import Action, Operation, announce, announced
+from airflow_cloudfiles.engine.state.packs import Packs
 from airflow_cloudfiles.engine.storage import ObjectStore
 from tests.golden.kinds import CREATED, ID, Format, in_store, new_store, stamped, written
 
@@ -55,6 +57,14 @@ ARCHIVED = CleaningHistory(
     named={("é.json", 3, 5, "etag"): "é-1.json"},
     start=START,
 )
+BAD = RecordError("é fits no column", "a.b", 7)
+READ_OF_FILES = {
+    (3, 1): 2,
+    (3, 2): 2,
+    (3, 3): FileCounts(60, 2, 1, 1, "", BAD),
+    (3, 5): 3,
+    (4, 0): FileCounts(skipped="missing"),
+}
 
 PACKED_NOTES = {
     f"{'0f' * 16}-7.json": PackedNote(1_767_225_600_000_001, 1_767_312_000_000_000),
@@ -201,6 +211,23 @@ OF_FILES = [
         expected=ARCHIVED,
         newer="passed over",
         nothing=CleaningHistory(),
+    ),
+    Format(
+        name="file_results",
+        keys=r"_source/file_results/[0-9]+",
+        write=_in(
+            "_source/file_results/0", lambda store: write_results(store, 0, ID, READ_OF_FILES)
+        ),
+        read=in_store(
+            "_source/file_results/0",
+            lambda store: read_results(store, 0, Packs(store, "_source/file_results")),
+        ),
+        expected=FileResults(
+            ID,
+            {"rows": 67, "rescued_rows": 2, "corrupt_records": 1},
+            {3: ([1, 5], [[2, 2, 60], [3]]), 4: ([0], [[0]])},
+            {(3, 3): FileCounts(0, 2, 1, 1, "", BAD), (4, 0): FileCounts(skipped="missing")},
+        ),
     ),
     Format(
         name="sources",

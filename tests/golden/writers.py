@@ -31,6 +31,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "schema/log_entry.py:add_name": ("sources",),
     "state/compaction.py:Compaction._write": ("pack", "changes_packed"),
     "state/batch_states.py:write_archived": ("archived",),
+    "state/file_results.py:write_results": ("file_results",),
     "state/metadata.py:_take": ("metadata_unbound",),
     "state/numbered_log.py:NumberedLog.append": (
         "files",
@@ -73,7 +74,7 @@ NO_FORMAT: dict[str, str] = {
     "job/supervisor.py:run": "a pipe of its own says that a signal has come",
     "intake/ledger/snapshots.py:_fetch_file": "RocksDB's",
     "reading/split_reader.py:in_hand": "of this machine and while a process lives; for people",
-    "reading/split_reader.py:BadRecordWriter._flush": "Databricks' form, for people",
+    "reading/bad_records.py:BadRecordWriter._flush": "Databricks' form, for people",
     "spark/checkpoint_mirror.py:CheckpointMirror._fetch": _BYTES,
     "spark/checkpoint_mirror.py:CheckpointMirror._publish": _BYTES,
     "spark/checkpoint_mirror.py:CheckpointMirror._write_notes": _RUN,

@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.fetch import packed
-from airflow_cloudfiles.engine.reading.splits import Split
+from airflow_cloudfiles.engine.reading.splits import Split, with_places
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import Position, position
 from airflow_cloudfiles.engine.storage import open_store
@@ -103,8 +103,10 @@ class Ingested:
                 start=plan.start,
                 end=plan.end,
             )
-            files = list(intake.files.slice(plan.start, plan.end))
+            placed = list(intake.files.placed(plan.start, plan.end))
+            files, places = [file for _, file in placed], [place for place, _ in placed]
             ranges = packed(intake.source, files, parallelism=1, can_cut=False)
+            ranges = with_places(ranges, places)
         splits = [Split(context, each) for each in ranges]
         source = self._batches(options, plan.end)
         self.write(source, PlannedBatch(batch, splits, plan.end))

@@ -10,6 +10,7 @@ import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any, Final
 
 from airflow_cloudfiles.commands.running.outcome import (
@@ -23,7 +24,7 @@ from airflow_cloudfiles.commands.running.outcome import (
     terminal_width,
 )
 from airflow_cloudfiles.engine.extensions.table_run import TableRun
-from airflow_cloudfiles.engine.intake.file_state_columns import rows
+from airflow_cloudfiles.engine.intake.file_state_columns import error_text, rows
 from airflow_cloudfiles.engine.intake.file_states import (
     STATUSES,
     FileQuery,
@@ -41,10 +42,13 @@ _SHOWN: Final[Shown] = (
     ("commit_time", 19),
     ("batch_id", 8),
     ("size", 12),
+    ("rows", 10),
+    ("rescued_rows", 12),
+    ("corrupt_records", 15),
     ("path", 0),
     ("run_id", 0),
 )
-_NUMBERS = {"batch_id", "size"}
+_NUMBERS = {"batch_id", "size", "rows", "rescued_rows", "corrupt_records"}
 _ACTIONS = {
     "replay": "have files ingested again by the next run, whose rows replace their former ones; "
     "batches that a table has lost: cloudfiles replay",
@@ -65,7 +69,10 @@ _OPERATED: Final[Shown] = (
 
 def add_action(actions: Commands, parents: list[Parser]) -> None:
     """Add the action."""
-    text = "list the files that were recorded: how far each is, when, in which batch and run"
+    text = (
+        "list the files that were recorded: how far each is, when, in which batch and run, how "
+        "many rows it has, how many of them are rescued or corrupt, and the first error"
+    )
     found = add_command(actions, "files", _files, help=text, parents=parents)
     found.add_argument(
         "--path",
@@ -130,22 +137,31 @@ def _table(found: Iterator[Mapping[str, Any]], shown: Shown) -> Iterator[str | C
             yield ColoredLine(_line({name: name for name, _ in shown}, shown), "heading")
         count += 1
         yield _line({name: _cell(row[name]) for name, _ in shown}, shown)
+        if shown is _SHOWN and (error := error_text(row)):
+            yield ColoredLine(f"    {printable(error)}", "caution")
     yield counted(count, "file")
 
 
 def _line(cells: Mapping[str, str], shown: Shown) -> str:
-    """Write a row; what has no usual width is below, where a terminal is too narrow for it."""
-    short = [
+    """Write a row; what a terminal is too narrow for is below."""
+    short = [(name, width) for name, width in shown if width]
+    texts = [
         cells[name].rjust(width) if name in _NUMBERS else cells[name].ljust(width)
-        for name, width in shown
-        if width
+        for name, width in short
     ]
     long = [cells[name] for name, width in shown if not width]
-    line = "  ".join([*short, *long]).rstrip()
+    line = "  ".join([*texts, *long]).rstrip()
     most = terminal_width()
     if most is None or len(line) <= most:
         return line
-    return "  ".join(short).rstrip() + "\n    " + "  ".join(long)
+    ends = list(accumulate(len(each) + 2 for each in texts))
+    fit = sum(end - 2 <= most for end in ends)
+    lines = ["  ".join(texts[:fit]).rstrip()]
+    if fit < len(short):
+        # A line of names has those that are below beside their values.
+        rest = [(name, cells[name]) for name, _ in short[fit:] if cells[name] != name]
+        lines += ["    " + ", ".join(f"{name} {cell}" for name, cell in rest)] if rest else []
+    return "\n".join([*lines, "    " + "  ".join(long)])
 
 
 def _cell(value: object) -> str:

@@ -23,8 +23,11 @@ from airflow_cloudfiles.engine.messages import printable, short_time
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
 from airflow_cloudfiles.engine.storage import open_store
 
-_HEADS = ("started", "outcome", "files", "rows", "rescued", "schema", "table", "seconds", "run")
-_NUMBERS = range(2, 8)
+_HEADS = (
+    "started", "outcome", "files", "rows", "rescued", "corrupt", "schema", "table",
+    "seconds", "run",
+)  # fmt: skip
+_NUMBERS = range(2, 9)
 """Places of those that are numbers."""
 _MOST = 20
 
@@ -74,7 +77,8 @@ def _table(shown: Sequence[RunSummary], found: Runs) -> Iterator[str | ColoredLi
 
 
 def _cells(run: RunSummary) -> tuple[str, ...]:
-    numbers = (run.files, run.rows, run.rescued_rows, run.schema_version, run.target_version)
+    counts = (run.files, run.rows, run.rescued_rows, run.corrupt_records)
+    numbers = (*counts, run.schema_version, run.target_version)
     return (
         short_time(run.started),
         printable(f"{run.kind} {run.outcome}"),

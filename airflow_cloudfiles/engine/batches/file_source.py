@@ -19,7 +19,7 @@ from airflow_cloudfiles.engine.files import START, FileEntry, Offset
 from airflow_cloudfiles.engine.intake.opening import opened_at_once
 from airflow_cloudfiles.engine.messages import Progress, counted
 from airflow_cloudfiles.engine.reading.fetch import packed
-from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
+from airflow_cloudfiles.engine.reading.splits import BatchContext, Split, with_places
 from airflow_cloudfiles.engine.state.sink_log import position_of_a_job
 from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, side_by_side
 from airflow_cloudfiles.engine.stream import definition
@@ -103,9 +103,11 @@ class FileBatches:
             return None
         crash_point("after-spark-offset")
         intake.plans.check(start, end)
-        files = list(intake.files.slice(start, end))
+        placed = list(intake.files.placed(start, end))
+        files = [file for _, file in placed]
         context = definition.batch_context(options, resolved, intake, start, end)
-        splits = split_up(intake.source, files, context, self._parallelism)
+        places = [place for place, _ in placed]
+        splits = split_up(intake.source, files, context, self._parallelism, places)
         number = self._number + 1
         self._planned = len(files), sum(file.size for file in files)
         how_many = counted(len(files), "file"), counted(len(splits), "split")
@@ -160,7 +162,11 @@ class FileBatches:
 
 
 def split_up(
-    source: ObjectStore, files: Sequence[FileEntry], context: BatchContext, parallelism: int
+    source: ObjectStore,
+    files: Sequence[FileEntry],
+    context: BatchContext,
+    parallelism: int,
+    places: Sequence[tuple[int, int]] = (),
 ) -> list[Split]:
     """Cut the files of a micro-batch into splits.
 
@@ -169,9 +175,13 @@ def split_up(
         files: All of them.
         context: Of the micro-batch.
         parallelism: How many tasks can run at a time.
+        places: Where the file log has each of them (`FileLog.placed`); none where nobody asks what
+            was read of each.
     """
     can_cut = context.options.format_options.can_split()
     found = packed(source, files, parallelism=parallelism, can_cut=can_cut)
+    if places:
+        found = with_places(found, places)
     # Where all files were excluded, an empty batch is one nevertheless.
     return [Split(context, ranges) for ranges in found or [()]]
 

@@ -169,8 +169,8 @@ class BatchReader:
             SinkError: The table does not take it.
         """
         written, writer = self._written_at_last(self._plans.at(batch.number))
-        observed = [each.observed for each in written]
-        former = former_rows(self.state, batch.number, observed)
+        former = former_rows(self.state, batch.number, written)
+        writer.record_files(self.state, batch.number, batch.plan, written)
         committed = writer.make_visible(batch, written, None, former)
         return committed, sum(each.counts.get("rows", 0) for each in written)
 
@@ -193,8 +193,9 @@ class BatchReader:
         schema = resolved.full_schema(context.options)
         check_target(self._spec, to_arrow(schema))
         writer = new_writer(self._spec, written="files", schema=schema)
-        files = list(self._files.slice(start, end))
-        splits = split_up(self.source, files, context, cores())
+        placed = list(self._files.placed(start, end))
+        files, places = [file for _, file in placed], [place for place, _ in placed]
+        splits = split_up(self.source, files, context, cores(), places)
         try:
             with LocalProcesses(cores()) as processes:
                 task = partial(write_split, writer)

@@ -29,9 +29,11 @@ from pyspark.sql.types import (
 )
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError, IncompatibleSchemaError
+from airflow_cloudfiles.engine.files import RecordError
 from airflow_cloudfiles.engine.formats.base import (
     OpenedFile,
     is_utf8,
+    line_begin,
     line_blocks,
     member,
     path_end,
@@ -147,6 +149,7 @@ def _content(file: OpenedFile) -> bytes:
 
 
 _CHUNK_BYTES: Final = 16 * 2**20
+_NOT_UTF8: Final = "bytes that are not UTF-8"
 
 
 class TextReader(FormatReader):
@@ -186,33 +189,51 @@ class TextReader(FormatReader):
         Raises:
             FileUnreadableError: It is not in its encoding, or too large for one row.
         """
-        for lines in self._lines(file, start, end):
-            batch = self._batch(lines, file.uri)
+        before: int | None = None if start else 0
+        for lines, block in self._lines(file, start, end):
+            batch, odd = self._batch(lines, file.uri)
+            if odd is not None and self.first_error is None:
+                self.first_error = self._error(odd, before, file, block)
+            before = None if before is None else before + len(lines)
             self.counts.rows += batch.num_rows
             yield batch
 
-    def _lines(self, file: OpenedFile, start: int, end: int | None) -> Iterator[list[bytes]]:
+    def _error(self, odd: int, before: int | None, file: OpenedFile, block: bytes) -> RecordError:
+        """Say where in the file a line of a block is."""
+        if before is not None:
+            return RecordError(_NOT_UTF8, self._column or "", before + odd + 1)
+        begin = line_begin(block, odd + 1, self._separator)
+        return RecordError(_NOT_UTF8, self._column or "", byte=file.block_begin + begin)
+
+    def _lines(
+        self, file: OpenedFile, start: int, end: int | None
+    ) -> Iterator[tuple[list[bytes], bytes]]:
+        """Yield lines, and the block that they are."""
         own = self._own
         if own.whole_text:
-            yield [_whole(file, own)]
+            yield [_whole(file, own)], b""
             return
-        separator = None if own.line_sep is None else own.line_sep.encode()
         for block in line_blocks(file, own, start, end):
-            yield _split(block, separator)
+            yield _split(block, self._separator), block
 
-    def _batch(self, lines: list[bytes], uri: str) -> pa.RecordBatch:
+    @property
+    def _separator(self) -> bytes | None:
+        return None if self._own.line_sep is None else self._own.line_sep.encode()
+
+    def _batch(self, lines: list[bytes], uri: str) -> tuple[pa.RecordBatch, int | None]:
+        """Build the batch of lines, and find the first of them that is no UTF-8."""
         raw = pa.array(lines, pa.binary())
-        rescued = pa.nulls(len(lines), pa.string())
+        rescued, first = pa.nulls(len(lines), pa.string()), None
         try:
             values = raw.cast(pa.string())
         except pa.ArrowInvalid:
-            values, rescued = self._odd(lines, uri)
+            values, rescued, first = self._odd(lines, uri)
         arrays = [values] if self._column is not None else []
         if self._rescues:
             arrays.append(rescued)
-        return make_batch(arrays, self.arrow_schema, len(lines))
+        return make_batch(arrays, self.arrow_schema, len(lines)), first
 
-    def _odd(self, lines: list[bytes], uri: str) -> tuple[pa.Array, pa.Array]:
+    def _odd(self, lines: list[bytes], uri: str) -> tuple[pa.Array, pa.Array, int]:
         """Lines of which some are no UTF-8."""
         strings = list(map(printable, lines))
         odd = np.array([not is_utf8(line) for line in lines])
@@ -220,7 +241,7 @@ class TextReader(FormatReader):
         self.counts.corrupt_by_file[uri] += int(np.count_nonzero(odd))
         values = pa.array(strings, pa.string())
         if not self._rescues or self._column is None:
-            return values, pa.nulls(len(lines), pa.string())
+            return values, pa.nulls(len(lines), pa.string()), int(odd.argmax())
         self.counts.rescued_rows += int(np.count_nonzero(odd))
         end = path_end(uri)
         rescued = [
@@ -228,7 +249,7 @@ class TextReader(FormatReader):
             for string, is_odd in zip(strings, odd.tolist(), strict=True)
         ]
         kept = pc.if_else(pa.array(odd), pa.scalar(None, pa.string()), values)
-        return kept, pa.array(rescued, pa.string())
+        return kept, pa.array(rescued, pa.string()), int(odd.argmax())
 
 
 def _split(block: bytes, separator: bytes | None) -> list[bytes]:

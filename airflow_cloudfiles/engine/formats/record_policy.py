@@ -26,6 +26,7 @@ One number at a time (`holds`) and whole columns (`doubtful`), which agree.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from decimal import Decimal
@@ -37,8 +38,16 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import CorruptRecordError, IncompatibleSchemaError
+from airflow_cloudfiles.engine.files import RecordError
 from airflow_cloudfiles.engine.formats import base
-from airflow_cloudfiles.engine.formats.base import BadRecord, Bools, ReadCounts, validity
+from airflow_cloudfiles.engine.formats.base import (
+    SAMPLE_CHARACTERS,
+    BadRecord,
+    Bools,
+    ReadCounts,
+    validity,
+)
+from airflow_cloudfiles.engine.messages import cut
 from airflow_cloudfiles.engine.options.cloud_files import (
     WATCHING_MODES,
     CloudFilesOptions,
@@ -51,6 +60,7 @@ if TYPE_CHECKING:
 
 
 MISFIT_REASON: Final = "a value does not fit its column"
+UNKNOWN_REASON: Final = "no column has this field"
 _SHOWN_CHARACTERS: Final = 200
 """How much of a record an error quotes."""
 
@@ -109,22 +119,27 @@ class RecordOutcomes:
         rescued: Members of the rescued data of rows, without braces and path.
         corrupt: Values of the corrupt record column, by row.
         dropped: Rows to be taken out of the batch again.
+        bad: The records that are not valid, in the order in which they were met.
+        first_rescued: The first row with rescued data, and that data; `None` for none.
     """
 
     def __init__(self, policy: RecordPolicy) -> None:
         self.policy = policy
+        self.bad: list[BadPlace] = []
+        self.first_rescued: tuple[int, bytes | str] | None = None
         self.counts = ReadCounts()
         self.bad_records: list[BadRecord] = []
         self.rescued: dict[int, bytes] = {}
         self.corrupt: dict[int, bytes] = {}
         self.dropped: set[int] = set()
 
-    def is_dropped(
+    def is_dropped(  # noqa: PLR0913 - what there is to say of a record
         self,
         file_uri: str,
         record: str,
         reason: str,
         *,
+        place: int = 0,
         rows: Iterable[int] = (),
         has_value: bool = False,
     ) -> bool:
@@ -134,6 +149,7 @@ class RecordOutcomes:
             file_uri: The file it is in.
             record: Its text.
             reason: Why it is bad, in a sentence.
+            place: Where it is in the batch, in the terms of the reader; later records have more.
             rows: The rows it has already, if any; they are taken out when it is dropped.
             has_value: Whether mode `DROPMALFORMED` keeps it, as Spark's reader does not see that
                 it is bad.
@@ -152,10 +168,12 @@ class RecordOutcomes:
                 f"record begins: {record[:_SHOWN_CHARACTERS]}"
             )
         elif has_value or self.policy.mode == "PERMISSIVE":
+            self.bad.append(BadPlace(place, reason))
             return False
         taken_out = set(rows)
         self.dropped |= taken_out
         self.counts.dropped_records += not taken_out
+        self.bad.append(BadPlace(place, reason, len(taken_out), len(taken_out) or 1))
         return True
 
     def keep(self, row: int, record: str) -> None:
@@ -165,14 +183,16 @@ class RecordOutcomes:
         elif self.policy.rescues:
             self.rescued[row] = base.member(self.policy.corrupt_name, record).encode()
 
-    def drop_or_keep(self, file_uri: str, record: str, reason: str, rows: Iterable[int]) -> None:
+    def drop_or_keep(
+        self, file_uri: str, record: str, reason: str, rows: Iterable[int], *, place: int = 0
+    ) -> None:
         """Do as the policy says with a bad record that has rows already.
 
         Raises:
             CorruptRecordError: The mode is `FAILFAST`.
         """
         rows = list(rows)
-        if not self.is_dropped(file_uri, record, reason, rows=rows):
+        if not self.is_dropped(file_uri, record, reason, place=place, rows=rows):
             for row in rows:
                 self.keep(row, record)
 
@@ -183,7 +203,11 @@ class RecordOutcomes:
             rows: How many there are.
             end_of: Gives the end of a row's rescued data (`rescued_json.path_end`).
         """
-        self.counts.rescued_rows = len(self.rescued.keys() - self.dropped)
+        there = self.rescued.keys() - self.dropped
+        self.counts.rescued_rows = len(there)
+        if there:
+            first = min(there)
+            self.first_rescued = first, b"{" + self.rescued[first] + b"}"
         whole = {row: b"{" + found + end_of(row) for row, found in self.rescued.items()}
         return sparse_strings(whole, rows)
 
@@ -209,6 +233,65 @@ class RecordOutcomes:
         self.counts.dropped_records += len(self.dropped)
         return batch
 
+    def first_error(self, place_of: Callable[[int], int]) -> tuple[int, RecordError] | None:
+        """Find what comes first of all that is rescued or not valid, without its line.
+
+        Args:
+            place_of: Gives the place of a row, in the terms of the reader.
+
+        Returns:
+            Its place, and the error; `None` where everything found its column.
+        """
+        bad = min(self.bad, key=lambda each: each.place, default=None)
+        if self.first_rescued is None:
+            return None if bad is None else (bad.place, RecordError(bad.reason))
+        row, rescued = self.first_rescued
+        place = place_of(row)
+        if bad is not None and bad.place <= place:  # its record may be what is rescued
+            return bad.place, RecordError(bad.reason)
+        return place, rescued_error(rescued, self.policy.parsed)
+
+
+@dataclass(frozen=True, slots=True)
+class BadPlace:
+    """Where a bad record is.
+
+    Attributes:
+        place: In the terms of the reader.
+        reason: Why it is bad, in a sentence.
+        removed: How many rows were taken out for it.
+        dropped: How many records count as dropped for it.
+    """
+
+    place: int
+    reason: str
+    removed: int = 0
+    dropped: int = 0
+
+
+def rescued_error(rescued: bytes | str, columns: StructType) -> RecordError:
+    """Say which field of a row is the first one that is rescued, without its value.
+
+    Args:
+        rescued: The rescued data, one JSON object.
+        columns: Of the schema.
+    """
+    try:
+        found = json.loads(rescued)
+    except (ValueError, RecursionError):  # nested too deeply to look into
+        return RecordError(MISFIT_REASON)
+    names: list[str] = []
+    kind: object = columns
+    while isinstance(found, dict) and isinstance(kind, StructType):
+        name = next((each for each in found if each != "_file_path"), None)
+        if name is None:
+            break
+        names.append(name)
+        fields = {each.name.lower(): each.dataType for each in kind.fields}
+        found, kind = found[name], fields.get(name.lower())
+    reason = UNKNOWN_REASON if kind is None else MISFIT_REASON
+    return RecordError(reason, cut(".".join(names), SAMPLE_CHARACTERS // 4))
+
 
 class FormatReader:
     """What the readers of all formats have in common.
@@ -221,10 +304,13 @@ class FormatReader:
         arrow_schema: Of the batches: the data columns, then the rescued data column if any.
         counts: What was read so far.
         bad_records: What `badRecordsPath` takes; whoever writes it empties the list.
+        first_error: The first of what is rescued or not valid since this was `None`; whoever reads
+            another file sets it to `None`.
     """
 
     def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
         self._options = options
+        self.first_error: RecordError | None = None
         self.arrow_schema = batch_schema(data_schema, options)
         self.counts = ReadCounts()
         self.bad_records: list[BadRecord] = []

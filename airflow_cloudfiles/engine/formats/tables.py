@@ -262,6 +262,10 @@ class RescuedCells:
             column = self._column(count, file_uri)
             lost = sum(column[row].is_valid for row in outcomes.dropped)
             outcomes.counts.rescued_rows = count - column.null_count - lost
+            if outcomes.counts.rescued_rows:
+                there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False)).tolist()
+                row = next(each for each in there if each not in outcomes.dropped)
+                outcomes.first_rescued = row, column[row].as_py()
         return outcomes.batch(arrays, count, column)
 
     def _column(self, count: int, file_uri: str) -> pa.StringArray:

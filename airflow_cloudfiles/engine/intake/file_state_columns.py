@@ -9,7 +9,7 @@ name does: a table, read record batch by record batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -26,6 +26,7 @@ from airflow_cloudfiles.engine.intake.ledger.changed import path_hash
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_cloudfiles.engine.files import FileCounts
     from airflow_cloudfiles.engine.state.batch_states import CleanedFiles
     from airflow_cloudfiles.engine.storage.access import Access
 
@@ -62,12 +63,22 @@ def _created(group: FileGroup) -> list[int]:
     return [file.modification_time_us for file in group.files]
 
 
-def _ingestion_state(group: FileGroup) -> str | None:
+_STATES: Final = {
+    "": "INGESTED",
+    "missing": "SKIPPED_MISSING",
+    "corrupt": "SKIPPED_CORRUPTED",
+}
+"""Auto Loader's words. It has none for a file that was overwritten before it was read."""
+
+
+def _ingestion_state(group: FileGroup) -> str | list[str | None] | None:
     """Auto Loader's word for it; null where what became of each file is not recorded."""
     if group.status == "planned":
         return "PROCESSING"
     if group.status != "committed" or group.batch is None:
         return None
+    if group.batch.results is not None:
+        return [None if each is None else _STATES.get(each.skipped) for each in group.read]
     files, counts = group.batch.plan.files, group.batch.counts
     if counts.get("missing_files", 0) >= files:
         return "SKIPPED_MISSING"
@@ -97,6 +108,21 @@ def _moved_to(mark: CleanedFiles, key: str) -> str | None:
 
 def _count(name: str) -> Callable[[FileGroup], int | None]:
     return lambda group: None if group.batch is None else group.batch.counts.get(name)
+
+
+def _of_file(shown: Callable[[FileCounts], Any]) -> Callable[[FileGroup], Any]:
+    """Tell something of what was read of each file; null where that is not recorded."""
+
+    def values(group: FileGroup) -> list[Any] | None:
+        if group.batch is None or group.batch.results is None:
+            return None
+        return [None if each is None else shown(each) for each in group.read]
+
+    return values
+
+
+def _error(name: str) -> Callable[[FileGroup], Any]:
+    return _of_file(lambda counts: counts.error and (getattr(counts.error, name) or None))
 
 
 def _operation_time(group: FileGroup) -> datetime | None:
@@ -152,6 +178,15 @@ COLUMNS: Final[tuple[FileStateColumn, ...]] = (
     FileStateColumn("batch_rows", "BIGINT", _count("rows")),
     FileStateColumn("batch_rescued_rows", "BIGINT", _count("rescued_rows")),
     FileStateColumn("batch_corrupt_records", "BIGINT", _count("corrupt_records")),
+    FileStateColumn("rows", "BIGINT", _of_file(lambda counts: counts.rows)),
+    FileStateColumn("rescued_rows", "BIGINT", _of_file(lambda counts: counts.rescued_rows)),
+    FileStateColumn("corrupt_records", "BIGINT", _of_file(lambda counts: counts.corrupt_records)),
+    FileStateColumn("first_error", "STRING", _error("reason")),
+    FileStateColumn("first_error_line", "BIGINT", _error("line")),
+    FileStateColumn(
+        "first_error_byte", "BIGINT", _of_file(lambda counts: counts.error and counts.error.byte)
+    ),
+    FileStateColumn("first_error_column", "STRING", _error("field")),
     FileStateColumn(
         "operation", "STRING", lambda group: group.operation and group.operation.action
     ),
@@ -191,6 +226,20 @@ def rows(groups: Iterable[FileGroup]) -> Iterator[dict[str, Any]]:
         for values in zip(*columns, strict=True):
             row = dict(zip(names, values, strict=True))
             yield row | {"create_time": _moment(row["create_time"])}
+
+
+def error_text(row: Mapping[str, Any]) -> str:
+    """Say in words what the first error of a file is, and where; empty where there is none."""
+    if not row["first_error"]:
+        return ""
+    line, byte, column = (row[f"first_error_{each}"] for each in ("line", "byte", "column"))
+    places = [
+        "" if line is None else f"line {line}",
+        "" if byte is None else f"byte {byte}",
+        f"column {printable_path(column)}" if column else "",
+    ]
+    where = ", ".join(filter(None, places))
+    return f"{where}: {row['first_error']}" if where else str(row["first_error"])
 
 
 def _moment(moment_us: int) -> datetime | str:

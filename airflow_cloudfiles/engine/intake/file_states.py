@@ -21,7 +21,13 @@ from typing import Final, Literal, get_args
 
 from airflow_cloudfiles.engine.discovery.globs import SourcePattern, compile_name
 from airflow_cloudfiles.engine.errors import OptionError, StateError
-from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
+from airflow_cloudfiles.engine.files import (
+    START,
+    FileCounts,
+    FileEntry,
+    Offset,
+    printable_path,
+)
 from airflow_cloudfiles.engine.intake.ledger.changed import changed_times
 from airflow_cloudfiles.engine.intake.ledger.opening import check_whole
 from airflow_cloudfiles.engine.intake.opening import root_of
@@ -61,9 +67,10 @@ FileStatus = Literal[
 `duplicate`: its content is that of another file, and it is never ingested.
 `discovered`: recorded. `planned`: part of a micro-batch that is not committed. `committed`: its
 micro-batch is committed. `deleted`: that is, and its rows were removed, since the file was gone
-(`cloudFiles.onDelete=delete`); where it was ingested is another record. `lost`: that was, the table lost it, and the loss was accepted. `skipped`,
-`quarantined`: by an operation, before it was ingested. `released`: that was, and another record of
-the file came in its place. `forgotten`: before it was ingested; it is another record, if any."""
+(`cloudFiles.onDelete=delete`); where it was ingested is another record. `lost`: it was committed,
+the table lost it, and the loss was accepted. `skipped`, `quarantined`: by an operation, before it
+was ingested. `released`: that was, and another record of the file came in its place. `forgotten`:
+before it was ingested; it is another record, if any."""
 
 OUTSTANDING: Final = "outstanding"
 """In a query: `discovered` or `planned`."""
@@ -227,6 +234,12 @@ class FileGroup:
     archived: CleaningHistory = NOTHING
     operation: Operation | None = None
     changed: Mapping[int, Mapping[str, datetime]] = field(default_factory=dict)
+
+    @property
+    def read(self) -> Iterator[FileCounts | None]:
+        """Give what was read of each file; `None` where that is not known."""
+        batch, number = self.batch, self.entry.number
+        return (None if batch is None else batch.of_file(number, at) for at in self.indexes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,13 @@ from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.intake.ledger.changed import ChangedFolder
 from airflow_cloudfiles.engine.intake.ledger.opening import check_whole
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.state import file_log, plan_log, run_history, sink_log
+from airflow_cloudfiles.engine.state import (
+    file_log,
+    file_results,
+    plan_log,
+    run_history,
+    sink_log,
+)
 from airflow_cloudfiles.engine.state.compaction import (
     GRACE_SECONDS,
     Compaction,
@@ -209,9 +215,11 @@ def _pass(  # noqa: PLR0913 - what a pass needs
 def _numbered(state: ObjectStore) -> list[Folder]:
     """List what grows with the batches; refuse a state that has lost entries."""
     check_whole(state, FileLog(state), PlanLog(state))
-    prefix = run_history.PREFIX
-    notes = Folder.of(prefix, state.list(f"{prefix}/"), width=0, is_log=False)
-    return [*_logs(state.list), notes]
+    notes = [
+        Folder.of(prefix, state.list(f"{prefix}/"), width=0, is_log=False)
+        for prefix in (run_history.PREFIX, file_results.PREFIX)
+    ]
+    return [*_logs(state.list), *notes]
 
 
 def _logs(listed: Callable[[str], Iterable[FileEntry]]) -> list[Folder]:

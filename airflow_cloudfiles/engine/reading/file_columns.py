@@ -19,9 +19,8 @@ microseconds that the store has.
 from __future__ import annotations
 
 import json
-import operator
 import re
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +28,7 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, DecimalType, MapType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
+from airflow_cloudfiles.engine.files import RecordError
 from airflow_cloudfiles.engine.formats.base import BadRecord, BlockReader, FileReader, ReadCounts
 from airflow_cloudfiles.engine.formats.datetimes import default_format
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
@@ -197,24 +197,6 @@ class FileColumns:
     partitions: StructType
 
 
-@dataclass(frozen=True, slots=True)
-class FileCounts:
-    """What was read of one file, in the words of `ReadCounts`."""
-
-    rows: int = 0
-    rescued_rows: int = 0
-    corrupt_records: int = 0
-    dropped_records: int = 0
-
-    def __add__(self, other: FileCounts) -> FileCounts:
-        """Add what was read of two parts."""
-        return FileCounts(*map(operator.add, astuple(self), astuple(other)))
-
-    def since(self, before: FileCounts) -> FileCounts:
-        """Compute what has been added since."""
-        return FileCounts(*map(operator.sub, astuple(self), astuple(before)))
-
-
 class ColumnSources:
     """The columns of a stream, file by file.
 
@@ -223,6 +205,7 @@ class ColumnSources:
 
     Attributes:
         arrow_schema: Of the rows of every file.
+        path_error: What did not fit of the path of a file; whoever takes note of it sets `None`.
     """
 
     def __init__(self, context: BatchContext) -> None:
@@ -239,6 +222,7 @@ class ColumnSources:
         }
         self._known: dict[frozenset[str], FileColumns] = {}
         self._rescued_for_paths = 0
+        self.path_error: RecordError | None = None
         natural = full_schema(self._data, self._partitions, options.rescued_data_column)
         whole = with_metadata(natural, options.metadata_columns)
         self.arrow_schema: pa.Schema = to_arrow(in_order(whole, context.column_order))
@@ -293,6 +277,7 @@ class ColumnSources:
         if lost and rescued is None:
             raise _misfit(lost, partitions, file_uri)
         if lost:
+            self.path_error = RecordError(_PATH_REASON, next(iter(lost)))
             self._rescued_for_paths += found[rescued].null_count  # readers have counted the others
             found[rescued] = _rescued(found[rescued], lost, file_uri)
         arrays = [found[name] for name in self.arrow_schema.names]
@@ -320,15 +305,24 @@ class ColumnSources:
         total.rescued_rows += self._rescued_for_paths
         return total
 
-    def totals(self) -> FileCounts:
-        """Return the same as numbers alone, which cost the same however many files there are."""
-        readers = [each.reader.counts for each in self._known.values()]
-        return FileCounts(
-            sum(each.rows for each in readers),
-            sum(each.rescued_rows for each in readers) + self._rescued_for_paths,
-            sum(each.corrupt_records for each in readers),
-            sum(each.dropped_records for each in readers),
-        )
+    def totals(self) -> tuple[int, int, int, int]:
+        """Count rows, rescued rows, corrupt and dropped records of all readers so far.
+
+        It costs the same however many files there are.
+        """
+        rows, rescued, corrupt, dropped = 0, self._rescued_for_paths, 0, 0
+        for each in self._known.values():
+            counts = each.reader.counts
+            rows += counts.rows
+            rescued += counts.rescued_rows
+            corrupt += counts.corrupt_records
+            dropped += counts.dropped_records
+        return rows, rescued, corrupt, dropped
+
+    @property
+    def rescued_for_paths(self) -> int:
+        """How many rows have rescued data for nothing but the path of their file."""
+        return self._rescued_for_paths
 
     def take_bad_records(self) -> list[BadRecord]:
         """Return what goes to `badRecordsPath`, once."""
@@ -351,6 +345,9 @@ def _may_be_in_path(column: StructField, options: CloudFilesOptions) -> bool:
     own = (options.corrupt_record_column, options.rescued_data_column)
     nested = (StructType, ArrayType, MapType, VariantType)
     return column.name not in own and not isinstance(column.dataType, nested)
+
+
+_PATH_REASON: Final = "a value in the path does not fit its column"
 
 
 def _misfit(lost: dict[str, str], partitions: StructType, file_uri: str) -> Exception:

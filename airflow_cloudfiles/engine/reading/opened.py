@@ -44,6 +44,9 @@ class StoreFile:
         entry: The version that is read.
         first: The bytes that are there already, at most `BLOCK_BYTES`, if any are.
         at: Where these begin in the file.
+
+    Attributes:
+        block_begin: The first byte of the block that `blocks` gave last, where it reads a part.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class StoreFile:
         self._store = store
         self.entry = entry
         self.uri = store.child_uri(entry.path)
+        self.block_begin = 0
         self._first = _Chunk(at, first or b"")
         self._head = None if at else first
         # What a request to a store costs does not depend on its size; one to a disk costs nothing.
@@ -147,6 +151,7 @@ class StoreFile:
             self._refuse_uncuttable(self._read(0, min(MARK_BYTES, self.entry.size)))
         separator = lines.separator
         position = self._after_line(start - len(separator), separator) if start else 0
+        begin = position
         while position < end:
             chunk = self._read(position, min(self._at_once, end - position))
             if not chunk:
@@ -154,8 +159,11 @@ class StoreFile:
             at, position = position, position + len(chunk)
             for part in _small(chunk if at else self._refuse_uncuttable(chunk)):
                 if complete := lines.add(part):
+                    self.block_begin = begin
+                    begin += len(complete)
                     yield complete
         if lines.held:
+            self.block_begin = begin
             tail_end = self._after_line(end - min(lines.held, len(separator) - 1), separator)
             lines.refuse_huge(tail_end - end)
             yield lines.rest() + self._read(end, tail_end - end)

@@ -5,20 +5,6 @@ in their paths (`file_columns`), and hands out Arrow record batches with exactly
 schema. Lines of small files are parsed together; small batches are put together. A field that the
 schema does not have is raised as `UnknownFields`; what follows is decided in `stream`.
 
-With `badRecordsPath` a task writes records that are not valid, before its micro-batch is committed,
-as JSON Lines to
-
-```
-<badRecordsPath>/<stream>-<start of the batch>/bad_records/<file>-<first byte>-<end>-<part>.json
-```
-
-The names say which bytes of which version of which file the records come from, so reading
-these bytes again, because a task or the whole batch is repeated, replaces what it wrote before. A
-repeated batch may be cut into other ranges: those an earlier try wrote, and that this one reads
-too, are removed. So when a batch is in the table, each of its bad records is here once (B76); a
-batch that was given up may have left some here, which its next try replaces. Spark's readers match
-`<badRecordsPath>/*/bad_records/`, as with Databricks.
-
 A library that crashes, or a machine without memory, leaves no error. So the files of a split are
 noted on the local disk while it is read, and whoever misses the process finds their names.
 """
@@ -26,9 +12,7 @@ noted on the local disk while it is read, and whoever misses the process finds t
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,30 +20,29 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import pyarrow as pa
 
 from airflow_cloudfiles.engine.errors import (
-    CorruptedStateError,
     FileChangedError,
     FileMissingError,
-    TargetAccessError,
-    TargetUnreachableError,
 )
-from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.files import FileCounts, FileEntry, RecordError, printable_path
 from airflow_cloudfiles.engine.formats.base import (
-    BadRecord,
     BlockReader,
     FileReader,
     LinePiece,
     OpenedFile,
+    count_lines,
+    line_begin,
     line_blocks,
 )
 from airflow_cloudfiles.engine.intake.ledger.changed import note_overwritten, note_read, was_refused
 from airflow_cloudfiles.engine.messages import few
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from airflow_cloudfiles.engine.processes import is_alive
+from airflow_cloudfiles.engine.reading.bad_records import BadRecordWriter
 from airflow_cloudfiles.engine.reading.fetch import (
     FetchCounts,
     FirstRange,
@@ -68,171 +51,13 @@ from airflow_cloudfiles.engine.reading.fetch import (
     fetched_ahead,
     first_range,
 )
-from airflow_cloudfiles.engine.reading.file_columns import ColumnSources, FileCounts, file_path
+from airflow_cloudfiles.engine.reading.file_columns import ColumnSources
 from airflow_cloudfiles.engine.reading.missing_files import SameContent, check_deleted, check_root
 from airflow_cloudfiles.engine.reading.opened import BLOCK_BYTES, TEXT_BYTES
-from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
+from airflow_cloudfiles.engine.reading.splits import FileRange, Split
 from airflow_cloudfiles.engine.state.file_log import FileLog
-from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.local import make_private
-from airflow_cloudfiles.engine.storage.outage import is_transient
-
-FOLDER = "bad_records"
-PART_BYTES = 8 * 2**20
-"""Records are written when so many bytes of them wait."""
-_NAME = re.compile(r"(?P<file>[0-9a-f]{32})-(?P<start>\d+)-(?P<end>\d+|end)-(?P<part>\d{5})\.json")
-
-
-@dataclass(slots=True)
-class _Source:
-    """The part of one file that a split reads, and what it had so far.
-
-    Attributes:
-        name: What the names of its objects begin with: the version of the file.
-        start: First byte.
-        end: Where the part ends; `None` for the end of the file.
-        lines: Records that wait to be written.
-        parts: Objects written.
-    """
-
-    name: str
-    start: int
-    end: int | None
-    lines: list[bytes] = field(default_factory=list)
-    parts: int = 0
-
-    def key(self, part: int) -> str:
-        """Name one object."""
-        end = "end" if self.end is None else self.end
-        return f"{self.name}-{self.start}-{end}-{part:05}.json"
-
-
-class BadRecordWriter:
-    """Writes the bad records of one split; use once, and call `finish`.
-
-    Nothing is opened, and nothing is written, before the first record.
-
-    Args:
-        split: What is read; its options name the `badRecordsPath`.
-    """
-
-    def __init__(self, split: Split) -> None:
-        self._split = split
-        self._context = split.context
-        self._store: ObjectStore | None = None
-        self._folder = ""
-        self._waiting = 0
-        self._sources: dict[str, _Source] = {}
-
-    def write(self, records: Iterable[BadRecord]) -> None:
-        """Take records; they are durable when `finish` returns.
-
-        Raises:
-            TargetUnreachableError: The place does not answer, or fails for the moment.
-            TargetAccessError: It refused us.
-            CorruptedStateError: The stream's state is gone.
-        """
-        if not self._sources:
-            self._sources = _sources(self._split)
-        for record in records:
-            line = json.dumps(
-                {"path": record.file_uri, "record": record.record, "reason": record.reason}
-            ).encode("ascii")
-            self._sources[record.file_uri].lines.append(line + b"\n")
-            self._waiting += len(line)
-            if self._waiting > PART_BYTES:
-                self._flush()
-
-    def finish(self) -> None:
-        """Write what waits, and remove what an earlier try has left of the same bytes.
-
-        Raises:
-            TargetUnreachableError: The place does not answer, or fails for the moment.
-            TargetAccessError: It refused us.
-            CorruptedStateError: The stream's state is gone.
-        """
-        self._flush()
-        if self._store is None:
-            return
-        with _translate_errors(self._context):
-            for key in [entry.path for entry in self._store.list(self._folder)]:
-                if self._is_left(key.removeprefix(self._folder)):
-                    self._store.delete(key)
-
-    def _flush(self) -> None:
-        self._waiting = 0
-        for source in self._sources.values():
-            if not source.lines:
-                continue
-            store = self._open()
-            with _translate_errors(self._context):
-                store.put(self._folder + source.key(source.parts), b"".join(source.lines))
-            source.parts += 1
-            source.lines.clear()
-
-    def _open(self) -> ObjectStore:
-        if self._store is None:
-            stream = read_metadata(open_store(self._context.state_uri))
-            if stream is None:
-                raise CorruptedStateError(
-                    f"The checkpoint location {self._context.state_uri} has lost its metadata "
-                    "while the stream runs. Restore it from a backup."
-                )
-            start = self._context.start
-            self._folder = f"{stream.stream_id}-{start.entry}-{start.index}/{FOLDER}/"
-            self._store = open_store(str(self._context.options.bad_records_path))
-        return self._store
-
-    def _is_left(self, name: str) -> bool:
-        """Tell whether another object has the records of this one by now, or they became good."""
-        found = _NAME.fullmatch(name)
-        if found is None:
-            return False
-        for source in self._sources.values():
-            if source.name != found["file"]:
-                continue
-            if name.startswith(source.key(0).removesuffix("00000.json")):
-                return int(found["part"]) >= source.parts
-            begins_before = source.end is None or int(found["start"]) < source.end
-            return begins_before and (found["end"] == "end" or int(found["end"]) > source.start)
-        return False
-
-
-def _sources(split: Split) -> dict[str, _Source]:
-    """Map the URI that records are reported with to what a split reads of the file."""
-    store = open_store(split.context.source_uri)
-    found: dict[str, _Source] = {}
-    for part in split.ranges:
-        uri = store.child_uri(part.file.path)
-        known = found.setdefault(uri, _Source(_name(part.file), part.start, part.end))
-        known.start = min(known.start, part.start)
-        is_open = known.end is None or part.end is None
-        known.end = None if is_open else max(known.end or 0, part.end or 0)
-    return found
-
-
-def _name(file: FileEntry) -> str:
-    """Name one version of one file."""
-    version = f"{file.path}\n{file.size}\n{file.modification_time_us}\n{file.etag}"
-    digest = hashlib.sha256(version.encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()[:32]
-
-
-@contextmanager
-def _translate_errors(context: BatchContext) -> Iterator[None]:
-    """Raise errors that name the location, and whether running again may help."""
-    try:
-        yield
-    except OSError as error:
-        place = f"badRecordsPath {context.options.bad_records_path}"
-        failed = f"Records that are not valid cannot be written to {place}: "
-        if is_transient(error):
-            raise TargetUnreachableError(f"{failed}{error}. Run again.") from error
-        raise TargetAccessError(
-            f"{failed}{error}. Grant this identity permission to list, write and delete there."
-        ) from error
-
 
 MOST_NAMES = 20
 
@@ -307,11 +132,37 @@ class SplitCounts:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Complete lines of one part of a file, in the version that was read."""
+    """Complete lines of one part of a file, in the version that was read.
+
+    Attributes:
+        part: The part, of that version.
+        uri: The file.
+        data: The lines.
+        asked: The part as the split has it.
+        line: How many lines of the file come before; `None` where the part begins later.
+        begin: Where in the file they begin, where the part begins later.
+        separator: What ends a line; `None` for any line break.
+    """
 
     part: FileRange
     uri: str
     data: bytes
+    asked: FileRange
+    line: int | None
+    begin: int
+    separator: bytes | None
+
+    def placed(self, counts: FileCounts) -> FileCounts:
+        """Say where in the file the error is that has its line within the block."""
+        error = counts.error
+        if error is None or error.line is None:
+            return counts
+        if self.line is not None:
+            placed = replace(error, line=self.line + error.line)
+        else:
+            begin = line_begin(self.data, error.line, self.separator)
+            placed = replace(error, line=None, byte=self.begin + begin)
+        return replace(counts, error=placed)
 
 
 class SplitReader:
@@ -319,22 +170,16 @@ class SplitReader:
 
     Args:
         split: What to read.
-        by_file: Whether to count by file, too. Then lines of several files are not parsed together.
 
     Attributes:
-        by_file: What was read of each file, by its path; empty unless that is counted.
         missing: URIs of files that were gone and skipped; of `MOST_MISSING` at most.
-        left_out: Where newer versions of files replace their rows: URIs of the files that were
-            gone, or overwritten in turn, as `file_path` gives them.
     """
 
-    def __init__(self, split: Split, *, by_file: bool = False) -> None:
+    def __init__(self, split: Split) -> None:
         context = split.context
-        self._counts_files = by_file
-        self.by_file: dict[str, FileCounts] = {}
-        self._told = FileCounts()
+        self._read: dict[int, FileCounts] = {}  # by identity: a part has a costly hash
+        self._told = 0, 0, 0, 0
         self.missing: list[str] = []
-        self.left_out: list[str] = []
         self._given_up: list[FileEntry] = []
         self._deleted: set[str] | None = None
         self._split = split
@@ -346,7 +191,7 @@ class SplitReader:
         self._superseded: Callable[[FileEntry], None] | None = None
         if discovery.sees_overwrites:
             # The version that is there becomes an entry, before the batch is done.
-            self._superseded = self._note_overwritten
+            self._superseded = lambda found: note_overwritten(open_store(context.state_uri), found)
         elif discovery.waits and not context.state_uri:
             self._superseded = self._refuse_changed
         self._accepted: Callable[[FileEntry], None] | None = None
@@ -380,14 +225,24 @@ class SplitReader:
         for each in fields(SplitCounts)[1:]:
             setattr(self.counts, each.name, getattr(counted, each.name))
 
-    def _note_overwritten(self, found: FileEntry) -> None:
-        """Leave a version to the next discovery."""
-        note_overwritten(open_store(self._split.context.state_uri), found)
-        self._leave_out(found)
+    def by_part(self) -> Iterator[tuple[FileRange, FileCounts]]:
+        """Yield what was read of each part of a file, when all is read."""
+        for part in self._split.ranges:
+            yield part, self._read.get(id(part), _NOTHING)
 
-    def _leave_out(self, file: FileEntry) -> None:
-        if self._options.discovery.replaces:
-            self.left_out.append(file_path(self._store.uri, file.path))
+    def read_files(self) -> dict[tuple[int, int], int | FileCounts]:
+        """Return what was read of each file whose place is known, when all is read.
+
+        Of a file of which all records are rows, how many these are.
+        """
+        found: dict[tuple[int, int], FileCounts] = {}
+        for part, counts in self.by_part():
+            if part.place is not None:
+                known = found.get(part.place)
+                found[part.place] = counts if known is None else known + counts
+        return {
+            place: counts.rows if counts.is_clean else counts for place, counts in found.items()
+        }
 
     @property
     def corrupt_by_file(self) -> Counter[str]:
@@ -424,9 +279,11 @@ class SplitReader:
         parts = fetched_ahead(self._store, self._split.ranges, range_of)
         with closing(parts):
             for part, first in parts:
+                reader = cast("FileReader", self._columns.of(part.file.path).reader)
+                reader.first_error = None
                 for found, batch in self._fetch(part, first, self._rows_in, range_of):
                     yield self._rows(batch, found)
-                self._count(part)
+                self._count(part, reader)
 
     def _rows_in(
         self, part: FileRange, file: OpenedFile
@@ -444,8 +301,15 @@ class SplitReader:
             reader = cast("BlockReader", self._columns.of(part.file.path).reader)
             pieces = [LinePiece(block.uri, block.data) for block in blocks]
             batch = reader.read(pieces)
-            self._count(part)
-            yield self._rows(batch, part)
+            for block, counts in zip(blocks, reader.pieces, strict=True):
+                self._add(block.asked, block.placed(counts))
+            before = self._columns.rescued_for_paths
+            rows = self._rows(batch, part)
+            if (rescued := self._columns.rescued_for_paths - before) or self._columns.path_error:
+                # Where a path has columns, the blocks of a group are of one file.
+                counts = FileCounts(rescued_rows=rescued, error=self._path_error())
+                self._add(blocks[0].asked, counts)
+            yield rows
 
     def _packed(self) -> Iterator[list[_Block]]:
         """Blocks in groups of some size; one file a group where a column says of which it is."""
@@ -465,7 +329,7 @@ class SplitReader:
 
     def _are_alike(self, one: FileRange, other: FileRange) -> bool:
         """Tell whether lines of two parts may be read together: no column says which one it is."""
-        if one == other or self._options.metadata_columns or self._counts_files:
+        if one == other or self._options.metadata_columns:
             return one == other
         if one.file == other.file:
             return True
@@ -477,16 +341,28 @@ class SplitReader:
         parts = fetched_ahead(self._store, self._split.ranges)
         with closing(parts):
             for part, first in parts:
-                yield from self._fetch(part, first, partial(_lines_of, own))
+                yield from self._fetch(part, first, partial(_lines_of, own, part))
 
     # Both ---------------------------------------------------------------------------------
 
-    def _count(self, part: FileRange) -> None:
-        """Count for a file what was read since the one before."""
-        if self._counts_files:
-            path, now = part.file.path, self._columns.totals()
-            self.by_file[path] = self.by_file.get(path, FileCounts()) + now.since(self._told)
-            self._told = now
+    def _count(self, part: FileRange, reader: FileReader) -> None:
+        """Count for a part of a file what was read since the one before."""
+        now = self._columns.totals()
+        rows, rescued, corrupt, dropped = (
+            after - before for after, before in zip(now, self._told, strict=True)
+        )
+        self._told = now
+        error = self._path_error() or reader.first_error
+        self._add(part, FileCounts(rows, rescued, corrupt, dropped, error=error))
+
+    def _path_error(self) -> RecordError | None:
+        """Give what does not fit of the path of a file, once."""
+        error, self._columns.path_error = self._columns.path_error, None
+        return error
+
+    def _add(self, part: FileRange, counts: FileCounts) -> None:
+        known = self._read.get(id(part))
+        self._read[id(part)] = counts if known is None else known + counts
 
     def _fetch(
         self,
@@ -513,7 +389,7 @@ class SplitReader:
                 range_of=range_of,
             )
 
-        before = self.counts.fetched.missing_files
+        before = _skips(self.counts.fetched)
         try:
             if same_content is None:
                 yield from fetch_part(part, first)
@@ -524,14 +400,17 @@ class SplitReader:
         except FileMissingError:
             check_root(self._store)
             raise
-        if self.counts.fetched.missing_files > before:
-            self._give_up(part.file)
+        if (after := _skips(self.counts.fetched)) != before:
+            kinds = zip(_SKIPPED, after, before, strict=True)
+            skipped = next(kind for kind, now, then in kinds if now > then)
+            self._add(part, FileCounts(skipped=skipped))
+            if skipped == "missing":
+                self._give_up(part.file)
 
     def _give_up(self, file: FileEntry) -> None:
         """Note a file that was skipped because it is gone."""
         if len(self.missing) < MOST_MISSING:
             self.missing.append(self._store.child_uri(file.path))
-        self._leave_out(file)
         if not (self._was_refused(file) or self._was_deleted(file)):
             self._given_up.append(file)
 
@@ -564,16 +443,32 @@ class SplitReader:
         return self._columns.rows(batch, part, self._store.child_uri(part.file.path))
 
 
+_NOTHING: Final = FileCounts()
+_SKIPPED: Final = ("missing", "superseded", "corrupt")
+
+
+def _skips(counts: FetchCounts) -> tuple[int, int, int]:
+    """Count the files that were not read, or not to their end, by the reason (`_SKIPPED`)."""
+    return counts.missing_files, counts.superseded_files, counts.corrupt_files
+
+
 def _leaves(kind: pa.DataType) -> int:
     """Count the leaves of a column."""
     inside = range(kind.num_fields)
     return sum(_leaves(kind.field(each).type) for each in inside) if inside else 1
 
 
-def _lines_of(own: JsonOptions, part: FileRange, file: OpenedFile) -> Iterator[_Block]:
+def _lines_of(
+    own: JsonOptions, asked: FileRange, part: FileRange, file: OpenedFile
+) -> Iterator[_Block]:
     found = replace(part, file=file.entry)
+    separator = None if own.line_sep is None else own.line_sep.encode()
+    line, before = None if part.start else 0, b""
     for data in line_blocks(file, own, part.start, part.end):
-        yield _Block(found, file.uri, data)
+        if line is not None and before:
+            line += count_lines(before, separator)
+        yield _Block(found, file.uri, data, asked, line, file.block_begin, separator)
+        before = data
 
 
 def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -27,11 +27,19 @@ COMPRESSED = (".gz", ".bz2", ".zst", ".deflate", ".lz4", ".snappy", ".sz", ".xz"
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """A part of a file: the lines that start in `[start, end)`; `end` None means to its end."""
+    """A part of a file: the lines that start in `[start, end)`; `end` None means to its end.
+
+    Attributes:
+        file: The file.
+        start: The first byte.
+        end: Where the part ends.
+        place: The entry of the file log and the index there that record the file, if they matter.
+    """
 
     file: FileEntry
     start: int = 0
     end: int | None = None
+    place: tuple[int, int] | None = None
 
     @property
     def size(self) -> int:
@@ -115,6 +123,27 @@ def pack(
         splits.setdefault((before + after) // 2 // target, []).append(part)
         before = after
     return [tuple(split) for split in splits.values()]
+
+
+def with_places(
+    splits: Iterable[tuple[FileRange, ...]], places: Iterable[tuple[int, int]]
+) -> list[tuple[FileRange, ...]]:
+    """Say where each file of some splits is recorded.
+
+    Args:
+        splits: What `pack` gives.
+        places: Of the files that it was given, in their order.
+    """
+    rest = iter(places)
+    place = None
+    found: list[tuple[FileRange, ...]] = []
+    for split in splits:
+        parts = []
+        for part in split:
+            place = next(rest) if part.start == 0 else place
+            parts.append(FileRange(part.file, part.start, part.end, place))
+        found.append(tuple(parts))
+    return found
 
 
 def split_bytes(cost: int, parallelism: int) -> int:

@@ -30,8 +30,15 @@ from functools import partial
 from typing import Any, Final
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError, IncompatibleStateError
-from airflow_cloudfiles.engine.files import START, FileEntry, Offset, printable_path
-from airflow_cloudfiles.engine.state import run_history, spark_checkpoint
+from airflow_cloudfiles.engine.files import (
+    START,
+    FileCounts,
+    FileEntry,
+    Offset,
+    printable_path,
+)
+from airflow_cloudfiles.engine.state import file_results, run_history, spark_checkpoint
+from airflow_cloudfiles.engine.state.file_results import FileResults, read_results
 from airflow_cloudfiles.engine.state.packs import Packs, beyond_repair, decode_entry, encode_entry
 from airflow_cloudfiles.engine.state.plan_log import Plan, PlanLog
 from airflow_cloudfiles.engine.state.sink_log import Position, SinkLog, SinkRecord
@@ -232,6 +239,7 @@ class BatchState:
         table_version: A version of the table that has it; `None` where it is not known.
         schema_version: Version of the schema it was read with; `None` where it is not known.
         counts: What its tasks have counted; empty where no job committed it.
+        results: What was read of each of its files; `None` where that is not recorded.
     """
 
     plan: Plan
@@ -241,6 +249,15 @@ class BatchState:
     table_version: int | None = None
     schema_version: int | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
+    results: FileResults | None = None
+
+    def of_file(self, entry: int, index: int) -> FileCounts | None:
+        """Give what was read of a file, by the entry that records it and its index there.
+
+        Returns:
+            `None` where it is not known.
+        """
+        return None if self.results is None else self.results.of(entry, index)
 
 
 class BatchStates:
@@ -269,6 +286,7 @@ class BatchStates:
             self._plans.meet_packs()
         self._sink = SinkLog(state)
         self._packs = Packs(state, run_history.PREFIX)
+        self._result_packs = Packs(state, file_results.PREFIX)
         self._committed = committed
         self._planned = planned
         self._spark = spark
@@ -343,7 +361,17 @@ class BatchStates:
             done.table_version if done is not None and version is None else version,
             known.schema_version,
             known.counts,
+            self._results(number, record),
         )
+
+    def _results(self, number: int, record: SinkRecord | None) -> FileResults | None:
+        """Read what was read of the files of a batch of a job, if it is what the table has."""
+        if record is None or record.read_by != "sink":
+            return None
+        with reaching_state(self._state):
+            found = read_results(self._state, number, self._result_packs)
+        is_its = found is not None and found.belongs_to(record.plan, record.counts)
+        return found if is_its else None
 
     def _commit_time(self, number: int, record: SinkRecord | None) -> datetime | None:
         """Find when a batch was committed, or else the first time at which it is known to be."""

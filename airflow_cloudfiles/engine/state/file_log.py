@@ -348,6 +348,18 @@ class FileLog:
         Raises:
             CorruptedStateError: The log does not reach that far, or is damaged.
         """
+        for _, _, files in self._slices(start, end):
+            yield from files
+
+    def placed(self, start: Offset, end: Offset) -> Iterator[tuple[tuple[int, int], FileEntry]]:
+        """Give the same files, each with the number of its entry and its index there."""
+        for number, indexes, files in self._slices(start, end):
+            yield from (((number, at), file) for at, file in zip(indexes, files, strict=True))
+
+    def _slices(
+        self, start: Offset, end: Offset
+    ) -> Iterator[tuple[int, Iterable[int], Sequence[FileEntry]]]:
+        """Give the files of each entry that `slice` is about, with their indexes."""
         excluded = self.operations.excluded(start.entry) if start < end else {}
         followed = self._followed(start, end)
         for number in range(start.entry, end.entry + 1):
@@ -366,12 +378,16 @@ class FileLog:
                     "file log do not belong together."
                 )
             out = excluded.get(number, ())
-            if not (out or followed):
-                yield from files[first:stop]
-                continue
-            for index, file in enumerate(files[first:stop], first):
-                if index not in out and followed.get(file.path, -1) <= number:
-                    yield file
+            indexes: Sequence[int] = range(first, len(files) if stop is None else stop)
+            if out or followed:
+                indexes = [
+                    index
+                    for index in indexes
+                    if index not in out and followed.get(files[index].path, -1) <= number
+                ]
+                yield number, indexes, [files[index] for index in indexes]
+            else:
+                yield number, indexes, files[first:stop]
 
     def _followed(self, start: Offset, end: Offset) -> dict[str, int]:
         """Find the newest entry of a micro-batch that replaces or deletes a file, by its path.

@@ -276,9 +276,7 @@ class BatchDone:
     def line(self) -> str:
         """Format the batch as one line of a log."""
         counts = (
-            sentence(self.counts[key], what)
-            for key, what in _SHOWN.items()
-            if key in self.counts and (key != "corrupt_records" or self.counts[key])
+            sentence(self.counts[key], what) for key, what in _SHOWN.items() if key in self.counts
         )
         before = "" if self.is_new else " (was there already)"
         version = f"table version {self.table_version}{before}"

@@ -20,9 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pa_types
 
 from airflow_cloudfiles.engine.errors import ExpectationError, OptionError
-from airflow_cloudfiles.engine.files import printable_path
+from airflow_cloudfiles.engine.files import FileCounts, printable_path
 from airflow_cloudfiles.engine.messages import counted, few
-from airflow_cloudfiles.engine.reading.file_columns import FileCounts
 from airflow_cloudfiles.engine.stream.schema_change import TaskReader
 
 if TYPE_CHECKING:
@@ -53,8 +52,6 @@ class ObservedRows:
             of these, where files are to be quarantined.
         missing: URIs of files that were gone and skipped; of `split_reader.MOST_MISSING` of each
             split at most.
-        left_out: Where newer versions of files replace their rows: URIs of those that were gone, or
-            overwritten in turn, as `file_path` has them.
     """
 
     values: Counter[str] = field(default_factory=Counter)
@@ -62,7 +59,6 @@ class ObservedRows:
     corrupt: Counter[str] = field(default_factory=Counter)
     by_file: dict[str, FileCounts] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
 
 
 class Observer:
@@ -105,7 +101,7 @@ class Observer:
 
     def reader(self, split: Split) -> TaskReader:
         """Build a reader of a split whose rows can be looked at."""
-        return TaskReader(split, by_file=self._blames)
+        return TaskReader(split)
 
     def rows(self, split: Split, reader: TaskReader) -> Iterator[pa.RecordBatch]:
         """Pass on the rows of a split."""
@@ -122,10 +118,9 @@ class Observer:
         if self._names_corrupt:
             self.observed.corrupt.update(reader.corrupt_by_file)
         self.observed.missing += reader.missing
-        self.observed.left_out += reader.left_out
-        cut = {each.file.path for each in split.ranges if not each.is_whole}
-        for path, counts in reader.by_file.items():
-            if path in cut or counts.rescued_rows or counts.corrupt_records:
+        for part, counts in reader.by_part() if self._blames else ():
+            if not part.is_whole or counts.rescued_rows or counts.corrupt_records:
+                path = part.file.path
                 known = self.observed.by_file.get(path, FileCounts())
                 self.observed.by_file[path] = known + counts
         self.observed.rescued = _most(self.observed.rescued)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -17,20 +17,22 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     ExpectationError,
     OptionError,
     UnsupportedOptionError,
 )
-from airflow_cloudfiles.engine.files import Offset
+from airflow_cloudfiles.engine.files import FileCounts, Offset
 from airflow_cloudfiles.engine.intake.stream_logs import name_files
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.reading.split_reader import SplitCounts
 from airflow_cloudfiles.engine.reading.splits import Split
 from airflow_cloudfiles.engine.registry import extension
-from airflow_cloudfiles.engine.state import metadata, run_history
+from airflow_cloudfiles.engine.state import file_results, metadata, run_history
+from airflow_cloudfiles.engine.state.file_results import Counted, Place
 from airflow_cloudfiles.engine.state.metadata import KEY as METADATA
 from airflow_cloudfiles.engine.state.metadata import has_packs, read_metadata
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
@@ -46,7 +48,7 @@ from airflow_cloudfiles.engine.state.sink_log import (
 )
 from airflow_cloudfiles.engine.state.sink_log import PREFIX as RECORDS
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
-from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, at_once
+from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, at_once, side_by_side
 from airflow_cloudfiles.engine.storage.vendors import import_with_extra
 from airflow_cloudfiles.engine.tables import expectations, sink_state
 from airflow_cloudfiles.engine.tables.delta.write.layout import FileLayout
@@ -68,7 +70,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class TaskWritten:
-    """What one task of a micro-batch has written; its files are those of the kind of table."""
+    """What one task of a micro-batch has written; its files are those of the kind of table.
+
+    `read` is what was read of each file of the source, by its place in the file log.
+    """
 
     files: list[Any]
     schema: pa.Schema
@@ -76,6 +81,7 @@ class TaskWritten:
     schema_version: int | None = None
     layout: FileLayout | None = None
     observed: ObservedRows = field(default_factory=ObservedRows)
+    read: Mapping[Place, Counted] = field(default_factory=dict)
 
 
 class TableWriter:
@@ -163,7 +169,19 @@ class TableWriter:
         written.counts = _flat(reader.counts)
         written.schema_version = split.context.schema_version
         written.observed = observer.observed
+        written.read = reader.read_files()
         return written
+
+    def record_files(
+        self, state: ObjectStore, batch: int, plan: str | None, written: Sequence[TaskWritten]
+    ) -> None:
+        """Record what was read of each file, before the table has the batch.
+
+        Repeating it replaces what was recorded, so the try that is committed is recorded last.
+        """
+        found = file_results.joined(each.read for each in written)
+        file_results.write_results(state, batch, plan, found)
+        crash_point("after-file-results")
 
     @abstractmethod
     def _write_rows(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
@@ -238,14 +256,22 @@ class TableWriter:
             origin=origin,
         )
         self._check_expected(of_batch, written)
-        expected = None if log is None else sink_state.expected(log, batch)
+        expected = None
+        if log is not None:
+            recorded = partial(self.record_files, log.state, batch, plan, written)
+            # The table is asked when both are done, so nothing waits for one of them alone.
+            expected, _ = side_by_side(
+                log.state,
+                partial(sink_state.expected, log, batch),
+                recorded if self._written == "files" else lambda: None,
+            )
         if log is not None and expected is None and batch == 0:
             self._table.refuse_known_origin(log.state)
         committed = self.make_visible(
             of_batch,
             written,
             expected,
-            () if log is None else former_rows(log.state, batch, observed),
+            () if log is None else former_rows(log.state, batch, written),
         )
         done = run_history.BatchDone(
             batch_id=batch,
@@ -400,14 +426,14 @@ def _flat(counts: SplitCounts) -> dict[str, int]:
 
 
 def former_rows(
-    state: ObjectStore, batch: int, observed: Sequence[ObservedRows]
+    state: ObjectStore, batch: int, written: Sequence[TaskWritten]
 ) -> tuple[FormerRows, ...]:
     """Find which rows the commit of a micro-batch replaces; most replace none.
 
     Args:
         state: The checkpoint location.
         batch: Number of the batch, which is that of its plan.
-        observed: What its tasks have seen.
+        written: What its tasks have written.
     """
     metadata = read_metadata(state)
     if metadata is None or not metadata.has_operations:
@@ -416,7 +442,12 @@ def former_rows(
         replaced_by,
     )
 
-    left_out = {uri for each in observed for uri in each.left_out}
+    read = file_results.joined(each.read for each in written)
+    left_out = {
+        place
+        for place, counts in read.items()
+        if isinstance(counts, FileCounts) and counts.skipped in {"missing", "superseded"}
+    }
     return replaced_by(state, metadata.source, batch, left_out)
 
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.hooks.keywords import Callback
 
 _RESCUED: Final = (
-    "rescued_rows", "rows", "files", "target", "target_version", "schema_version", "run_id",
-    "report_uri",
+    "rescued_rows", "corrupt_records", "rows", "files", "target", "target_version",
+    "schema_version", "run_id", "report_uri",
 )  # fmt: skip
 """What a callback gets of rescued data, under the names of the report of the run."""
 _COLUMN: Final = "rescueddatacolumn"

@@ -16,7 +16,7 @@ from airflow_cloudfiles.engine.formats.base import BadRecord
 from airflow_cloudfiles.engine.intake.opening import own_locations
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading import split_reader as bad_records
-from airflow_cloudfiles.engine.reading.split_reader import BadRecordWriter
+from airflow_cloudfiles.engine.reading.bad_records import BadRecordWriter
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
 from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.storage import open_store

@@ -10,7 +10,7 @@ from airflow_cloudfiles.engine.state.run_history import BatchDone
 @pytest.mark.parametrize(
     ("corrupt", "line"),
     [
-        (0, "Batch 7: 1 file, 3 rows, 0 rescued; table version 2"),
+        (0, "Batch 7: 1 file, 3 rows, 0 rescued, 0 corrupt; table version 2"),
         (2, "Batch 7: 1 file, 3 rows, 0 rescued, 2 corrupt; table version 2"),
     ],
 )

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast
 
 import numpy as np
@@ -47,7 +47,12 @@ from airflow_cloudfiles.engine.formats.columnar.fit import (
 from airflow_cloudfiles.engine.formats.columnar.types import clashes, column_types
 from airflow_cloudfiles.engine.formats.content import WatchedBytes
 from airflow_cloudfiles.engine.formats.recognize import HEAD_BYTES, kind_of_content, not_of_format
-from airflow_cloudfiles.engine.formats.record_policy import FormatReader, make_batch, sparse_strings
+from airflow_cloudfiles.engine.formats.record_policy import (
+    FormatReader,
+    make_batch,
+    rescued_error,
+    sparse_strings,
+)
 from airflow_cloudfiles.engine.messages import cut
 from airflow_cloudfiles.engine.options.cloud_files import WATCHING_MODES, CloudFilesOptions
 from airflow_cloudfiles.engine.types import (
@@ -60,6 +65,8 @@ from airflow_cloudfiles.engine.types import (
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+
+    from airflow_cloudfiles.engine.files import RecordError
 
 BATCH_BYTES: Final = 16 * 2**20
 """About what a batch takes in memory: large enough to vectorise, small enough for a task."""
@@ -88,6 +95,9 @@ class ColumnarFile(Protocol):
 
     def parts(self, start: int, end: int | None) -> list[int]:
         """List the row groups or stripes whose first byte is in a range."""
+
+    def rows_before(self, parts: list[int]) -> int | None:
+        """Count the rows before the first of some parts; `None` where the file does not say."""
 
     def chunks(self, parts: list[int], columns: list[int]) -> Iterator[Chunk]:
         """Yield the rows of some parts, in order."""
@@ -128,7 +138,7 @@ class ColumnarReader(_Columnar, FormatReader):
 
     def __init__(self, data_schema: StructType, options: CloudFilesOptions) -> None:
         super().__init__(data_schema, options)
-        self._columns = to_arrow(data_schema)
+        self._columns, self._data_schema = to_arrow(data_schema), data_schema
         # Inference leaves these names out; where the user's own schema has one, it is a column.
         matcher = options.matcher
         reserved = matcher.keys(options.reserved_columns)
@@ -161,9 +171,18 @@ class ColumnarReader(_Columnar, FormatReader):
             watches = self._options.schema_evolution_mode in WATCHING_MODES
             if plan.new and watches and (parts or start == 0):
                 raise UnknownFields(_samples(opened, parts, plan.new), file.uri)
+            before: int | None = 0 if start == 0 else opened.rows_before(parts)
             for chunk in opened.chunks(parts, plan.columns):
                 schema = opened.schema if chunk.schema is None else chunk.schema
-                batch = self._batch(self._plan(schema), chunk, file.uri)
+                batch, first = self._batch(self._plan(schema), chunk, file.uri)
+                if first is not None and self.first_error is None:
+                    row, error = first
+                    self.first_error = (
+                        replace(error, byte=start)
+                        if before is None
+                        else replace(error, line=before + row + 1)
+                    )
+                before = None if before is None else before + chunk.rows
                 self.counts.rows += batch.num_rows
                 yield batch
 
@@ -173,13 +192,15 @@ class ColumnarReader(_Columnar, FormatReader):
             self._last = schema, compile_file(schema, self._columns, self._matching)
         return self._last[1]
 
-    def _batch(self, plan: FilePlan, chunk: Chunk, uri: str) -> pa.RecordBatch:
-        """Fit one chunk, and rescue what does not fit."""
+    def _batch(
+        self, plan: FilePlan, chunk: Chunk, uri: str
+    ) -> tuple[pa.RecordBatch, tuple[int, RecordError] | None]:
+        """Fit one chunk, and rescue what does not fit; say which row is the first of that."""
         columns = dict(zip(plan.columns, chunk.columns, strict=True))
         fields = [columns.get(place) for place in range(len(plan.root.names))]
         arrays, bads = plan.root.fit_fields(fields, chunk.rows)
         if self._options.rescued_data_column is None:
-            return make_batch(arrays, self.arrow_schema, chunk.rows)
+            return make_batch(arrays, self.arrow_schema, chunk.rows), None
         members: dict[int, list[str]] = {}
         for child, bad in zip(plan.root.children, bads, strict=True):
             if child is not None and bad is not None:
@@ -196,7 +217,9 @@ class ColumnarReader(_Columnar, FormatReader):
         end = path_end(uri)
         whole = {row: ("{" + ",".join(found) + end).encode() for row, found in members.items()}
         arrays.append(sparse_strings(whole, chunk.rows))
-        return make_batch(arrays, self.arrow_schema, chunk.rows)
+        first = min(whole, default=None)
+        error = None if first is None else (first, rescued_error(whole[first], self._data_schema))
+        return make_batch(arrays, self.arrow_schema, chunk.rows), error
 
 
 def names_of(schema: pa.Schema, columns: list[int]) -> list[str] | None:

@@ -254,6 +254,10 @@ class Records:
         ends: Where the line break after each is.
         kinds: Of which kind each is.
         strings: What some records really are, for which `text` has a placeholder.
+        line: How many lines of the file come before them; `None` where they are of a part of it
+            that begins later.
+        block: What they were cut out of, where they are of such a part.
+        block_begin: Where in the file that begins.
     """
 
     text: bytes
@@ -261,6 +265,9 @@ class Records:
     ends: Positions
     kinds: Bytes
     strings: dict[int, bytes] = field(default_factory=dict)
+    line: int | None = 0
+    block: bytes = b""
+    block_begin: int = 0
 
     def record(self, index: int) -> bytes:
         """Return the bytes of one record, without the line break after it."""

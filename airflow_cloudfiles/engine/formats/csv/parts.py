@@ -23,7 +23,12 @@ from typing import IO, TYPE_CHECKING, Final
 import numpy as np
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.formats.base import OpenedFile, line_blocks
+from airflow_cloudfiles.engine.formats.base import (
+    OpenedFile,
+    count_lines,
+    line_begin,
+    line_blocks,
+)
 from airflow_cloudfiles.engine.formats.csv.lines import (
     BLANKS,
     ODD,
@@ -255,6 +260,15 @@ def _in_bytes(options: CsvOptions) -> CsvOptions:
     )
 
 
+def _counted(found: Iterator[Records]) -> Iterator[Records]:
+    """Give each block the number of lines that come before it."""
+    line, before = 0, b""
+    for records in found:
+        line += count_lines(before) if before else 0
+        records.line, before = line, records.text
+        yield records
+
+
 _MARK: Final = "\ufeff"
 _NEAR: Final = 64 * 1024
 """A header is looked for in so many bytes first."""
@@ -295,9 +309,8 @@ class FileParts:
             FileUnreadableError: The header cannot be read.
         """
         if self._options.multi_line:
-            found = MultiLineSplitter(self._options, self._file.uri).split(
-                self._file.text_stream(self._options.encoding)
-            )
+            stream = self._file.text_stream(self._options.encoding)
+            found = _counted(MultiLineSplitter(self._options, self._file.uri).split(stream))
         else:
             found = self._lines(start, end)
         for records in found:
@@ -312,8 +325,23 @@ class FileParts:
         splitter = Splitter(self._options)
         if start and not self._is_begun:
             self._look_before(start, splitter)
-        for block in line_blocks(self._file, self._options, start, end):
-            yield splitter.split(block)
+        blocks = line_blocks(self._file, self._options, start, end)
+        if not start:
+            yield from _counted(map(splitter.split, blocks))
+            return
+        for block in blocks:
+            records = splitter.split(block)
+            records.line, records.block = None, block
+            records.block_begin = self._file.block_begin
+            yield records
+
+    def position(self, records: Records, index: int) -> tuple[int | None, int | None]:
+        """Find where in the file a record begins: at which line, or else at which byte."""
+        line = count_lines(records.text[: records.starts[index]], b"\n") + 1
+        if records.line is not None:
+            return records.line + line, None
+        separator = None if self._options.line_sep is None else self._options.line_sep.encode()
+        return None, records.block_begin + line_begin(records.block, line, separator)
 
     def _look_before(self, start: int, splitter: Splitter) -> None:
         """Read the header, as far as it is in front of a part."""

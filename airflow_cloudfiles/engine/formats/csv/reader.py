@@ -17,7 +17,7 @@ The life of one `CsvBlock.read`:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+    from airflow_cloudfiles.engine.files import RecordError
     from airflow_cloudfiles.engine.formats.base import OpenedFile, Positions
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
@@ -106,6 +107,7 @@ class CsvBlock:
         columns: Of the file.
         records: The records.
         file_uri: Their file.
+        first_error: Which record is the first that is not valid or has rescued data, and why.
     """
 
     reader: CsvReader
@@ -113,6 +115,7 @@ class CsvBlock:
     columns: TabularColumns
     records: Records
     file_uri: str
+    first_error: tuple[int, RecordError] | None = None
     _misfits: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -137,7 +140,9 @@ class CsvBlock:
         arrays = self._arrays(rows, rescued)
         self._resolve_corrupt(rows)
         self._rescue_odd(rows, rescued)
-        return rescued.batch(self.outcomes, arrays, len(rows.records), self.file_uri)
+        batch = rescued.batch(self.outcomes, arrays, len(rows.records), self.file_uri)
+        self.first_error = self.outcomes.first_error(lambda row: int(rows.records[row]))
+        return batch
 
     def _tell_new_columns_early(self) -> None:
         """Raise for columns that the beginning of the file tells, before all records are read.
@@ -195,7 +200,8 @@ class CsvBlock:
                 if with_new >= ENOUGH_RECORDS:
                     return  # the others will be thrown away, too
                 continue
-            if not self.outcomes.is_dropped(self.file_uri, self._raw(index), reason):
+            raw = self._raw(index)
+            if not self.outcomes.is_dropped(self.file_uri, raw, reason, place=index):
                 row.is_corrupt = True
                 yield row
 
@@ -297,8 +303,10 @@ class CsvBlock:
                 self.outcomes.keep(row, self._raw(odd.record))
         if not self._policy.rescues:
             for row in sorted(self._misfits - corrupt.keys()):
-                record = self._raw(int(rows.records[row]))
-                self.outcomes.drop_or_keep(self.file_uri, record, MISFIT_REASON, [row])
+                place = int(rows.records[row])
+                self.outcomes.drop_or_keep(
+                    self.file_uri, self._raw(place), MISFIT_REASON, [row], place=place
+                )
 
     # 3. What is left over -----------------------------------------------------------------
 
@@ -389,7 +397,12 @@ class CsvReader(TableReader):
             if parts.header is None:
                 columns = columns.with_width(parts.width_of(records))
             outcomes = RecordOutcomes(self._policy)
-            batch = CsvBlock(self, outcomes, columns, records, file.uri).read()
+            block = CsvBlock(self, outcomes, columns, records, file.uri)
+            batch = block.read()
+            if block.first_error is not None and self.first_error is None:
+                record, error = block.first_error
+                line, byte = parts.position(records, record)
+                self.first_error = replace(error, line=line, byte=byte)
             if self._counted(batch, outcomes).num_rows:
                 yield batch
 

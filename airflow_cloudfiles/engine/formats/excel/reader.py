@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, cast
 
@@ -62,6 +62,7 @@ from airflow_cloudfiles.engine.formats.tables import (
     TableReader,
     spread,
 )
+from airflow_cloudfiles.engine.messages import cut
 from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME
 from airflow_cloudfiles.engine.types import MAX_DECIMAL_PRECISION, merge_types, to_arrow
 
@@ -324,13 +325,13 @@ class SheetBlock:
         width = len(self.columns.names)
         for row in beside:
             text, reason = self._text(row), f"values beside the {width} columns that are named"
-            dropped = self.outcomes.is_dropped(self.file_uri, text, reason, rows=[row])
+            dropped = self.outcomes.is_dropped(self.file_uri, text, reason, place=row, rows=[row])
             if not dropped and self.outcomes.policy.corrupt_position is not None:
                 self.outcomes.keep(row, text)
         if not self.outcomes.policy.rescues:
             for row in sorted(self._misfits.difference(beside)):
                 text = self._text(row)
-                self.outcomes.drop_or_keep(self.file_uri, text, MISFIT_REASON, [row])
+                self.outcomes.drop_or_keep(self.file_uri, text, MISFIT_REASON, [row], place=row)
 
     def _text(self, row: int) -> str:
         """Format a row as a text: its values as JSON."""
@@ -340,6 +341,9 @@ class SheetBlock:
 def _sample(rows: SheetRows, place: int | None) -> str | None:
     """Format a value for a message, cut off when it is long."""
     return None if place is None else cut_sample(rows.texts[place].as_py())
+
+
+_SHEET_CHARACTERS: Final = 60
 
 
 class ExcelReader(TableReader):
@@ -388,15 +392,20 @@ class ExcelReader(TableReader):
         if start:
             return
         for sheet, table in tables(file, self._own):
-            for batch in self._batches(table, file.uri):
+            for batch in self._batches(table, file.uri, sheet):
                 yield of_sheet(batch, sheet, self._options)
 
-    def _batches(self, table: Table, uri: str) -> Iterator[pa.RecordBatch]:
+    def _batches(self, table: Table, uri: str, sheet: str) -> Iterator[pa.RecordBatch]:
         columns: TabularColumns | None = None
         for rows in table.rows():
             columns = columns or self._columns(table.header, first=table.first + 1)
             outcomes = RecordOutcomes(self._policy)
             batch = SheetBlock(self, outcomes, columns, table.first, rows, uri).read()
+            found = outcomes.first_error(int)
+            if found is not None and self.first_error is None:
+                row, error = found
+                reason = f"{error.reason}, in sheet {cut(sheet, _SHEET_CHARACTERS)}"
+                self.first_error = replace(error, reason=reason, line=rows.first + row + 1)
             if self._counted(batch, outcomes).num_rows:
                 yield batch
 

@@ -50,6 +50,7 @@ class SheetRows:
         columns: Of each cell, the column, from the first one that is counted.
         kinds: Of each cell, what it holds (`CellKind`).
         texts: Of each cell, the value.
+        first: The number of the first row in the sheet, from 0.
     """
 
     count: int
@@ -57,6 +58,7 @@ class SheetRows:
     columns: Positions
     kinds: Bytes
     texts: pa.StringArray
+    first: int = 0
 
     def chosen(self, order: Positions) -> SheetRows:
         """Select some of the cells, by their positions."""
@@ -173,6 +175,7 @@ def _cut(found: SheetRows, at: int) -> Iterator[SheetRows]:
             found.columns[begin:stop],
             found.kinds[begin:stop],
             found.texts[int(begin) : int(stop)],
+            at,
         )
         at = end
 

@@ -16,18 +16,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Iterator
-from itertools import chain
+from dataclasses import replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 import pyarrow as pa
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
+from airflow_cloudfiles.engine.files import FileCounts, RecordError
 from airflow_cloudfiles.engine.formats.base import (
     BadRecord,
     LinePiece,
     OpenedFile,
     ReadCounts,
+    count_lines,
     is_utf8,
     path_end,
     with_line_breaks,
@@ -38,6 +41,7 @@ from airflow_cloudfiles.engine.formats.json.reader import JsonReader
 from airflow_cloudfiles.engine.formats.json.shape import grammar_of
 from airflow_cloudfiles.engine.formats.json.tokens import Grammar, NotJsonError, printable
 from airflow_cloudfiles.engine.formats.record_policy import (
+    BadPlace,
     RecordOutcomes,
     RecordReader,
     require_variant_column,
@@ -76,6 +80,7 @@ class JsonVariantReader(RecordReader):
         self._position = self._parsed.get_field_index(column)
         self._own = cast("JsonOptions", options.format_options)
         self.grammar = grammar_of(self._own)
+        self.pieces: list[FileCounts] = []
 
     def read(self, pieces: Sequence[LinePiece]) -> pa.RecordBatch:
         """Read lines of one or many files into one batch, rows in the order of the lines.
@@ -83,12 +88,11 @@ class JsonVariantReader(RecordReader):
         Raises:
             CorruptRecordError: A line is no record, in mode `FAILFAST`.
         """
-        records = ((each.file_uri, line) for each in pieces for line in self._lines(each.data))
-        return self._read(records)
+        return self._read([(each.file_uri, self._lines(each.data)) for each in pieces])
 
     def read_records(self, file_uri: str, records: Sequence[bytes]) -> pa.RecordBatch:
         """Read records of one file into one batch, whatever separated them."""
-        return self._read((file_uri, record) for record in records)
+        return self._read([(file_uri, records)])
 
     def _lines(self, data: bytes) -> list[bytes]:
         separator = self._own.line_sep
@@ -96,21 +100,27 @@ class JsonVariantReader(RecordReader):
             return data.split(separator.encode())
         return with_line_breaks(data).split(b"\n")
 
-    def _read(self, records: Iterator[tuple[str, bytes]]) -> pa.RecordBatch:
+    def _read(self, pieces: Sequence[tuple[str, Sequence[bytes]]]) -> pa.RecordBatch:
         values: list[_Encoded | None] = []
         corrupt: dict[int, tuple[str, str]] = {}
         outcomes = RecordOutcomes(self._policy)
-        for uri, record in records:
-            begin = self.grammar.begin(record)
-            if begin == len(record):
-                continue
-            value, reason = self._encoded(record, begin)
-            if reason is not None:
-                text = printable(record)
-                if outcomes.is_dropped(uri, text, reason, has_value=value is not None):
+        self.pieces = []
+        for uri, records in pieces:
+            rows, bad, kept = len(values), len(outcomes.bad), len(corrupt)
+            for place, record in enumerate(records):
+                begin = self.grammar.begin(record)
+                if begin == len(record):
                     continue
-                corrupt[len(values)] = uri, text
-            values.append(value)
+                value, reason = self._encoded(record, begin)
+                if reason is not None:
+                    text, has_value = printable(record), value is not None
+                    if outcomes.is_dropped(uri, text, reason, place=place, has_value=has_value):
+                        continue
+                    corrupt[len(values)] = uri, text
+                values.append(value)
+            self.pieces.append(
+                self._counts(len(values) - rows, len(corrupt) - kept, outcomes.bad[bad:])
+            )
         columns = [pa.nulls(len(values), each.type) for each in self._parsed]
         columns[self._position] = variants(values)
         for row, (_, text) in corrupt.items():
@@ -120,6 +130,13 @@ class JsonVariantReader(RecordReader):
             ends = {row: path_end(uri).encode() for row, (uri, _) in corrupt.items()}
             rescued = outcomes.rescued_column(len(values), ends.__getitem__)
         return self._counted(outcomes.batch(columns, len(values), rescued), outcomes)
+
+    def _counts(self, rows: int, kept: int, bad: Sequence[BadPlace]) -> FileCounts:
+        """Count a piece; nothing but records that are not valid is rescued here."""
+        rescues = self._policy.rescues and self._policy.corrupt_position is None
+        error = RecordError(bad[0].reason, line=bad[0].place + 1) if bad else None
+        dropped = sum(each.dropped for each in bad)
+        return FileCounts(rows, kept if rescues else 0, len(bad), dropped, error=error)
 
     def _encoded(self, record: bytes, begin: int) -> tuple[_Encoded | None, str | None]:
         """Decode a record to a value, and say why it is not valid: fast when it is strict JSON."""
@@ -181,6 +198,7 @@ class JsonDocumentReader:
         self.arrow_schema = self._reader.arrow_schema
         self.counts: ReadCounts = self._reader.counts
         self.bad_records: list[BadRecord] = self._reader.bad_records
+        self.first_error: RecordError | None = None
 
     def read_file(
         self, file: OpenedFile, start: int = 0, end: int | None = None
@@ -195,10 +213,21 @@ class JsonDocumentReader:
         del end
         if start:
             return
-        documents = _documents_in(file, self._own, self._reader.grammar)
-        for group in _groups(documents if self._is_whole else _records_of(documents)):
+        data = _content_of(file, self._own)
+        documents = _documents_in(data, file.uri, self._reader.grammar)
+        before = 0
+        for group in _groups(self._records(documents)):
             if group:
                 yield self._reader.read_records(file.uri, group)
+                error = self._reader.pieces[0].error
+                if error is not None and self.first_error is None:
+                    number = before + (error.line or 1)
+                    line = _line_of(data, islice(self._records(documents), number))
+                    self.first_error = replace(error, line=line)
+                before += len(group)
+
+    def _records(self, documents: list[bytes]) -> Iterable[bytes]:
+        return documents if self._is_whole else _records_of(documents)
 
 
 class JsonDocumentInference(JsonInference):
@@ -206,7 +235,8 @@ class JsonDocumentInference(JsonInference):
 
     def add_file(self, file: OpenedFile) -> Generator[int]:
         """Learn from one file, group by group."""
-        for group in _groups(_records_of(_documents_in(file, self._own, self._grammar))):
+        documents = _documents_in(_content_of(file, self._own), file.uri, self._grammar)
+        for group in _groups(_records_of(documents)):
             self.add(json_lines.as_lines(group, self._grammar, []))
             yield sum(map(len, group))
 
@@ -224,8 +254,17 @@ def _groups(records: Iterable[bytes]) -> Iterator[list[bytes]]:
     yield group
 
 
-def _documents_in(file: OpenedFile, own: JsonOptions, grammar: Grammar) -> list[bytes]:
-    """Split a file, read as a whole, into documents: it must fit in memory some times over."""
+def _line_of(data: bytes, records: Iterable[bytes]) -> int:
+    """Find the line that the last of some records begins with, which are all up to that one."""
+    begin = end = 0
+    for record in records:
+        begin = max(data.find(record, end), end)
+        end = begin + len(record)
+    return count_lines(data[:begin]) + 1
+
+
+def _content_of(file: OpenedFile, own: JsonOptions) -> bytes:
+    """Read a file as a whole: it must fit in memory some times over."""
     with file.text_stream(own.encoding) as stream:
         data = stream.read(own.max_record_bytes + 1)
     if len(data) > own.max_record_bytes:
@@ -234,12 +273,17 @@ def _documents_in(file: OpenedFile, own: JsonOptions, grammar: Grammar) -> list[
             "document (maxRecordBytes). If it has one record a line, leave multiLine out; "
             "otherwise split the file."
         )
+    return data
+
+
+def _documents_in(data: bytes, file_uri: str, grammar: Grammar) -> list[bytes]:
+    """Split the content of a file into documents."""
     documents = list(documents_of(data, grammar))
     if len(documents) > 1:
         _log.warning(
             "%s holds %d JSON documents, not one, though multiLine is true. All are read. If the "
             "file has one record a line, leave multiLine out: it is read faster then.",
-            file.uri,
+            file_uri,
             len(documents),
         )
     return documents

@@ -17,7 +17,7 @@ The life of one `JsonReader.read`:
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from airflow_cloudfiles.engine.files import FileCounts, RecordError
 from airflow_cloudfiles.engine.formats.base import (
     ENOUGH_RECORDS,
     LinePiece,
@@ -59,6 +60,7 @@ from airflow_cloudfiles.engine.formats.record_policy import (
     NumberRule,
     RecordOutcomes,
     RecordReader,
+    rescued_error,
 )
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
@@ -113,6 +115,7 @@ class JsonBlock:
     _new_fields_file: str | None = None
     _lines_since_new_fields: int = 0
     _learnt_members: dict[int, bytes] = field(default_factory=dict)
+    _odd_begins: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._policy = self.outcomes.policy
@@ -225,6 +228,7 @@ class JsonBlock:
         self._odd_rows.append(row)
         self._waiting += 1
         self._row_begins[self._rows] = begin
+        self._odd_begins.append(begin)
         self._rows += 1
 
     def _collect_odd_rows(self) -> None:
@@ -235,8 +239,8 @@ class JsonBlock:
 
     def _read_corrupt(self, begin: int, line: bytes, error: NotJsonError) -> None:
         """Give a line that is not a record a row of its own, if it is kept."""
-        record = printable(line)
-        if not self.outcomes.is_dropped(self._piece_at(begin).file_uri, record, str(error)):
+        record, uri = printable(line), self._piece_at(begin).file_uri
+        if not self.outcomes.is_dropped(uri, record, str(error), place=begin):
             self._add_odd_row(begin, self._shape.missing)
             self.outcomes.keep(self._rows - 1, record)
 
@@ -251,7 +255,7 @@ class JsonBlock:
         elif not all(each.fits for each in found):
             # Without rescued data, a value that does not fit makes a bad record, as in Spark.
             uri = self._piece_at(begin).file_uri
-            self.outcomes.drop_or_keep(uri, printable(line), MISFIT_REASON, rows)
+            self.outcomes.drop_or_keep(uri, printable(line), MISFIT_REASON, rows, place=begin)
 
     def _rescue_misfits(self, finished: list[FinishedColumn]) -> None:
         """Rescue values that columns could not take, and what the learnt fields hold.
@@ -356,10 +360,71 @@ class JsonBlock:
         begins = self._row_begins
         rows = sorted(row for row in self.outcomes.rescued if row not in begins)
         begins |= {row: begin for row, begin, _ in self._lines_of(rows)}
-        return lambda row: ends[bisect_right(self._piece_begins, begins[row]) - 1]
+        return lambda row: ends[self._number_at(begins[row])]
+
+    def by_piece(self) -> list[FileCounts]:
+        """Count what became of the records of each piece, when all are read.
+
+        The line of an error counts from the first line of its piece, which is 1.
+        """
+        counts, outcomes = self.outcomes.counts, self.outcomes
+        if len(self.pieces) == 1:
+            first = outcomes.first_error(self._begin_of)
+            error = None if first is None else self._with_line(*first)
+            numbers = counts.rows, counts.rescued_rows, counts.corrupt_records
+            return [FileCounts(*numbers, counts.dropped_records, error=error)]
+        found = [FileCounts(rows) for rows in self._rows_by_piece()]
+        errors = [(each.place, RecordError(each.reason)) for each in outcomes.bad]
+        for bad in outcomes.bad:
+            self._add_to(found, bad.place, FileCounts(-bad.removed, 0, 1, bad.dropped))
+        first_rescued: dict[int, tuple[int, int]] = {}
+        for row in outcomes.rescued.keys() - outcomes.dropped:
+            begin = self._row_begins[row]
+            number = self._add_to(found, begin, FileCounts(0, 1))
+            first_rescued[number] = min(first_rescued.get(number, (begin, row)), (begin, row))
+        errors += [
+            (begin, rescued_error(b"{" + outcomes.rescued[row] + b"}", self._policy.parsed))
+            for begin, row in first_rescued.values()
+        ]
+        # Of a record that is not valid, what is rescued says less.
+        for place, error in sorted(errors, key=lambda each: each[0]):
+            self._add_to(found, place, FileCounts(error=self._with_line(place, error)))
+        return found
+
+    def _rows_by_piece(self) -> list[int]:
+        """Count the rows that each piece has, with those that are dropped."""
+        begins = self._piece_begins
+        ends = [*begins[1:], len(self._text)]
+        rows = [0] * len(begins)
+        for run in self._runs:  # which has a row a line
+            number = self._number_at(run.begin)
+            while number < len(begins) and begins[number] < run.end:
+                begin, end = max(run.begin, begins[number]), min(run.end, ends[number])
+                rows[number] += self._text.count(b"\n", begin, end)
+                number += 1
+        for begin in self._odd_begins:
+            rows[self._number_at(begin)] += 1
+        return rows
+
+    def _add_to(self, found: list[FileCounts], place: int, more: FileCounts) -> int:
+        number = self._number_at(place)
+        found[number] += more
+        return number
+
+    def _begin_of(self, row: int) -> int:
+        """Find where the record of a row begins."""
+        known = self._row_begins.get(row)
+        return next(self._lines_of([row]))[1] if known is None else known
+
+    def _with_line(self, place: int, error: RecordError) -> RecordError:
+        begin = self._piece_begins[self._number_at(place)]
+        return replace(error, line=self._text.count(b"\n", begin, place) + 1)
 
     def _piece_at(self, position: int) -> LinePiece:
-        return self.pieces[bisect_right(self._piece_begins, position) - 1]
+        return self.pieces[self._number_at(position)]
+
+    def _number_at(self, position: int) -> int:
+        return bisect_right(self._piece_begins, position) - 1
 
     def _new_columns(self) -> StructColumn:
         return StructColumn(self._shape, self._parsed_type)
@@ -379,6 +444,9 @@ __all__ = ["JsonReader", "LinePiece", "ReadCounts", "UnknownFields"]
 class JsonReader(RecordReader):
     """Reads blocks of JSON Lines with one schema; see `RecordReader`.
 
+    Attributes:
+        pieces: What became of each of the pieces that were read last (`JsonBlock.by_piece`).
+
     Raises:
         IncompatibleSchemaError: A column has a type that JSON cannot be read into.
     """
@@ -397,6 +465,7 @@ class JsonReader(RecordReader):
         self.decoder = msgspec.json.Decoder(self._shape.make)
         drops_nulls = own.drop_field_if_all_null
         self._unknown_fields = UnknownFieldColumns(self._shape, drops_nulls=drops_nulls)
+        self.pieces: list[FileCounts] = []
 
     def read(self, pieces: Sequence[LinePiece]) -> pa.RecordBatch:
         """Read lines of one or many files into one batch, rows in the order of the lines.
@@ -437,4 +506,6 @@ class JsonReader(RecordReader):
         )
         outcomes = RecordOutcomes(self._policy)
         block = JsonBlock(outcomes, self.decoder, explainer, self._unknown_fields, lines, aside)
-        return self._counted(block.read(), outcomes)
+        batch = block.read()
+        self.pieces = block.by_piece()
+        return self._counted(batch, outcomes)

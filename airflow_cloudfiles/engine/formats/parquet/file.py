@@ -158,6 +158,10 @@ class ParquetFile:
             if start <= place and (end is None or place < end)
         ]
 
+    def rows_before(self, parts: list[int]) -> int:
+        """Count the rows before the first of some row groups."""
+        return sum(group.num_rows for group in self._groups[: min(parts, default=0)])
+
     def chunks(self, parts: list[int], columns: list[int]) -> Iterator[Chunk]:
         """Yield the rows of some row groups, in order."""
         for part in parts:

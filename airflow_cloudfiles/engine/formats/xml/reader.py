@@ -20,7 +20,7 @@ the schema, whose imports are files.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote, urlsplit
@@ -203,7 +203,7 @@ class XmlBlock:
         return found.row
 
     def _drop_or_keep(self, row: int, text: bytes, reason: str) -> None:
-        self.outcomes.drop_or_keep(self.file_uri, printable(text), reason, [row])
+        self.outcomes.drop_or_keep(self.file_uri, printable(text), reason, [row], place=row)
 
     # 3. The batch -------------------------------------------------------------------------
 
@@ -310,6 +310,8 @@ class XmlReader(RecordReader):
             )
         )
         outcomes = RecordOutcomes(self._policy)
-        return self._counted(
-            XmlBlock(outcomes, self._columns, explainer, rows, file_uri).read(), outcomes
-        )
+        batch = XmlBlock(outcomes, self._columns, explainer, rows, file_uri).read()
+        found = outcomes.first_error(int)
+        if found is not None and self.first_error is None:
+            self.first_error = replace(found[1], line=rows.line_of(found[0]))
+        return self._counted(batch, outcomes)

@@ -265,11 +265,17 @@ class XmlRows:
         texts: The source of each, from `<` to `>`.
         broken: Why some of them are no rows, by position.
         namespaces: The declarations (`xmlns:x="..."`) of the elements around the first row.
+        line: How many lines of the file come before the text that they are cut out of.
     """
 
     texts: CutRows = field(default_factory=lambda: CutRows(b"", _NONE, _NONE))
     broken: dict[int, str] = field(default_factory=dict)
     namespaces: list[bytes] = field(default_factory=list)
+    line: int = 0
+
+    def line_of(self, position: int) -> int:
+        """Find the line of the file that a row begins with, from 1."""
+        return self.line + base.count_lines(self.texts.text[: self.texts.begins[position]]) + 1
 
     def parts(self, size: int) -> Iterator[XmlRows]:
         """Yield the same rows, at most that many at a time."""
@@ -278,7 +284,8 @@ class XmlRows:
             broken = {
                 row - begin: reason for row, reason in self.broken.items() if begin <= row < end
             }
-            yield XmlRows(self.texts.some(slice(begin, end)), broken, self.namespaces)
+            texts = self.texts.some(slice(begin, end))
+            yield XmlRows(texts, broken, self.namespaces, self.line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,28 +326,38 @@ class RowScanner:
             FileUnreadableError: The file is damaged, or has a row larger than `MAX_ROW_BYTES`.
         """
         held = b""
+        line = 0
         has_begun = False
         namespaces: list[bytes] = []
         sizes = iter(lambda: min(max(CHUNK_BYTES, len(held)), _LARGEST_CHUNK), 0)
         for chunk in text_of(file, encoding, sizes):
             held = held + chunk if held else chunk
             if not has_begun and (has_begun := b"<" in held):
-                held, found = _without_garbage(held)
+                rest, found = _without_garbage(held)
+                line += base.count_lines(held[: len(held) - len(rest)])
+                held = rest
                 yield found
             found, used = self._scan(held, final=False)
+            found.line = line
             if found.texts and not namespaces:
                 namespaces += _NAMESPACE.findall(held, 0, held.find(found.texts[0]))
             found.namespaces = namespaces
             yield found
+            line += base.count_lines(held[:used])
             held = held[used:]
             if len(held) > MAX_ROW_BYTES:
                 found, used = self._give_up(held, file.uri)
+                found.line = line
                 yield found
+                line += base.count_lines(held[:used])
                 held = held[used:]
         if not has_begun:
-            held, found = _without_garbage(held)
+            rest, found = _without_garbage(held)
+            line += base.count_lines(held[: len(held) - len(rest)])
+            held = rest
             yield found
         found, _ = self._scan(held, final=True)
+        found.line = line
         found.namespaces = namespaces
         yield found
 

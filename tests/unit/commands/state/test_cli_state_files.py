@@ -29,7 +29,8 @@ def test_files_are_listed_for_people(written, capsys):
     assert files(written) == 0
     head, *lines, last = capsys.readouterr().out.splitlines()
     assert head.split() == [
-        "status", "discovery_time", "commit_time", "batch_id", "size", "path", "run_id",
+        "status", "discovery_time", "commit_time", "batch_id", "size", "rows", "rescued_rows",
+        "corrupt_records", "path", "run_id",
     ]  # fmt: skip
     assert [line.split()[0] for line in lines] == ["committed", "planned", "discovered"]
     assert lines[0].endswith("s3://lake/orders/a.json  run-1")

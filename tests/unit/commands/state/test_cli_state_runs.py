@@ -18,12 +18,12 @@ FAILED = {
     "message": "New fields: \x1b[31mprice.",
 }
 LISTED = """\
-started              outcome           files    rows  rescued  schema  table  seconds  run
-2026-11-23 08:03:00  ingest succeeded      0       0        1       -      -        -  r3
+started              outcome           files    rows  rescued  corrupt  schema  table  seconds  run
+2026-11-23 08:03:00  ingest succeeded      0       0        1        0       -      -        -  r3
     1 files were gone.
-2026-11-23 08:02:00  ingest failed         0       0        0       -      -      4.2  r2
+2026-11-23 08:02:00  ingest failed         0       0        0        0       -      -      4.2  r2
     UnknownFieldException: New fields: \\x1b[31mprice. [CF501\\x1b] More: cloudfiles docs CF501\\x1b
-2026-11-23 08:01:00  ingest succeeded  1,200  34,567        0       0      1      4.2  r1
+2026-11-23 08:01:00  ingest succeeded  1,200  34,567        0        0       0      1      4.2  r1
 3 of 3 runs
 """
 
@@ -88,7 +88,8 @@ def test_a_terminal_of_80_columns_is_wide_enough(written, capsys, monkeypatch):
     _report(written, 4, run_id=run_id)
     assert runs(written) == 0
     head, first, *below = capsys.readouterr().out.splitlines()
-    assert head.split() == ["started", "outcome", "files", "rows", "rescued", "schema", "table"]
+    heads = ["started", "outcome", "files", "rows", "rescued", "corrupt", "schema"]
+    assert head.split() == heads
     assert first.split() == [
         "2026-11-23",
         "08:04:00",
@@ -97,10 +98,10 @@ def test_a_terminal_of_80_columns_is_wide_enough(written, capsys, monkeypatch):
         "0",
         "0",
         "0",
-        "-",
+        "0",
         "-",
     ]
-    assert below[:2] == ["    seconds 4.2, run", f"    {run_id}"]
+    assert below[:2] == ["    table -, seconds 4.2, run", f"    {run_id}"]
     assert len(below[1]) == 80
     assert cli.main(["state", "files", "--checkpoint-location", written.uri]) == 0
     head, *lines, _ = capsys.readouterr().out.splitlines()

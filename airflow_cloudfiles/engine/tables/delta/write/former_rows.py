@@ -81,7 +81,7 @@ def replaced_by(
     state: ObjectStore,
     source: str,
     batch: int,
-    left_out: Collection[str],
+    left_out: Collection[tuple[int, int]],
 ) -> tuple[FormerRows, ...]:
     """Find which rows the commit of a micro-batch replaces.
 
@@ -89,7 +89,7 @@ def replaced_by(
         state: The checkpoint location, of a stream with operations on files.
         source: The source, as the state names it.
         batch: Number of the batch, which is that of its plan.
-        left_out: URIs of files that its tasks have left out, as `file_path` has them.
+        left_out: Files that its tasks have left out, each by its entry and its index there.
     """
     plan = NumberedLog(state, PLANS, is_packed=True).find(batch)
     if plan is None:
@@ -105,10 +105,12 @@ def replaced_by(
         last = end.index if each.number == end.entry else None
         out = excluded.get(each.number, ())
         files = log.read(each.number).files[first:last]
-        paths = [file.path for index, file in enumerate(files, first) if index not in out]
-        names = {file_path(root, path) for path in paths}
-        if each.action == "replace":
-            names.difference_update(left_out)
+        stay = left_out if each.action == "replace" else ()
+        names = {
+            file_path(root, file.path)
+            for index, file in enumerate(files, first)
+            if index not in out and (each.number, index) not in stay
+        }
         found.setdefault((each.path_column, each.action == "replay"), set()).update(names)
     return tuple(
         FormerRows(column, frozenset(files), need_rows)
