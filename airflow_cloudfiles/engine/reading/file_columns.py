@@ -75,23 +75,24 @@ _QUOTED: Final = re.compile(
 def metadata_arrays(
     columns: Sequence[MetadataColumn],
     source_uri: str,
-    part: FileRange,
-    rows: int,
+    parts: Sequence[tuple[FileRange, int]],
     sheet: str | None = None,
 ) -> dict[str, pa.Array]:
-    """Make the columns of rows of one part of a file.
+    """Make the columns of rows of some parts of files.
 
     Args:
         columns: Which, and of which names.
-        source_uri: What the path of the file is relative to.
-        part: The part, of the version that was read.
-        rows: How many rows.
+        source_uri: What the paths of the files are relative to.
+        parts: The parts, of the versions that were read, in the order of the rows; and how many
+            rows are from each.
         sheet: The sheet that they are from, where files have sheets.
     """
-    values = {**metadata_values(source_uri, part), SHEET_NAME: sheet}
+    values = [{**metadata_values(source_uri, part), SHEET_NAME: sheet} for part, _ in parts]
     wanted = {each.field for each in columns}
+    of_rows = [place for place, (_, rows) in enumerate(parts) for _ in range(rows)]
+    places = pa.array(of_rows, pa.int64())
     arrays = {
-        field.name: pa.repeat(pa.scalar(values[field.name], field.type), rows)
+        field.name: _repeated([each[field.name] for each in values], field.type, places)
         for field in _SHEET_FIELDS
         if STRUCT in wanted or field.name in wanted
     }
@@ -105,6 +106,13 @@ def metadata_arrays(
         else:
             found[each.name] = arrays[each.field]
     return found
+
+
+def _repeated(values: list[object], kind: pa.DataType, places: pa.Array) -> pa.Array:
+    """Give each row the value at its place."""
+    if len(values) == 1:
+        return pa.repeat(pa.scalar(values[0], kind), len(places))
+    return pa.array(values, kind).take(places)
 
 
 def metadata_values(source_uri: str, part: FileRange) -> Mapping[str, str | int]:
@@ -250,19 +258,22 @@ class ColumnSources:
             self._known[names] = self._without(names)
         return self._known[names]
 
-    def rows(self, batch: pa.RecordBatch, part: FileRange, file_uri: str) -> pa.RecordBatch:
-        """Put the columns of a file together: of its records, its path and the file itself.
+    def rows(
+        self, batch: pa.RecordBatch, parts: Sequence[tuple[FileRange, int]], file_uri: str
+    ) -> pa.RecordBatch:
+        """Put the columns of files together: of their records, their paths and the files.
 
         Args:
-            batch: Of its records.
-            part: The part that they are from, of the version that was read.
-            file_uri: The file, for errors.
+            batch: Of their records.
+            parts: The parts that they are from, of the versions that were read, in their order; and
+                how many rows are from each. Several where their paths have no columns.
+            file_uri: The first file, for errors.
 
         Raises:
             IncompatibleSchemaError: A value in the path does not fit its column, and there is no
                 rescued data column to take it.
         """
-        path = part.file.path
+        path = parts[0][0].file.path
         partitions = self.of(path).partitions
         if not partitions.fields and batch.schema.names == self.arrow_schema.names:
             return batch
@@ -272,7 +283,7 @@ class ColumnSources:
         if made := self._options.metadata_columns:
             sheet = (batch.schema.metadata or {}).get(SHEET_NAME.encode())
             name = None if sheet is None else sheet.decode()
-            found |= metadata_arrays(made, self._source_uri, part, batch.num_rows, name)
+            found |= metadata_arrays(made, self._source_uri, parts, name)
         rescued = self._options.rescued_data_column
         if lost and rescued is None:
             raise _misfit(lost, partitions, file_uri)

@@ -304,7 +304,9 @@ class SplitReader:
             for block, counts in zip(blocks, reader.pieces, strict=True):
                 self._add(block.asked, block.placed(counts))
             before = self._columns.rescued_for_paths
-            rows = self._rows(batch, part)
+            numbers = (counts.rows for counts in reader.pieces)
+            parts = [(block.part, rows) for block, rows in zip(blocks, numbers, strict=True)]
+            rows = self._columns.rows(batch, parts, self._store.child_uri(part.file.path))
             if (rescued := self._columns.rescued_for_paths - before) or self._columns.path_error:
                 # Where a path has columns, the blocks of a group are of one file.
                 counts = FileCounts(rescued_rows=rescued, error=self._path_error())
@@ -312,7 +314,7 @@ class SplitReader:
             yield rows
 
     def _packed(self) -> Iterator[list[_Block]]:
-        """Blocks in groups of some size; one file a group where a column says of which it is."""
+        """Blocks in groups of some size; one file a group where its path has columns."""
         group: list[_Block] = []
         size = 0
         columns = sum(map(_leaves, self.arrow_schema.types))
@@ -328,9 +330,7 @@ class SplitReader:
             yield group
 
     def _are_alike(self, one: FileRange, other: FileRange) -> bool:
-        """Tell whether lines of two parts may be read together: no column says which one it is."""
-        if one == other or self._options.metadata_columns:
-            return one == other
+        """Tell whether lines of two parts may be read together: their paths have no columns."""
         if one.file == other.file:
             return True
         columns = self._columns.of(one.file.path)
@@ -440,7 +440,8 @@ class SplitReader:
         return file.path in self._deleted
 
     def _rows(self, batch: pa.RecordBatch, part: FileRange) -> pa.RecordBatch:
-        return self._columns.rows(batch, part, self._store.child_uri(part.file.path))
+        parts = [(part, batch.num_rows)]
+        return self._columns.rows(batch, parts, self._store.child_uri(part.file.path))
 
 
 _NOTHING: Final = FileCounts()
