@@ -6,6 +6,7 @@ and a version of it by size, modification time and etag.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
@@ -101,3 +102,30 @@ class ReadLimit:
 def printable_path(path: str) -> str:
     r"""Make a path safe for UTF-8: bytes that are not UTF-8 become `\xNN`."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+MEMBER: Final = "!/"
+"""Stands between an archive and its member, as in Spark: `a.zip!/folder/1.json`."""
+_ARCHIVE: Final = re.compile(
+    r"\.(?:zip|tar|tar\.(?:gz|bz2|xz|zst|lz4|snappy|sz|deflate)|tgz|tbz2?|txz|tzst)",
+    re.IGNORECASE,
+)
+
+
+def is_archive(path: str) -> bool:
+    """Tell whether a file is an archive, by the end of its name."""
+    end = path.rfind(".")
+    if end < 0:
+        return False
+    begin = path.rfind(".tar", 0, end)
+    return _ARCHIVE.fullmatch(path, begin if 0 <= begin == end - 4 else end) is not None
+
+
+def archive_of(uri: str) -> str:
+    """Find the archive that a file is in, by a URI as it is printed; of another file the same."""
+    end = uri.find(MEMBER)
+    while end >= 0:
+        if is_archive(uri[:end]):
+            return uri[:end]
+        end = uri.find(MEMBER, end + 1)
+    return uri

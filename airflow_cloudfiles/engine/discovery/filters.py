@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.discovery.globs import (
+    Glob,
     NamePatterns,
     SourcePattern,
     compile_name,
@@ -157,6 +158,19 @@ def is_hidden(name: str) -> bool:
     )
 
 
+def is_member_input(name: str, pattern: Glob | None) -> bool:
+    """Tell whether a member of an archive is input: by the same names as files of a folder.
+
+    Args:
+        name: Its path in the archive.
+        pattern: `archivePathFilter`.
+    """
+    parts = name.split("/")
+    if any(is_hidden(each) for each in parts if each != ".."):
+        return False
+    return pattern is None or pattern.matches(name)
+
+
 class FileFilter:
     """Decides which files below a folder are input. Safe to use from several threads.
 
@@ -203,6 +217,8 @@ class FileFilter:
         )
         glob = options.path_glob_filter
         self._name = None if glob is None else compile_name(glob)
+        if options.archive_path_filter is not None:
+            compile_name(options.archive_path_filter)  # refused before an archive is read
         given = options.in_progress_names
         self._in_progress = NamePatterns(IN_PROGRESS_NAMES if given is None else given)
         marker = options.completion_marker

@@ -178,6 +178,10 @@ class DiscoveryOptions(OptionGroup):
         "pathGlobFilter", text, default=None, also=("fileNamePattern",)
     )
     """A pattern for the name of the file, without its folders (B89)."""
+    archive_path_filter: str | None = option("archivePathFilter", text, default=None)
+    """A pattern for the files inside archives (`.zip`, `.tar`, `.tar.gz` and others), by their
+    whole path there, such as `2026/*.json`; `*` crosses folders. Others of the archive are not
+    read. As in Spark 4.3."""
     use_strict_globber: bool = option("cloudFiles.useStrictGlobber", boolean, default=False)
     """Whether `*` in the source path stays within one folder name, as in Spark (B90)."""
     use_notifications: bool = option("cloudFiles.useNotifications", boolean, default=False)

@@ -3,17 +3,19 @@
 `StoreFile` is the `OpenedFile` of `formats.base` over an object store: one version of one file,
 whose bytes are fetched when they are asked for. Blocks are cut at the ends of lines; what is
 compressed is decompressed, and what is in another encoding is turned into UTF-8.
+
+Of an archive the formats get the members, each as a file (`files_in`).
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.files import FileEntry, is_archive
 from airflow_cloudfiles.engine.formats.recognize import MARK_BYTES, refuse_binary
 from airflow_cloudfiles.engine.options.formats.base import overlaps_itself
 from airflow_cloudfiles.engine.reading.decoding import (
@@ -23,8 +25,13 @@ from airflow_cloudfiles.engine.reading.decoding import (
     refuse_compressed,
     without_mark,
 )
+from airflow_cloudfiles.engine.registry import extension
 from airflow_cloudfiles.engine.storage import ObjectStore
 from airflow_cloudfiles.engine.storage.local import LocalStore
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.formats.base import OpenedFile
+    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 BLOCK_BYTES = 16 * 2**20
 """What one request for a part of a large file asks a store for."""
@@ -34,6 +41,25 @@ used again and again stays in the processor's cache, and is not asked of the sys
 MAX_RECORD_BYTES = 1 * 2**30
 """A line longer than this is refused: it would not fit the columns it goes to."""
 _NEWLINE = b"\n"
+
+
+def has_members(path: str, options: CloudFilesOptions) -> bool:
+    """Tell whether a file is an archive whose members are read, rather than itself."""
+    return is_archive(path) and options.format_options.reads_archives()
+
+
+def files_in(file: OpenedFile, options: CloudFilesOptions) -> Iterator[OpenedFile]:
+    """Yield what a format reads of a file: itself, or of an archive each of its members.
+
+    A member can be read until the next one is asked for.
+
+    Raises:
+        FileUnreadableError: It is no archive, though its name says so, or a damaged one.
+    """
+    if has_members(file.entry.path, options):
+        yield from extension("archive members")(file, options)
+    else:
+        yield file
 
 
 class StoreFile:
@@ -50,7 +76,7 @@ class StoreFile:
         self, store: ObjectStore, entry: FileEntry, first: bytes | None = None, at: int = 0
     ) -> None:
         self._store = store
-        self.entry = entry
+        self.entry = self.container = entry
         self.uri = store.child_uri(entry.path)
         self._first = _Chunk(at, first or b"")
         self._head = None if at else first
@@ -89,9 +115,9 @@ class StoreFile:
         Raises:
             FileUnreadableError: Damaged, in another encoding, or with an endless line.
         """
-        lines = _LineBuffer(separator or _NEWLINE, self.uri, most or MAX_RECORD_BYTES)
         if start == 0 and end is None:
-            return self._blocks_of_all(encoding, lines)
+            return line_ends(self._chunks_of_all(encoding), self.uri, separator, most)
+        lines = _LineBuffer(separator or _NEWLINE, self.uri, most or MAX_RECORD_BYTES)
         return self._blocks_of_range(start, self.entry.size if end is None else end, lines)
 
     def _beginning(self) -> bytes:
@@ -105,13 +131,6 @@ class StoreFile:
             return io.BytesIO(head)
         source = _StoreBytes(self._store, self.entry, _Chunk(0, head), ahead=self._at_once)
         return io.BufferedReader(source, 2**20)
-
-    def _blocks_of_all(self, encoding: str, lines: _LineBuffer) -> Iterator[bytes]:
-        for chunk in self._chunks_of_all(encoding):
-            if complete := lines.add(chunk):
-                yield complete
-        if rest := lines.rest():
-            yield rest
 
     def _chunks_of_all(self, encoding: str) -> Iterator[bytes]:
         """Yield the text from its beginning, in chunks that may be cut anywhere."""
@@ -181,6 +200,28 @@ class StoreFile:
 
     def _read(self, start: int, length: int) -> bytes:
         return piece(self._store, self.entry, start, length) if length else b""
+
+
+def line_ends(
+    chunks: Iterable[bytes], uri: str, separator: bytes | None = None, most: int | None = None
+) -> Iterator[bytes]:
+    """Yield a text, which is cut anywhere, in blocks that end where lines end.
+
+    Args:
+        chunks: The text.
+        uri: The file, for errors.
+        separator: What ends a line; default is a newline.
+        most: How many bytes a line may have.
+
+    Raises:
+        FileUnreadableError: A line is too long.
+    """
+    lines = _LineBuffer(separator or _NEWLINE, uri, most or MAX_RECORD_BYTES)
+    for chunk in chunks:
+        if complete := lines.add(chunk):
+            yield complete
+    if rest := lines.rest():
+        yield rest
 
 
 def _small(chunk: bytes, begin: int = 0) -> Iterator[bytes]:

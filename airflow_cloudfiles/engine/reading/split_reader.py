@@ -5,6 +5,10 @@ in their paths (`file_columns`), and hands out Arrow record batches with exactly
 schema. Lines of small files are parsed together; small batches are put together. A field that the
 schema does not have is raised as `UnknownFields`; what follows is decided in `stream`.
 
+An archive is ingested as a whole or not at all. Where a damaged file is given up
+(`ignoreCorruptFiles`), an archive is read once for that: only one that can be read to its end, with
+every member, is read for its rows.
+
 With `badRecordsPath` a task writes records that are not valid, before its micro-batch is committed,
 as JSON Lines to
 
@@ -47,7 +51,7 @@ from airflow_cloudfiles.engine.errors import (
     TargetAccessError,
     TargetUnreachableError,
 )
-from airflow_cloudfiles.engine.files import FileEntry, printable_path
+from airflow_cloudfiles.engine.files import FileEntry, archive_of, printable_path
 from airflow_cloudfiles.engine.formats.base import (
     BadRecord,
     BlockReader,
@@ -68,9 +72,14 @@ from airflow_cloudfiles.engine.reading.fetch import (
     fetched_ahead,
     first_range,
 )
-from airflow_cloudfiles.engine.reading.file_columns import ColumnSources, FileCounts
+from airflow_cloudfiles.engine.reading.file_columns import ColumnSources, FileCounts, check_members
 from airflow_cloudfiles.engine.reading.missing_files import SameContent, check_deleted, check_root
-from airflow_cloudfiles.engine.reading.opened import BLOCK_BYTES, TEXT_BYTES
+from airflow_cloudfiles.engine.reading.opened import (
+    BLOCK_BYTES,
+    TEXT_BYTES,
+    files_in,
+    has_members,
+)
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata
@@ -139,7 +148,8 @@ class BadRecordWriter:
             line = json.dumps(
                 {"path": record.file_uri, "record": record.record, "reason": record.reason}
             ).encode("ascii")
-            self._sources[record.file_uri].lines.append(line + b"\n")
+            uri = record.file_uri if record.file_uri in self._sources else archive_of(record.file_uri)
+            self._sources[uri].lines.append(line + b"\n")
             self._waiting += len(line)
             if self._waiting > PART_BYTES:
                 self._flush()
@@ -379,7 +389,10 @@ class SplitReader:
     @property
     def corrupt_by_file(self) -> Counter[str]:
         """How many corrupt records the files have that have any, by URI."""
-        return self._columns.counts().corrupt_by_file
+        found: Counter[str] = Counter()
+        for uri, count in self._columns.counts().corrupt_by_file.items():
+            found[archive_of(uri)] += count
+        return found
 
     def _put_bad_records_apart(self) -> None:
         taken = self._columns.take_bad_records()
@@ -419,7 +432,7 @@ class SplitReader:
         self, part: FileRange, file: OpenedFile
     ) -> Iterator[tuple[FileRange, pa.RecordBatch]]:
         reader = cast("FileReader", self._columns.of(part.file.path).reader)
-        found = replace(part, file=file.entry)
+        found = replace(part, file=file.container)
         for batch in reader.read_file(file, part.start, part.end):
             yield found, batch
 
@@ -490,7 +503,7 @@ class SplitReader:
                 self._store,
                 part,
                 self.counts.fetched,
-                partial(use, part),
+                partial(self._in_files, part, use),
                 ignore_missing=ignore_missing and same_content is None,
                 ignore_corrupt=self._options.ignore_corrupt_files,
                 was_refused=self._was_refused,
@@ -513,6 +526,18 @@ class SplitReader:
             raise
         if self.counts.fetched.missing_files > before:
             self._give_up(part.file)
+
+    def _in_files(
+        self,
+        part: FileRange,
+        use: Callable[[FileRange, OpenedFile], Iterator[_Made]],
+        file: OpenedFile,
+    ) -> Iterator[_Made]:
+        """Give what `use` makes of a file, or of an archive's members: of all of them, or none."""
+        if self._options.ignore_corrupt_files and has_members(file.entry.path, self._options):
+            check_members(self._split.context, file)
+        for each in files_in(file, self._options):
+            yield from use(part, each)
 
     def _give_up(self, file: FileEntry) -> None:
         """Note a file that was skipped because it is gone."""
@@ -545,7 +570,7 @@ def _leaves(kind: pa.DataType) -> int:
 
 
 def _lines_of(own: JsonOptions, part: FileRange, file: OpenedFile) -> Iterator[_Block]:
-    found = replace(part, file=file.entry)
+    found = replace(part, file=file.container)
     for data in line_blocks(file, own, part.start, part.end):
         yield _Block(found, file.uri, data)
 
