@@ -107,18 +107,15 @@ def printable_path(path: str) -> str:
 MEMBER: Final = "!/"
 """Stands between an archive and its member, as in Spark: `a.zip!/folder/1.json`."""
 _ARCHIVE: Final = re.compile(
-    r"\.(?:zip|tar|tar\.(?:gz|bz2|xz|zst|lz4|snappy|sz|deflate)|tgz|tbz2?|txz|tzst)",
+    r"\.(?:zip|tar|tar\.(?:gz|bz2|xz|zst|lz4|snappy|sz|deflate)|tgz|tbz2?|txz|tzst)\Z",
     re.IGNORECASE,
 )
+_LONGEST_END: Final = len(".tar.deflate")
 
 
 def is_archive(path: str) -> bool:
     """Tell whether a file is an archive, by the end of its name."""
-    end = path.rfind(".")
-    if end < 0:
-        return False
-    begin = path.rfind(".tar", 0, end)
-    return _ARCHIVE.fullmatch(path, begin if 0 <= begin == end - 4 else end) is not None
+    return _ARCHIVE.search(path, max(0, len(path) - _LONGEST_END)) is not None
 
 
 def archive_of(uri: str) -> str:

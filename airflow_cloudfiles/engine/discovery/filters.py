@@ -24,6 +24,7 @@ from airflow_cloudfiles.engine.discovery.globs import (
     NamePatterns,
     SourcePattern,
     compile_name,
+    compile_path,
 )
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
@@ -218,7 +219,7 @@ class FileFilter:
         glob = options.path_glob_filter
         self._name = None if glob is None else compile_name(glob)
         if options.archive_path_filter is not None:
-            compile_name(options.archive_path_filter)  # refused before an archive is read
+            compile_path(options.archive_path_filter)  # refused before an archive is read
         given = options.in_progress_names
         self._in_progress = NamePatterns(IN_PROGRESS_NAMES if given is None else given)
         marker = options.completion_marker

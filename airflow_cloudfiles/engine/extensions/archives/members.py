@@ -15,13 +15,14 @@ import io
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import IO, TYPE_CHECKING, Final
 
 from airflow_cloudfiles.engine.discovery.filters import is_member_input
-from airflow_cloudfiles.engine.discovery.globs import compile_name
+from airflow_cloudfiles.engine.discovery.globs import compile_path
 from airflow_cloudfiles.engine.errors import FileUnreachableError
 from airflow_cloudfiles.engine.extensions.archives.base import (
     Budget,
@@ -64,7 +65,7 @@ def members(archive: OpenedFile, options: CloudFilesOptions) -> Iterator[OpenedF
     if not archive.entry.size:
         return
     text = options.discovery.archive_path_filter
-    pattern = None if text is None else compile_name(text)
+    pattern = None if text is None else compile_path(text)
     walk = zip_members if archive.entry.path.lower().endswith(_ZIP) else tar_members
     read = left_out = passed = 0
     for member in walk(archive, Budget(archive)):
@@ -181,7 +182,8 @@ class MemberFile:
                 copy.write(chunk)
                 copy.flush()
             except OSError as error:
-                copy.close()
+                with suppress(OSError):  # it cannot write what it holds, either
+                    copy.close()
                 if is_full(error):
                     raise self._no_room() from error
                 raise
