@@ -39,7 +39,6 @@ def _zstd(members: Members) -> bytes:
 KINDS: dict[str, Callable[[Members], bytes]] = {
     ".zip": zip_of,
     ".ZIP": lambda members: zip_of(members, zipfile.ZIP_STORED),
-    ".bzip2.zip": lambda members: zip_of(members, zipfile.ZIP_BZIP2),
     ".tar": tar_of,
     ".gnu.tar": lambda members: tar_of(members, kind=tarfile.GNU_FORMAT),
     ".ustar.tar": lambda members: tar_of(members, kind=tarfile.USTAR_FORMAT),

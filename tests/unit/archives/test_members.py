@@ -124,7 +124,7 @@ def test_archive_path_filter_matches_the_path_in_the_archive(
     stream.put("b.zip", zip_of([("1.json", ONE)]))
     with caplog.at_level(logging.WARNING):
         assert stream.values() == []
-    assert "b.zip: 1 member is left out" in caplog.text.replace("of file", "file")
+    assert "b.zip: nothing is read of it, 1 member is left out" in caplog.text
 
 
 def test_links_and_devices_are_passed_over(
@@ -153,8 +153,8 @@ def test_links_and_devices_are_passed_over(
     stream.put("b.zip", sink.getvalue())
     with caplog.at_level(logging.WARNING):
         assert stream.values() == ["1"]
-    assert "5 members of" in caplog.text
-    assert "1 member of" in caplog.text
+    assert "5 members without content" in caplog.text
+    assert "1 member without content" in caplog.text
 
 
 @pytest.mark.parametrize("format_name", WRITERS)
@@ -220,9 +220,10 @@ def test_an_encrypted_member_is_named(stream: Archives) -> None:
     assert f"{uri}!/2.json cannot be read: it is encrypted" in refused(stream)
 
 
-def test_a_compression_without_bounds_is_named(stream: Archives) -> None:
-    uri = stream.put("a.zip", zip_of([("1.json", ONE)], zipfile.ZIP_LZMA))
-    assert f"{uri}!/1.json cannot be read: its compression (method 14)" in refused(stream)
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_compression_without_bounds_is_named(stream: Archives, method: int) -> None:
+    uri = stream.put("a.zip", zip_of([("1.json", ONE)], method))
+    assert f"{uri}!/1.json cannot be read: its compression (method {method})" in refused(stream)
 
 
 def test_a_sparse_file_is_named(stream: Archives) -> None:

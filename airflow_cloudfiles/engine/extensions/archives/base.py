@@ -24,7 +24,7 @@ MOST_TIMES: Final = 1000
 LEAST_BYTES: Final = 2**30
 """Up to here an archive of any size may come."""
 PIECE_BYTES: Final = 2**16
-"""What is read of a member at a time, unless its compression asks for less."""
+"""What is read of a member at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +105,11 @@ class Content(io.RawIOBase):
 
     Args:
         read: Reads some bytes, at most so many as it is given, and none at the end.
-        most: The most that is asked for at once.
     """
 
-    def __init__(self, read: Callable[[int], bytes], most: int = PIECE_BYTES) -> None:
+    def __init__(self, read: Callable[[int], bytes]) -> None:
         super().__init__()
         self._read = read
-        self._most = most
 
     def readable(self) -> bool:
         """Return true, always."""
@@ -119,6 +117,6 @@ class Content(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Read on into a buffer."""
-        found = self._read(min(len(buffer), self._most))
+        found = self._read(min(len(buffer), PIECE_BYTES))
         buffer[: len(found)] = found
         return len(found)

@@ -82,11 +82,11 @@ def members(archive: OpenedFile, options: CloudFilesOptions) -> Iterator[OpenedF
             finally:
                 file.close()
     if passed:
-        text = "{member} of %s {is} a link or a device, and passed over"
-        _log.warning(sentence(passed, text), archive.uri)
+        text = sentence(passed, "{member} without content (a link, a device) {is} passed over")
+        _log.warning("%s: %s", archive.uri, text)
     if left_out and not read:
-        text = "Nothing is read of %s: {member} {is} left out by name or archivePathFilter"
-        _log.warning(sentence(left_out, text), archive.uri)
+        text = sentence(left_out, "{member} {is} left out by name or archivePathFilter")
+        _log.warning("%s: nothing is read of it, %s", archive.uri, text)
 
 
 def _refuse_nested(archive: OpenedFile, member: Member, options: CloudFilesOptions) -> None:

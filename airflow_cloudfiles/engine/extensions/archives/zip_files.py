@@ -1,7 +1,8 @@
 """Walk through a zip archive: its directory, at its end, then each member in the order of the bytes.
 
 `zipfile` reads the directory into memory, so that one of more than 16 MiB (some 150,000 members) is
-refused. Its decompressors of LZMA take as much memory as an archive asks for, and so are not used.
+refused. Members are stored or deflated. Of the other methods, `zipfile` gives all at once that comes
+of 4 KiB, which for bzip2 is up to 4 GB of zeros.
 """
 
 from __future__ import annotations
@@ -33,20 +34,14 @@ if TYPE_CHECKING:
 
 MAX_DIRECTORY_BYTES: Final = 16 * 2**20
 """The largest directory that is read."""
-_MOST_AT_ONCE: Final = {
-    zipfile.ZIP_STORED: PIECE_BYTES,
-    zipfile.ZIP_DEFLATED: PIECE_BYTES,
-    zipfile.ZIP_BZIP2: 2**12,
-}
-"""Methods that are read, and what is asked of a member at once: bzip2 gives all that comes of so
-many compressed bytes, up to 82 MB of zeros."""
+_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED: Final = 1
 _NO_FILES: Final = (stat.S_IFLNK, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK)
 _DAMAGE: Final = (
-    *(zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, OverflowError, OSError),
+    *(zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, OverflowError),
     *(struct.error, zlib.error),
 )
-"""What `zipfile` raises for content that is not valid; bzip2 raises an OSError of its own."""
+"""What `zipfile` raises for content that is not valid."""
 
 
 def zip_members(archive: OpenedFile, budget: Budget) -> Iterator[Member]:
@@ -109,7 +104,7 @@ def _content(
     name = plain_name(member.filename)
     if member.flag_bits & _ENCRYPTED:
         raise unsupported(archive, name, "it is encrypted", "Pack it without a password")
-    if member.compress_type not in _MOST_AT_ONCE:
+    if member.compress_type not in _METHODS:
         reason = f"its compression (method {member.compress_type}) is not read"
         raise unsupported(archive, name, reason, "Pack it with deflate")
     with _damage(archive, source):
@@ -126,5 +121,4 @@ def _content(
         budget.spend(len(found))
         return found
 
-    most = _MOST_AT_ONCE[member.compress_type]
-    return io.BufferedReader(Content(read, most), PIECE_BYTES)
+    return io.BufferedReader(Content(read), PIECE_BYTES)
