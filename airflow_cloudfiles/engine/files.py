@@ -7,7 +7,7 @@ and a version of it by size, modification time and etag.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
@@ -37,6 +37,9 @@ class FileEntry:
         etag: The store's version tag; empty where the store has none (local disks).
         content: SHA-256 of its bytes, in hexadecimal digits, where files are known by their
             content; empty elsewhere.
+        archived_in: The storage class from which it has to be restored before it can be read, as
+            far as its store has said so; empty for any other file. Of no meaning for its identity,
+            and kept nowhere.
     """
 
     path: str
@@ -44,6 +47,7 @@ class FileEntry:
     modification_time_us: int
     etag: str = ""
     content: str = ""
+    archived_in: str = field(default="", compare=False, repr=False)
 
 
 def iso_time(moment_us: int) -> str:

@@ -554,7 +554,7 @@ def infer_source(
     _log.info("Listing %s to infer its schema", store.uri)
     keys = [store.key_of(location) for location in own]
     wanted = FileFilter(store.uri, place.pattern, options.discovery, keys)
-    if not options.discovery.waits:
+    if not options.discovery.leaves_out:
         files = _noticed(DirectoryListing(store, wanted).discover(), on_found)
         return infer_files(store, files, options)
     from airflow_cloudfiles.engine.discovery.settling import (  # noqa: PLC0415 - few wait

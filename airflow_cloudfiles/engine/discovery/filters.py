@@ -245,7 +245,8 @@ class FileFilter:
         options = self._options
         given = options.in_progress_names  # with the default, no source is to be listed anew
         others = () if given is None else (list(self._in_progress.patterns),)
-        waits = [options.min_file_age_seconds is not None, options.completion_marker]
+        waits: list[object] = [options.min_file_age_seconds is not None, options.completion_marker]
+        waits += ["archived"] if options.on_archived_file == "wait" else []
         return repr(
             (
                 self.root,

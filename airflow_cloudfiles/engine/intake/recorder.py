@@ -44,6 +44,8 @@ from airflow_cloudfiles.engine.intake.ledger.changed import overwritten
 from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.state import file_log
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog
+from airflow_cloudfiles.engine.state.metadata import allow_operations
+from airflow_cloudfiles.engine.state.operations import Operation, announce
 from airflow_cloudfiles.engine.storage.base import (
     ObjectChangedError,
     ObjectNotFoundError,
@@ -207,6 +209,7 @@ class RecordedFiles:
         bytes: Their size.
         existing: How many were there before the first start and are never ingested.
         duplicates: How many have the content of another file and are never ingested.
+        archived: How many are archived and were recorded as skipped.
         by: How many of the files each way of discovering found.
         first_entry: First entry of the file log that holds some of them; `None` for none.
         last_entry: Last of these entries (inclusive).
@@ -217,6 +220,7 @@ class RecordedFiles:
     bytes: int = 0
     existing: int = 0
     duplicates: int = 0
+    archived: int = 0
     by: Counter[str] = field(default_factory=Counter)
     first_entry: int | None = None
     last_entry: int | None = None
@@ -225,7 +229,8 @@ class RecordedFiles:
     @property
     def has_any(self) -> bool:
         """Whether an entry was appended that has files."""
-        return self.last_entry is not None or self.existing > 0 or self.duplicates > 0
+        not_ingested = self.existing + self.duplicates + self.archived
+        return self.last_entry is not None or not_ingested > 0
 
     def add(self, number: int, batch: FileBatch) -> None:
         """Count an entry that was appended."""
@@ -234,6 +239,9 @@ class RecordedFiles:
             return
         if batch.found_by == "duplicate":
             self.duplicates += len(batch.files)
+            return
+        if batch.found_by == "skip":
+            self.archived += len(batch.files)
             return
         self.files += len(batch.files)
         self.bytes += sum(file.size for file in batch.files)
@@ -259,6 +267,7 @@ class LedgerRecorder:
         check: Called before an entry is appended; raises where the log has lost entries.
         on_recorded: Called after an entry with files that are to be ingested.
         settling: Which candidates wait until they are whole; `None`: none does.
+        skips_archived: Whether archived candidates are recorded as skipped.
         changes: Gets the files that are recorded in another version; `None`: nobody does.
         recorded: What it has appended so far.
     """
@@ -272,6 +281,7 @@ class LedgerRecorder:
     check: Callable[[], None] = lambda: None
     on_recorded: Callable[[], None] = lambda: None
     settling: UnsettledFiles | None = None
+    skips_archived: bool = False
     changes: Changes | None = None
     recorded: RecordedFiles = field(default_factory=RecordedFiles, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -364,16 +374,22 @@ class LedgerRecorder:
                 return appended
             self.check()
             existing = baseline.existing(batch) if baseline else []
-            if self.contents and not existing and not all(file.content for file in batch):
+            archived = self._archived(batch) if not existing else []
+            if self.contents and not (existing or archived) and not all(file.content for file in batch):
                 batch = self.contents.of(batch)  # reading takes time: others may be faster
                 continue
             number = self.known.caught_up + 1
-            entry = self._entry(batch, existing, found_by, position)
+            if archived:
+                allow_operations(self.files.store)
+                announce(self.files.store, number)
+                entry = _skipped(archived)
+            else:
+                entry = self._entry(batch, existing, found_by, position)
             if self.files.append(number, entry):
                 self._catch_up()
                 crash_point("after-ledger-record")
                 self.recorded.add(number, entry)
-                if entry.found_by == "duplicate":
+                if entry.found_by in {"duplicate", "skip"}:
                     continue
                 appended += len(entry.files)
                 if not existing:
@@ -396,6 +412,13 @@ class LedgerRecorder:
         new = first_of_each(batch, self.known.entry_of_content)
         return FileBatch(tuple(new), found_by) if new else FileBatch(tuple(batch), "duplicate")
 
+    def _archived(self, batch: Sequence[FileEntry]) -> list[FileEntry]:
+        """Select the files that are skipped because they are archived, all in one storage class."""
+        archived_in = next((file.archived_in for file in batch if file.archived_in), "")
+        if not archived_in or not self.skips_archived:
+            return []
+        return [file for file in batch if file.archived_in == archived_in]
+
     def _catch_up(self) -> None:
         """Index what is known of the log: the number that others took meanwhile is refused."""
         latest = self.files.known(at_least=self.known.caught_up)
@@ -405,6 +428,12 @@ class LedgerRecorder:
         """Catch up; then decide whether files found now were there before the first start."""
         self._catch_up()
         return self.baseline is not None and not self.files.baseline_complete()
+
+
+def _skipped(archived: Sequence[FileEntry]) -> FileBatch:
+    """Build the entry of files that are skipped: as if somebody had asked for that."""
+    reason = f"archived in {archived[0].archived_in} (cloudFiles.onArchivedFile=skip)"
+    return FileBatch(tuple(archived), "skip", operation=Operation("skip", reason))
 
 
 def record_overwritten(

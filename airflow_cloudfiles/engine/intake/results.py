@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
 from airflow_cloudfiles.engine.files import Offset, printable_path
-from airflow_cloudfiles.engine.messages import counted
+from airflow_cloudfiles.engine.messages import counted, sentence
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.listing.run import ListingReport
@@ -64,6 +64,7 @@ class DiscoveryResult:
             (`cloudFiles.includeExistingFiles=false`).
         duplicates: How many have the content of another file and are never ingested
             (`cloudFiles.fileIdentity=content`).
+        archived: How many are archived and were recorded as skipped (`cloudFiles.onArchivedFile`).
         by: How many of the new files each way found: `listing`, `notification`, `backfill`.
         listing: What the listing did; `None` when there was none.
         notifications: What the queue gave; `None` without notifications.
@@ -83,6 +84,7 @@ class DiscoveryResult:
     sample: tuple[str, ...]
     existing: int = 0
     duplicates: int = 0
+    archived: int = 0
     by: dict[str, int] = field(default_factory=dict)
     listing: ListingReport | None = None
     notifications: NotificationReport | None = None
@@ -111,6 +113,7 @@ class DiscoveryResult:
             sample=tuple(recorded.sample),
             existing=recorded.existing,
             duplicates=recorded.duplicates,
+            archived=recorded.archived,
             by=dict(recorded.by),
             listing=listing,
             notifications=announced if isinstance(announced, NotificationReport) else None,
@@ -129,6 +132,7 @@ class DiscoveryResult:
             "new_bytes": self.bytes,
             "existing_files": self.existing,
             "duplicate_files": self.duplicates,
+            "archived_files": self.archived,
             "found_by": self.by,
             "sample": list(self.sample),
             "listing": self.listing.to_json() if self.listing else None,
@@ -154,6 +158,9 @@ class DiscoveryResult:
             self.files,
             counted(self.bytes, "byte"),
         )
+        if self.archived:
+            text = sentence(self.archived, "{file} {is} archived, and recorded as skipped")
+            _log.warning("%s (cloudFiles.onArchivedFile=skip)", text)
         if self.waiting is not None and self.waiting.files:
             _log.info("%s", self.waiting)
 

@@ -31,6 +31,7 @@ from airflow_cloudfiles.engine.options.values import (
 
 IncrementalListing = Literal["auto", "true", "false"]
 NoticeChanges = Literal["auto", "true", "false"]
+OnArchivedFile = Literal["fail", "wait", "skip"]
 IN_PROGRESS_NAMES: Final = (
     "*.part",
     "*.partial",
@@ -152,6 +153,15 @@ class DiscoveryOptions(OptionGroup):
     folder of the file, or in one above it, up to the source. Markers are never ingested. Listings
     are full then. Batch reads and inferences leave a file without its marker out and name it. Ours,
     not Auto Loader's."""
+    on_archived_file: OnArchivedFile = option(
+        "cloudFiles.onArchivedFile", choice(get_args(OnArchivedFile)), default="fail"
+    )
+    """What becomes of an object in a storage class from which it has to be restored before it can
+    be read: GLACIER and DEEP_ARCHIVE of S3, Azure's tier Archive. `fail`: it is ingested, which
+    fails with its name. `wait`: it is taken when it was restored, and counted in `waiting_files`
+    until then. `skip`: it is recorded as skipped, and counted in `archived_files`; `cloudfiles file
+    release` takes it after all. Batch reads and inferences leave it out with `wait` and `skip`.
+    Ours, not Auto Loader's."""
     in_progress_names: tuple[str, ...] | None = option(
         "cloudFiles.inProgressNames",
         names,
@@ -258,8 +268,14 @@ class DiscoveryOptions(OptionGroup):
 
     @property
     def waits(self) -> bool:
-        """Whether files wait until they are whole."""
-        return self.min_file_age_seconds is not None or self.completion_marker is not None
+        """Whether files wait: until they are whole, or restored."""
+        is_whole_at_once = self.min_file_age_seconds is None and self.completion_marker is None
+        return not is_whole_at_once or self.on_archived_file == "wait"
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether who lists a source once, and records nothing, leaves files out."""
+        return self.waits or self.on_archived_file == "skip"
 
     @property
     def lists_all(self) -> bool:
@@ -288,6 +304,12 @@ class DiscoveryOptions(OptionGroup):
                 )
 
     def _check(self) -> None:
+        if self.on_archived_file != "fail" and self.inventory:
+            raise OptionError(
+                f"cloudFiles.inventory and cloudFiles.onArchivedFile={self.on_archived_file} "
+                "contradict each other: a report does not say whether an object was restored. "
+                "Leave one of them out."
+            )
         if self.sees_overwrites and self.inventory:
             raise OptionError(
                 f"cloudFiles.inventory and cloudFiles.fileIdentity={self.identity} (or "

@@ -90,7 +90,8 @@ def archived(what: str, storage_class: str) -> ArchivedObjectError:
     return ArchivedObjectError(
         f"{what}: it is archived (storage class {storage_class}), which no permission changes. "
         "Restore it in its store and run again when that is done, or leave it out with cloudfiles "
-        "file skip. Let lifecycle rules archive files only after they were ingested."
+        "file skip. With cloudFiles.onArchivedFile=wait or skip no archived file is taken. Let "
+        "lifecycle rules archive files only after they were ingested."
     )
 
 
