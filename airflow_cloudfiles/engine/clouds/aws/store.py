@@ -202,7 +202,7 @@ class S3Store(CloudStore):
         objects = [
             self._listed(
                 *(one["Key"], one.get("Size"), _modified_us(one), _etag(one)),
-                archived_in=_archived_in(one),
+                archived_in=archived_in(one),
             )
             for one in found.get("Contents", ())
         ]
@@ -231,7 +231,7 @@ class S3Store(CloudStore):
             )
             size = listed.get("Size") if size is None else size
             time_us = _modified_us(listed) if time_us is None else time_us
-        return self._entry(key, size, time_us, _etag(found), _archived_in(found))
+        return self._entry(key, size, time_us, _etag(found), archived_in(found))
 
     def _server_date(self) -> str | None:
         found = self._client().list_objects_v2(Bucket=self._bucket, Prefix=self._root, MaxKeys=1)
@@ -405,7 +405,7 @@ def _etag(found: dict[str, Any]) -> str:
     return str(found.get("ETag", "")).strip('"')
 
 
-def _archived_in(found: dict[str, Any]) -> str:
+def archived_in(found: dict[str, Any]) -> str:
     """Find the storage class from which an object has to be restored; empty for none.
 
     Args:
