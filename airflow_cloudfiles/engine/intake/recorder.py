@@ -373,18 +373,15 @@ class LedgerRecorder:
             if not batch:
                 return appended
             self.check()
-            existing = baseline.existing(batch) if baseline else []
-            archived = self._archived(batch) if not existing else []
-            if self.contents and not (existing or archived) and not all(file.content for file in batch):
+            left_out = self._left_out(batch, baseline)
+            if left_out is None and self.contents and not all(file.content for file in batch):
                 batch = self.contents.of(batch)  # reading takes time: others may be faster
                 continue
             number = self.known.caught_up + 1
-            if archived:
+            entry = left_out or self._entry(batch, found_by, position)
+            if entry.operation is not None:
                 allow_operations(self.files.store)
                 announce(self.files.store, number)
-                entry = _skipped(archived)
-            else:
-                entry = self._entry(batch, existing, found_by, position)
             if self.files.append(number, entry):
                 self._catch_up()
                 crash_point("after-ledger-record")
@@ -392,32 +389,40 @@ class LedgerRecorder:
                 if entry.found_by in {"duplicate", "skip"}:
                     continue
                 appended += len(entry.files)
-                if not existing:
-                    self.on_recorded()
-                if baseline and not existing:
-                    baseline.note_new(list(entry.files))
+                if entry.found_by != "existing":
+                    self._note_new(entry, baseline)
 
-    def _entry(
-        self,
-        batch: Sequence[FileEntry],
-        existing: Sequence[FileEntry],
-        found_by: FoundBy,
-        position: str | None,
-    ) -> FileBatch:
-        """Take as many new files as one entry may hold; with the position if that is all."""
+    def _note_new(self, entry: FileBatch, baseline: Baseline | None) -> None:
+        """Tell of an entry with files that are to be ingested."""
+        self.on_recorded()
+        if baseline is not None:
+            baseline.note_new(list(entry.files))
+
+    def _left_out(self, batch: list[FileEntry], baseline: Baseline | None) -> FileBatch | None:
+        """Build the entry of those new files that are never ingested, by their time or class.
+
+        Archived ones are skipped as if somebody had asked for that, those of one class at a time.
+        """
+        existing = baseline.existing(batch) if baseline else []
         if existing:
             return FileBatch(tuple(existing), "existing")
+        if not self.skips_archived:
+            return None
+        archived_in = next((file.archived_in for file in batch if file.archived_in), "")
+        if not archived_in:
+            return None
+        reason = f"archived in {archived_in} (cloudFiles.onArchivedFile=skip)"
+        archived = tuple(file for file in batch if file.archived_in == archived_in)
+        return FileBatch(archived, "skip", operation=Operation("skip", reason))
+
+    def _entry(
+        self, batch: Sequence[FileEntry], found_by: FoundBy, position: str | None
+    ) -> FileBatch:
+        """Take as many new files as one entry may hold; with the position if that is all."""
         if self.contents is None:
             return FileBatch(tuple(batch), found_by, position)
         new = first_of_each(batch, self.known.entry_of_content)
         return FileBatch(tuple(new), found_by) if new else FileBatch(tuple(batch), "duplicate")
-
-    def _archived(self, batch: Sequence[FileEntry]) -> list[FileEntry]:
-        """Select the files that are skipped because they are archived, all in one storage class."""
-        archived_in = next((file.archived_in for file in batch if file.archived_in), "")
-        if not archived_in or not self.skips_archived:
-            return []
-        return [file for file in batch if file.archived_in == archived_in]
 
     def _catch_up(self) -> None:
         """Index what is known of the log: the number that others took meanwhile is refused."""
@@ -428,12 +433,6 @@ class LedgerRecorder:
         """Catch up; then decide whether files found now were there before the first start."""
         self._catch_up()
         return self.baseline is not None and not self.files.baseline_complete()
-
-
-def _skipped(archived: Sequence[FileEntry]) -> FileBatch:
-    """Build the entry of files that are skipped: as if somebody had asked for that."""
-    reason = f"archived in {archived[0].archived_in} (cloudFiles.onArchivedFile=skip)"
-    return FileBatch(tuple(archived), "skip", operation=Operation("skip", reason))
 
 
 def record_overwritten(

@@ -148,7 +148,9 @@ class BadRecordWriter:
             line = json.dumps(
                 {"path": record.file_uri, "record": record.record, "reason": record.reason}
             ).encode("ascii")
-            uri = record.file_uri if record.file_uri in self._sources else archive_of(record.file_uri)
+            uri = (
+                record.file_uri if record.file_uri in self._sources else archive_of(record.file_uri)
+            )
             self._sources[uri].lines.append(line + b"\n")
             self._waiting += len(line)
             if self._waiting > PART_BYTES:

@@ -198,7 +198,7 @@ def test_batches_and_inferences_leave_it_out_or_name_it(cold, tmp_path):
 
     with to_environment_of(place):
         assert infer("wait") == infer("skip") == ["a"]
-        with pytest.raises(FileUnreadableError, match="b.json.*archived.*onArchivedFile=wait"):
+        with pytest.raises(FileUnreadableError, match=r"b\.json.*archived.*onArchivedFile=wait"):
             infer("fail")
         for name in ("a.json", "c.json"):
             place.store.delete(name)

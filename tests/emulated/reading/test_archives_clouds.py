@@ -20,7 +20,13 @@ from tests.support.archive_files import KINDS
 from tests.support.sftp_servers import Landed
 
 MEMBERS = [
-    (f"{n}.json", b"".join(json.dumps({"a": random.Random(n * 1000 + i).random()}).encode() + b"\n" for i in range(2000)))
+    (
+        f"{n}.json",
+        b"".join(
+            json.dumps({"a": random.Random(n * 1000 + i).random()}).encode() + b"\n"
+            for i in range(2000)
+        ),
+    )
     for n in range(8)
 ]
 OPTIONS = CloudFilesOptions.parse({"cloudFiles.format": "json"}, path="/x")

@@ -31,7 +31,10 @@ ROWS = 15_000_000
 
 
 def _tar(path: Path) -> None:
-    with tarfile.open(path, "w:gz", compresslevel=1) as archive, (path.parent / "t").open("w+b") as text:
+    with (
+        tarfile.open(path, "w:gz", compresslevel=1) as archive,
+        (path.parent / "t").open("w+b") as text,
+    ):
         for _ in range(PIECES):
             text.write(LINES)
         text.seek(0)
@@ -40,11 +43,13 @@ def _tar(path: Path) -> None:
         archive.addfile(member, text)
 
 
-def _zip(path: Path, method: int = zipfile.ZIP_DEFLATED) -> None:
-    with zipfile.ZipFile(path, "w", method, compresslevel=1) as archive:
-        with archive.open("1.txt", "w") as member:
-            for _ in range(PIECES):
-                member.write(LINES)
+def _zip(path: Path) -> None:
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("1.txt", "w") as member,
+    ):
+        for _ in range(PIECES):
+            member.write(LINES)
 
 
 def _parquet(path: Path) -> None:

@@ -45,7 +45,10 @@ Files = dict[str, bytes]
 def _content(name: str, format_name: str, records: list[dict[str, Any]]) -> bytes:
     fields = dict.fromkeys(field for record in records for field in record)
     if format_name in {"avro", "parquet", "orc"}:  # a column has one type
-        records = [{f: str(record.get(f, "")) if f != "a" else record[f] for f in fields} for record in records]
+        records = [
+            {f: str(record.get(f, "")) if f != "a" else record[f] for f in fields}
+            for record in records
+        ]
     content = WRITERS[format_name](records)
     is_text = format_name in {"json", "csv", "xml"}
     return gzip.compress(content) if name.endswith(".gz") and is_text else content
@@ -67,7 +70,9 @@ def _outcomes(
 ) -> list[Counter[str] | str]:
     """What comes of each batch: its rows, or the error; an error heals by a second run, or not."""
     found: list[Counter[str] | str] = []
-    schema: StructType | None = parse_schema("a INT, b STRING, _rescued_data STRING") if mode == "given" else None
+    schema: StructType | None = (
+        parse_schema("a INT, b STRING, _rescued_data STRING") if mode == "given" else None
+    )
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "in")
         source.mkdir()
@@ -96,7 +101,9 @@ def _without_path(row: dict[str, Any]) -> str:
 @pytest.mark.parametrize("format_name", WRITERS)
 @settings(max_examples=examples(30), deadline=None)
 @given(
-    batches=st.lists(st.dictionaries(NAMES, RECORDS, min_size=1, max_size=4), min_size=1, max_size=3),
+    batches=st.lists(
+        st.dictionaries(NAMES, RECORDS, min_size=1, max_size=4), min_size=1, max_size=3
+    ),
     kind=st.sampled_from(sorted(KINDS)),
     mode=st.sampled_from(sorted(MODES)),
     held=st.sampled_from([1, 4 * 2**20]),

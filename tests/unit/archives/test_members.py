@@ -132,7 +132,13 @@ def test_links_and_devices_are_passed_over(
 ) -> None:
     sink = io.BytesIO()
     with tarfile.open(fileobj=sink, mode="w:") as archive:
-        kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE)
+        kinds = (
+            tarfile.SYMTYPE,
+            tarfile.LNKTYPE,
+            tarfile.CHRTYPE,
+            tarfile.BLKTYPE,
+            tarfile.FIFOTYPE,
+        )
         for number, kind in enumerate(kinds):
             member = tarfile.TarInfo(f"{number}.json")
             member.type, member.linkname, member.devmajor = kind, "/etc/passwd", 1
@@ -288,7 +294,7 @@ def test_what_is_no_archive_is_named(stream: Archives) -> None:
         with pytest.raises(FileUnreadableError, match="no archive of the kind") as caught:
             stream.run()
         assert uri in caught.value.message
-        os.unlink(stream.source / name)
+        (stream.source / name).unlink()
         stream.given["ignoreMissingFiles"] = "true"
     stream.put("b.zip", b"")
     stream.put("b.tar", b"")
@@ -302,7 +308,9 @@ def test_a_tar_may_be_extended_only_so_far(stream: Archives) -> None:
     assert f"{uri} is damaged" in refused(stream)
 
 
-@pytest.mark.parametrize("record", [b"9 a=b\n", b"x", b"0 a=\n", b"30 path=1.json\n", b"9 size=x\n"])
+@pytest.mark.parametrize(
+    "record", [b"9 a=b\n", b"x", b"0 a=\n", b"30 path=1.json\n", b"9 size=x\n"]
+)
 def test_an_extended_header_that_is_not_valid_is_named(stream: Archives, record: bytes) -> None:
     header = tarfile.TarInfo("pax")
     header.type, header.size = tarfile.XHDTYPE, len(record)
@@ -391,7 +399,15 @@ def test_partition_columns_are_those_of_the_archives_path(tmp_path: Path) -> Non
 
 
 def test_a_large_archive_is_one_task(stream: Archives) -> None:
-    stream.put("a.tar", tar_of([(f"{n}.json", os.urandom(10).hex().join(('{"a": "', '"}\n')).encode() * 20_000) for n in range(9)]))
+    stream.put(
+        "a.tar",
+        tar_of(
+            [
+                (f"{n}.json", os.urandom(10).hex().join(('{"a": "', '"}\n')).encode() * 20_000)
+                for n in range(9)
+            ]
+        ),
+    )
     assert len(stream.run(parallelism=4)) == 180_000
     assert len(stream.counts) == 1
 

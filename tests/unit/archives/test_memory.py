@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,4 +41,7 @@ def test_memory_is_bounded(read: dict[str, dict[str, Any]], name: str) -> None:
     if name == "too many members":
         assert "too many members" in found["error"]
     else:
-        assert (found["rows"], found["error"]) == (text or {"Parquet in a zip": ROWS}.get(name, 50_000), "")
+        assert (found["rows"], found["error"]) == (
+            text or {"Parquet in a zip": ROWS}.get(name, 50_000),
+            "",
+        )

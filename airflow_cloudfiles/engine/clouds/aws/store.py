@@ -417,10 +417,9 @@ def archived_in(found: dict[str, Any]) -> str:
     storage_class = found.get("StorageClass", "")
     if storage_class not in _ARCHIVES:
         return ""
-    is_restored = (
-        "RestoreExpiryDate" in found.get("RestoreStatus", {})
-        or 'ongoing-request="false"' in found.get("Restore", "")
-    )
+    is_restored = "RestoreExpiryDate" in found.get(
+        "RestoreStatus", {}
+    ) or 'ongoing-request="false"' in found.get("Restore", "")
     return "" if is_restored else str(storage_class)
 
 

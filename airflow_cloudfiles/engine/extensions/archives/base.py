@@ -58,9 +58,9 @@ def member_uri(archive: OpenedFile, name: str) -> str:
 def damaged(archive: OpenedFile, reason: object) -> FileUnreadableError:
     """Build the error of an archive that cannot be read."""
     return FileUnreadableError(
-        f"{archive.uri} is damaged, or no archive of the kind that its name says: {reason}. Nothing "
-        "of it was ingested. Replace it and run again, or set ignoreCorruptFiles=true to go on "
-        "without it."
+        f"{archive.uri} is damaged, or no archive of the kind that its name says: {reason}. "
+        "Nothing of it was ingested. Replace it and run again, or set ignoreCorruptFiles=true to "
+        "go on without it."
     )
 
 

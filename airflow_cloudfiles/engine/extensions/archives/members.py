@@ -192,6 +192,6 @@ class MemberFile:
     def _no_room(self) -> FileUnreachableError:
         return FileUnreachableError(
             f"{self.uri} ({self.entry.size} bytes) does not fit into the temporary folder "
-            f"{tempfile.gettempdir()}, where it is unpacked for its format. Make room there, or set "
-            "TMPDIR to a larger one, and run again."
+            f"{tempfile.gettempdir()}, where it is unpacked for its format. Make room there, or "
+            "set TMPDIR to a larger one, and run again."
         )

@@ -1,8 +1,8 @@
-"""Walk through a zip archive: its directory, at its end, then each member in the order of the bytes.
+"""Walk through a zip archive: its directory, then each member in the order of the bytes.
 
 `zipfile` reads the directory into memory, so that one of more than 16 MiB (some 150,000 members) is
-refused. Members are stored or deflated. Of the other methods, `zipfile` gives all at once that comes
-of 4 KiB, which for bzip2 is up to 4 GB of zeros.
+refused. Members are stored or deflated. Of the other methods, `zipfile` gives all at once that
+comes of 4 KiB, which for bzip2 is up to 4 GB of zeros.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _Source(WatchedBytes):
 
 @contextmanager
 def _damage(archive: OpenedFile, source: _Source) -> Iterator[None]:
-    """Turn what `zipfile` raises into an error that names the archive; what a store raises stays."""
+    """Turn what `zipfile` raises into an error that names the archive, but not what a store did."""
     try:
         yield
     except _DAMAGE as error:
@@ -108,7 +108,7 @@ def _content(
         reason = f"its compression (method {member.compress_type}) is not read"
         raise unsupported(archive, name, reason, "Pack it with deflate")
     with _damage(archive, source):
-        stream = opened.open(member)
+        stream = cast("zipfile.ZipExtFile", opened.open(member))
     left = member.file_size
 
     def read(size: int) -> bytes:
