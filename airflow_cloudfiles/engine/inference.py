@@ -54,8 +54,14 @@ from airflow_cloudfiles.engine.options.formats.base import FormatOptions
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
-from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, fetched_ahead, first_range
-from airflow_cloudfiles.engine.reading.opened import TEXT_BYTES, StoreFile, files_in
+from airflow_cloudfiles.engine.reading.fetch import (
+    FetchCounts,
+    fetch,
+    fetched_ahead,
+    files_in,
+    first_range,
+)
+from airflow_cloudfiles.engine.reading.opened import TEXT_BYTES, StoreFile
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
 from airflow_cloudfiles.engine.schema.inference import choose_sample, resolve

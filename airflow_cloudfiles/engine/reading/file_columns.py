@@ -54,7 +54,7 @@ from airflow_cloudfiles.engine.formats.scalars import (
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.base import StringValueOptions
 from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME, STRUCT
-from airflow_cloudfiles.engine.reading.opened import files_in
+from airflow_cloudfiles.engine.reading.fetch import files_in
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange
 from airflow_cloudfiles.engine.schema.log import full_schema, in_order
 from airflow_cloudfiles.engine.schema.source_columns import (

@@ -3,8 +3,6 @@
 `StoreFile` is the `OpenedFile` of `formats.base` over an object store: one version of one file,
 whose bytes are fetched when they are asked for. Blocks are cut at the ends of lines; what is
 compressed is decompressed, and what is in another encoding is turned into UTF-8.
-
-Of an archive the formats get the members, each as a file (`files_in`).
 """
 
 from __future__ import annotations
@@ -12,10 +10,10 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
 from airflow_cloudfiles.engine.errors import FileUnreadableError
-from airflow_cloudfiles.engine.files import FileEntry, is_archive
+from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.formats.recognize import MARK_BYTES, refuse_binary
 from airflow_cloudfiles.engine.options.formats.base import overlaps_itself
 from airflow_cloudfiles.engine.reading.decoding import (
@@ -25,13 +23,8 @@ from airflow_cloudfiles.engine.reading.decoding import (
     refuse_compressed,
     without_mark,
 )
-from airflow_cloudfiles.engine.registry import extension
 from airflow_cloudfiles.engine.storage import ObjectStore
 from airflow_cloudfiles.engine.storage.local import LocalStore
-
-if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.formats.base import OpenedFile
-    from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 BLOCK_BYTES = 16 * 2**20
 """What one request for a part of a large file asks a store for."""
@@ -41,25 +34,6 @@ used again and again stays in the processor's cache, and is not asked of the sys
 MAX_RECORD_BYTES = 1 * 2**30
 """A line longer than this is refused: it would not fit the columns it goes to."""
 _NEWLINE = b"\n"
-
-
-def has_members(path: str, options: CloudFilesOptions) -> bool:
-    """Tell whether a file is an archive whose members are read, rather than itself."""
-    return is_archive(path) and options.format_options.reads_archives()
-
-
-def files_in(file: OpenedFile, options: CloudFilesOptions) -> Iterator[OpenedFile]:
-    """Yield what a format reads of a file: itself, or of an archive each of its members.
-
-    A member can be read until the next one is asked for.
-
-    Raises:
-        FileUnreadableError: It is no archive, though its name says so, or a damaged one.
-    """
-    if has_members(file.entry.path, options):
-        yield from extension("archive members")(file, options)
-    else:
-        yield file
 
 
 class StoreFile:

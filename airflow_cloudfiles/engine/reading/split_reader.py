@@ -70,16 +70,13 @@ from airflow_cloudfiles.engine.reading.fetch import (
     FirstRead,
     fetch,
     fetched_ahead,
+    files_in,
     first_range,
+    has_members,
 )
 from airflow_cloudfiles.engine.reading.file_columns import ColumnSources, FileCounts, check_members
 from airflow_cloudfiles.engine.reading.missing_files import SameContent, check_deleted, check_root
-from airflow_cloudfiles.engine.reading.opened import (
-    BLOCK_BYTES,
-    TEXT_BYTES,
-    files_in,
-    has_members,
-)
+from airflow_cloudfiles.engine.reading.opened import BLOCK_BYTES, TEXT_BYTES
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import read_metadata

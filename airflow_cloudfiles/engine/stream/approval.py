@@ -29,8 +29,7 @@ from airflow_cloudfiles.engine.intake.ledger.changed import note_refused
 from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.names import column_of, parts_of
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES
-from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch
-from airflow_cloudfiles.engine.reading.opened import files_in
+from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, files_in
 from airflow_cloudfiles.engine.reading.split_reader import SplitReader
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
 from airflow_cloudfiles.engine.schema.inference import choose_sample, diff, evolve, resolve

@@ -12,8 +12,7 @@ from airflow_cloudfiles.engine.errors import FileChangedError, FileUnreachableEr
 from airflow_cloudfiles.engine.extensions.archives import zip_files
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading import opened
-from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, fetched_ahead
-from airflow_cloudfiles.engine.reading.opened import files_in
+from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, fetched_ahead, files_in
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.archive_files import KINDS
