@@ -6,7 +6,8 @@ and a version of it by size, modification time and etag.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
@@ -36,6 +37,9 @@ class FileEntry:
         etag: The store's version tag; empty where the store has none (local disks).
         content: SHA-256 of its bytes, in hexadecimal digits, where files are known by their
             content; empty elsewhere.
+        archived_in: The storage class from which it has to be restored before it can be read, as
+            far as its store has said so; empty for any other file. Of no meaning for its identity,
+            and kept nowhere.
     """
 
     path: str
@@ -43,6 +47,7 @@ class FileEntry:
     modification_time_us: int
     etag: str = ""
     content: str = ""
+    archived_in: str = field(default="", compare=False, repr=False)
 
 
 def iso_time(moment_us: int) -> str:
@@ -174,3 +179,27 @@ class FileCounts:
 def printable_path(path: str) -> str:
     r"""Make a path safe for UTF-8: bytes that are not UTF-8 become `\xNN`."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+MEMBER: Final = "!/"
+"""Stands between an archive and its member, as in Spark: `a.zip!/folder/1.json`."""
+_ARCHIVE: Final = re.compile(
+    r"\.(?:zip|tar|tar\.(?:gz|bz2|xz|zst|lz4|snappy|sz|deflate)|tgz|tbz2?|txz|tzst)\Z",
+    re.IGNORECASE,
+)
+_LONGEST_END: Final = len(".tar.deflate")
+
+
+def is_archive(path: str) -> bool:
+    """Tell whether a file is an archive, by the end of its name."""
+    return _ARCHIVE.search(path, max(0, len(path) - _LONGEST_END)) is not None
+
+
+def archive_of(uri: str) -> str:
+    """Find the archive that a file is in, by a URI as it is printed; of another file the same."""
+    end = uri.find(MEMBER)
+    while end >= 0:
+        if is_archive(uri[:end]):
+            return uri[:end]
+        end = uri.find(MEMBER, end + 1)
+    return uri

@@ -13,7 +13,8 @@ Files are read from the newest on. A large sample is not read to its end: after 
 showed nothing new, each further file is read as far as its first block. So every file is looked at,
 and what a first run samples from gigabytes is not read twice. What only the rest of a file has is
 found when its rows are read, as any later change is: a field makes the next schema version, and a
-value that does not fit its column is rescued.
+value that does not fit its column is rescued. Members of archives are files like others, but that
+of an archive no further member is read then.
 
 Where no field was found in a file, the error says why: a mistake in the first record is the most
 frequent reason, after a file of another format.
@@ -53,7 +54,13 @@ from airflow_cloudfiles.engine.options.formats.base import FormatOptions
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 from airflow_cloudfiles.engine.options.formats.json import JsonOptions
 from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
-from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, fetched_ahead, first_range
+from airflow_cloudfiles.engine.reading.fetch import (
+    FetchCounts,
+    fetch,
+    fetched_ahead,
+    files_in,
+    first_range,
+)
 from airflow_cloudfiles.engine.reading.opened import TEXT_BYTES, StoreFile
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.schema.ddl import parse_columns
@@ -116,13 +123,14 @@ class _Learner:
         return start, min(length, TEXT_BYTES) if self.has_enough else length
 
     def learn(self, file: OpenedFile) -> Iterator[None]:
-        """Learn from a file; yields nothing."""
-        with closing(self.inference.add_file(file)) as parts:
-            for size in parts:
-                is_new = self._sample.provenance.note(self.inference.result, file.uri)
-                self._quiet = 0 if is_new else self._quiet + size
-                if self.has_enough:
-                    break
+        """Learn from a file, or from the members of an archive; yields nothing."""
+        for each in files_in(file, self._sample.options):
+            with closing(self.inference.add_file(each)) as parts:
+                for size in parts:
+                    is_new = self._sample.provenance.note(self.inference.result, each.uri)
+                    self._quiet = 0 if is_new else self._quiet + size
+                    if self.has_enough:
+                        return
         yield from ()
 
 
@@ -486,7 +494,8 @@ def _why(store: ObjectStore, sample: Sequence[FileEntry], options: CloudFilesOpt
     if first is None:
         return None
     try:
-        head = StoreFile(store, first).stream().read(HEAD_BYTES)
+        files = files_in(StoreFile(store, first), options)
+        head = next((each.stream().read(HEAD_BYTES) for each in files), b"")
     except (OSError, ValueError, ReadError):
         return None  # it is only for the message
     return why_nothing(head, options.format_options, options.format)
@@ -551,7 +560,7 @@ def infer_source(
     _log.info("Listing %s to infer its schema", store.uri)
     keys = [store.key_of(location) for location in own]
     wanted = FileFilter(store.uri, place.pattern, options.discovery, keys)
-    if not options.discovery.waits:
+    if not options.discovery.leaves_out:
         files = _noticed(DirectoryListing(store, wanted).discover(), on_found)
         return infer_files(store, files, options)
     from airflow_cloudfiles.engine.discovery.settling import (  # noqa: PLC0415 - few wait

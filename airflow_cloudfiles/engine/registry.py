@@ -11,6 +11,7 @@ import importlib
 from typing import Any, Final
 
 _EXTENSIONS: Final = {
+    "archive members": "archives.members:members",
     "batch write": "merge.batch_write:BatchWrite",
     "clean": "cleaning.of_stream:clean_source",
     "clean after a run": "cleaning.of_stream:clean_after_run",

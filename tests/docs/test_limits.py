@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime
@@ -16,6 +15,7 @@ from pyarrow import orc
 
 from airflow_cloudfiles import cli
 from tests.docs.pages import ROOT, table_rows
+from tests.support.archive_files import zip_of
 from tests.support.delta_tables import OLD, HandMadeTable, features
 from tests.support.iceberg_tables import LocalCatalog
 from tests.unit.formats.test_encrypted_parquet import write_encrypted
@@ -61,9 +61,18 @@ def _constrained(folder: Path) -> dict[str, str]:
     return {"target": target}
 
 
-def _zip(path: Path) -> None:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("1.json", '{"a": 1}')
+def _seven_zip(path: Path) -> None:
+    path.write_bytes(b"7z\xbc\xaf\x27\x1c\x00\x04" + bytes(24))
+
+
+def _nested(path: Path) -> None:
+    path.write_bytes(zip_of([("1.json", b'{"a": 1}'), ("2.zip", b"")]))
+
+
+def _encrypted_zip(path: Path) -> None:
+    content = bytearray(zip_of([("1.json", b'{"a": 1}')]))
+    content[content.index(b"PK\x01\x02") + 8] |= 1  # as its directory says
+    path.write_bytes(content)
 
 
 def _recursive(path: Path) -> None:
@@ -93,7 +102,11 @@ CHANGES: dict[str, list[Change]] = {
         lambda _: {"target": "s3://acme--use1-az4--x-s3/table"},
     ],
     "notifications for a local folder": [_option("cloudFiles.useNotifications", "true")],
-    "an archive: `.zip`, `.tar.gz`": [_from("2.json", _zip)],
+    "an archive of another kind than [zip and tar](../how-to/archives.md): `.7z`, `.rar`": [
+        _from("2.7z", _seven_zip)
+    ],
+    "an archive in an archive": [_from("2.zip", _nested)],
+    "an encrypted zip archive": [_from("2.zip", _encrypted_zip)],
     "Avro with a recursive type": [_from("1.avro", _recursive, format="avro")],
     "the option `avroSchema`": [_option("avroSchema", "{}", "avro")],
     "an encrypted Parquet file": [

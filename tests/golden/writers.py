@@ -60,6 +60,7 @@ _SCRIPT = "a script or a log of the same run"
 
 NO_FORMAT: dict[str, str] = {
     "clouds/azure/set_up.py:EventSubscription.make": "a call of Azure's",
+    "extensions/archives/members.py:MemberFile.random_access": "opened to be read",
     "extensions/cluster/submission.py:Submission.write": "a script, and templates of Kubernetes",
     "tables/delta/data_files.py:_CloudFile.finish": "Parquet",
     "tables/delta/opening.py:_set_aside": _BYTES,

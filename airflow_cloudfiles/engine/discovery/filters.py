@@ -20,9 +20,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.discovery.globs import (
+    Glob,
     NamePatterns,
     SourcePattern,
     compile_name,
+    compile_path,
 )
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
@@ -157,6 +159,19 @@ def is_hidden(name: str) -> bool:
     )
 
 
+def is_member_input(name: str, pattern: Glob | None) -> bool:
+    """Tell whether a member of an archive is input: by the same names as files of a folder.
+
+    Args:
+        name: Its path in the archive.
+        pattern: `archivePathFilter`.
+    """
+    parts = name.split("/")
+    if any(is_hidden(each) for each in parts if each != ".."):
+        return False
+    return pattern is None or pattern.matches(name)
+
+
 class FileFilter:
     """Decides which files below a folder are input. Safe to use from several threads.
 
@@ -203,6 +218,8 @@ class FileFilter:
         )
         glob = options.path_glob_filter
         self._name = None if glob is None else compile_name(glob)
+        if options.archive_path_filter is not None:
+            compile_path(options.archive_path_filter)  # refused before an archive is read
         given = options.in_progress_names
         self._in_progress = NamePatterns(IN_PROGRESS_NAMES if given is None else given)
         marker = options.completion_marker
@@ -228,7 +245,8 @@ class FileFilter:
         options = self._options
         given = options.in_progress_names  # with the default, no source is to be listed anew
         others = () if given is None else (list(self._in_progress.patterns),)
-        waits = [options.min_file_age_seconds is not None, options.completion_marker]
+        waits: list[object] = [options.min_file_age_seconds is not None, options.completion_marker]
+        waits += ["archived"] if options.on_archived_file == "wait" else []
         return repr(
             (
                 self.root,

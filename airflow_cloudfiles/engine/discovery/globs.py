@@ -86,6 +86,15 @@ def compile_name(pattern: str) -> Glob:
     return Glob(_GlobParser(pattern).steps())
 
 
+def compile_path(pattern: str) -> Glob:
+    """Read a pattern that a whole path has to match, of which `*` crosses folders.
+
+    Raises:
+        OptionError: It cannot be read.
+    """
+    return Glob(_GlobParser(pattern, crosses_folders=True).steps())
+
+
 class NamePatterns:
     """Patterns for names, in any case, one of which has to match the whole name.
 

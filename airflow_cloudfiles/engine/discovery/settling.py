@@ -4,6 +4,9 @@ With `cloudFiles.minFileAge` a file is taken when it has been still for so long,
 `cloudFiles.completionMarker` when its marker is there, with both when both hold. Every way of
 finding files hands its candidates to a `Recorder`; that asks here, so all ways wait alike.
 
+An object of an archive (`cloudFiles.onArchivedFile`) waits for being restored. That changes neither
+its time nor its etag, so no listing and no message says so: it is noted, and asked for.
+
 How long a file has been still, the clock of its store says, which is asked before anything is
 listed or received: a file may seem to be younger than it is, never older. The clock of this machine
 has no part in it. Where a file's time lies in the future, its time says nothing: it is taken when
@@ -163,6 +166,7 @@ _NOTES_TO_KEEP = 8
 """More notes than these are brought into one, also when nothing else has changed."""
 YOUNG = "minFileAge"
 UNMARKED = "completionMarker"
+ARCHIVED = "onArchivedFile"
 
 
 @dataclass(slots=True)
@@ -216,8 +220,9 @@ class UnsettledFiles:
     Args:
         source: The source.
         state: The checkpoint location; `None`: nothing is noted, so what waits is only left out.
-        options: `minFileAge`, `completionMarker`.
+        options: `minFileAge`, `completionMarker`, `onArchivedFile`.
         file_filter: Which files are input, and the markers that listings have passed.
+        is_existing: Tells which archived files need not wait, since they are never ingested.
 
     Raises:
         ListingError: The store does not report its time.
@@ -229,7 +234,11 @@ class UnsettledFiles:
         state: ObjectStore | None,
         options: DiscoveryOptions,
         file_filter: FileFilter,
+        is_existing: Callable[[FileEntry], bool] = lambda _: False,
     ) -> None:
+        policy = options.on_archived_file
+        self._leaves_archived = policy == "wait" or (policy == "skip" and state is None)
+        self._is_existing = is_existing
         self._source = source
         self._state = state
         self._filter = file_filter
@@ -238,10 +247,12 @@ class UnsettledFiles:
         self._age_us = None if age is None else round(age * 1_000_000)
         self._now_us = 0 if age is None else _clock_us(source)
         self._began = time.monotonic()
-        self._notes = {} if age is None or state is None else load_waiting(state)
+        looks_again = age is not None or self._leaves_archived
+        self._notes = load_waiting(state) if looks_again and state is not None else {}
         every = sorted(chain.from_iterable(self._notes.values()), key=lambda each: each.seen_us)
         self._noted = {each.file.path: each for each in every}  # as it was seen last
         self._young: dict[str, UnsettledFile] = {}
+        self._archived: dict[str, None] = {}
         self._unmarked: dict[str, None] = {}
         self._checked: set[FileEntry] = set()
         self._lock = threading.Lock()
@@ -302,7 +313,8 @@ class UnsettledFiles:
 
     def _is_still(self, file: FileEntry, waiting: list[UnsettledFile], found_by: FoundBy) -> bool:
         """Tell whether a file has been still for long enough; if not, add it to those that wait."""
-        if self._age_us is None or self._left_us(file) <= 0:
+        is_archived = self._must_be_restored(file)
+        if not is_archived and self._left_us(file) <= 0:
             return True
         noted = self._noted.get(file.path)
         if noted is None or noted.file != file:
@@ -310,15 +322,24 @@ class UnsettledFiles:
             noted = UnsettledFile(file, seen_us, found_by)
             waiting.append(noted)
         with self._lock:
-            self._young[file.path] = noted
+            if is_archived:
+                self._archived[file.path] = None
+            else:
+                self._young[file.path] = noted
         return False
+
+    def _must_be_restored(self, file: FileEntry) -> bool:
+        """Tell whether a file waits for being restored."""
+        return bool(file.archived_in) and self._leaves_archived and not self._is_existing(file)
 
     def _left_us(self, file: FileEntry, noted: UnsettledFile | None = None) -> int:
         """Compute how long a file still has to wait; 0 or less: no longer."""
+        if self._age_us is None:
+            return 0
         since_us, noted = file.modification_time_us, noted or self._noted.get(file.path)
         if since_us > self._now_us and noted is not None and is_version(file, noted.file):
             since_us = noted.seen_us
-        return (self._age_us or 0) - (self._now_us - since_us)
+        return self._age_us - (self._now_us - since_us)
 
     def _keep(self, waiting: Sequence[UnsettledFile]) -> None:
         if waiting and self._state is not None:
@@ -397,9 +418,15 @@ class UnsettledFiles:
         left = [each for each in self._noted.values() if not is_recorded(each.file)]
         due = [each for each in left if self._left_us(each.file) <= 0]
         later = [each for each in left if self._left_us(each.file) > 0]
+        there = {file.path: file for file in self._present([each.file.path for each in due])}
+        archived = {path for path, file in there.items() if self._must_be_restored(file)}
+        later += [each for each in due if each.file.path in archived]
         for found_by in dict.fromkeys(each.found_by for each in due):
-            some = [each.file.path for each in due if each.found_by == found_by]
-            recorder.record(self._present(some), found_by)
+            some = (each.file.path for each in due if each.found_by == found_by)
+            taken = [there[path] for path in some if path in there and path not in archived]
+            for file in taken:  # of which a listing may have said that it is archived
+                self._archived.pop(file.path, None)
+            recorder.record(taken, found_by)
         crash_point("after-waiting-record")
         is_same = len(later) == sum(map(len, self._notes.values()))
         if not is_same or len(self._notes) > _NOTES_TO_KEEP:
@@ -407,8 +434,10 @@ class UnsettledFiles:
             crash_point("after-waiting-note")
             forget_notes(self._state, self._notes)
         with self._lock:
+            self._archived.update(dict.fromkeys(archived))
             for each in later:
-                self._young.setdefault(each.file.path, each)
+                if each.file.path not in self._archived:
+                    self._young.setdefault(each.file.path, each)
 
     def has_settled(self, is_recorded: Callable[[FileEntry], bool]) -> bool:
         """Tell whether something that is noted can be taken now; change nothing.
@@ -420,13 +449,19 @@ class UnsettledFiles:
             ListingError: The source does not answer.
         """
         due = (each.file for each in self._noted.values() if self._left_us(each.file) <= 0)
-        for file in due:
-            if is_recorded(file):
-                continue
-            found = self._present([file.path])
-            if any(self._left_us(each) <= 0 for each in self._with_markers(found, ListedFiles())):
+        left = (file.path for file in due if not is_recorded(file))
+        while paths := list(islice(left, _INSPECTORS)):
+            found = self._present(paths)
+            if any(self._is_due(each) for each in self._with_markers(found, ListedFiles())):
                 return True
         return False
+
+    def _is_due(self, file: FileEntry) -> bool:
+        """Tell whether a file that is there can be taken; count it where it is archived."""
+        if self._must_be_restored(file):
+            self._archived[file.path] = None
+            return False
+        return self._left_us(file) <= 0
 
     def _present(self, paths: Sequence[str]) -> list[FileEntry]:
         """List the files as they are now, without those that are gone or not input any more."""
@@ -441,10 +476,13 @@ class UnsettledFiles:
         found = WaitingReport()
         with self._lock:
             young, unmarked = list(self._young.values()), list(self._unmarked)
+            archived = list(self._archived)
         for each in young:
             found.add(YOUNG, each.file.path)
         for path in unmarked:
             found.add(UNMARKED, path)
+        for path in archived:
+            found.add(ARCHIVED, path)
         if young:
             passed = time.monotonic() - self._began
             left = min(self._left_us(each.file, each) for each in young) / 1_000_000
@@ -465,13 +503,19 @@ def _clock_us(source: ObjectStore) -> int:
         raise ListingError(f"{name} does not report its time: {failure} Run again.") from failure
 
 
+def _left_out(
+    source: ObjectStore, wanted: FileFilter, options: DiscoveryOptions
+) -> UnsettledFiles | None:
+    return UnsettledFiles(source, None, options, wanted) if options.leaves_out else None
+
+
 class WholeFiles:
-    """Lists the files of a source that are whole.
+    """Lists the files of a source that are whole, and can be read.
 
     Args:
         source: The source.
         wanted: Which of its files are input.
-        options: `minFileAge`, `completionMarker`.
+        options: `minFileAge`, `completionMarker`, `onArchivedFile`.
 
     Raises:
         ListingError: The store does not report its time.
@@ -479,7 +523,7 @@ class WholeFiles:
 
     def __init__(self, source: ObjectStore, wanted: FileFilter, options: DiscoveryOptions) -> None:
         self._listing = DirectoryListing(source, wanted)
-        self._settling = UnsettledFiles(source, None, options, wanted) if options.waits else None
+        self._settling = _left_out(source, wanted, options)
 
     def discover(self) -> Iterator[FileEntry]:
         """List them, as `DirectoryListing.discover` does."""

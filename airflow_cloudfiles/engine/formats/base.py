@@ -147,6 +147,10 @@ class OpenedFile(Protocol):
         """What discovery knows: path, size, modification time."""
 
     @property
+    def container(self) -> FileEntry:
+        """What of it is in the file log: itself, or the archive that it is a member of."""
+
+    @property
     def uri(self) -> str:
         """The file, as it appears in rescued data and errors: printable, UTF-8."""
 

@@ -71,7 +71,9 @@ FORMAT_NAMES: Final = {
 """The name in `cloudFiles.format` of what can be read."""
 _NO_FORMAT: Final = {
     "HTML": "Is it the answer of a server that failed?",
-    **dict.fromkeys(("zip", "tar", "7z", "RAR"), "Archives are not read: extract its files."),
+    "zip": "Archives are known by their names: rename it to end in .zip.",
+    "tar": "Archives are known by their names: rename it to end in .tar, or .tar.gz and the like.",
+    **dict.fromkeys(("7z", "RAR"), "Pack its files as .zip or .tar.gz, which are read."),
 }
 _NO_RECORDS: Final = "It holds no records."
 _NO_TEXT: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")

@@ -353,6 +353,7 @@ class Intake(StreamLogs):
             check=self.check,
             on_recorded=on_recorded or (lambda: None),
             settling=self._settling(),
+            skips_archived=self._discovery.on_archived_file == "skip",
             changes=self._changes(ledger),
         )
 
@@ -375,7 +376,15 @@ class Intake(StreamLogs):
             UnsettledFiles,
         )
 
-        return UnsettledFiles(self.source, self.state, self._discovery, self._filter)
+        is_baseline = self._baseline is not None and not self.files.baseline_complete()
+        baseline = self._baseline if is_baseline else None
+        return UnsettledFiles(
+            self.source,
+            self.state,
+            self._discovery,
+            self._filter,
+            is_existing=lambda file: baseline is not None and bool(baseline.existing([file])),
+        )
 
     def _deleted(self) -> Deletions | None:
         """Build what notices files that are gone; `None` where their rows stay."""

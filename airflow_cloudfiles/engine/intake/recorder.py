@@ -212,6 +212,7 @@ class RecordedFiles:
         duplicates: How many have the content of another file and are never ingested.
         replaced: How many of the files replace the rows of a former version.
         deleted: How many files are gone, so that their rows are removed.
+        archived: How many are archived and were recorded as skipped.
         by: How many of the files each way of discovering found.
         first_entry: First entry of the file log that holds some of them; `None` for none.
         last_entry: Last of these entries (inclusive).
@@ -224,6 +225,7 @@ class RecordedFiles:
     duplicates: int = 0
     replaced: int = 0
     deleted: int = 0
+    archived: int = 0
     by: Counter[str] = field(default_factory=Counter)
     first_entry: int | None = None
     last_entry: int | None = None
@@ -232,15 +234,14 @@ class RecordedFiles:
     @property
     def has_any(self) -> bool:
         """Whether an entry was appended that has files."""
-        return self.last_entry is not None or self.existing > 0 or self.duplicates > 0
+        not_ingested = self.existing + self.duplicates + self.archived
+        return self.last_entry is not None or not_ingested > 0
 
     def add(self, number: int, batch: FileBatch) -> None:
         """Count an entry that was appended."""
-        if batch.found_by == "existing":
-            self.existing += len(batch.files)
-            return
-        if batch.found_by == "duplicate":
-            self.duplicates += len(batch.files)
+        others = {"existing": "existing", "duplicate": "duplicates", "skip": "archived"}
+        if name := others.get(batch.found_by):
+            setattr(self, name, getattr(self, name) + len(batch.files))
             return
         self.first_entry = number if self.first_entry is None else self.first_entry
         self.last_entry = number
@@ -291,6 +292,7 @@ class LedgerRecorder:
         check: Called before an entry is appended; raises where the log has lost entries.
         on_recorded: Called after an entry with files that are to be ingested.
         settling: Which candidates wait until they are whole; `None`: none does.
+        skips_archived: Whether archived candidates are recorded as skipped.
         changes: Gets the files that are recorded in another version; `None`: nobody does.
         recorded: What it has appended so far.
     """
@@ -307,6 +309,7 @@ class LedgerRecorder:
     check: Callable[[], None] = lambda: None
     on_recorded: Callable[[], None] = lambda: None
     settling: UnsettledFiles | None = None
+    skips_archived: bool = False
     changes: Changes | None = None
     recorded: RecordedFiles = field(default_factory=RecordedFiles, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -451,30 +454,45 @@ class LedgerRecorder:
             if not batch:
                 return appended
             self.check()
-            existing = baseline.existing(batch) if baseline else []
-            if self.contents and not existing and not all(file.content for file in batch):
+            left_out = self._left_out(batch, baseline)
+            if left_out is None and self.contents and not all(file.content for file in batch):
                 batch = self.contents.of(batch)  # reading takes time: others may be faster
                 continue
-            entry = self._entry(batch, existing, found_by, position)
+            entry = left_out or self._entry(batch, found_by, position)
             if self._append_entry(entry):
-                if entry.found_by == "duplicate":
+                if entry.found_by in {"duplicate", "skip"}:
                     continue
                 appended += len(entry.files)
-                if not existing:
-                    self.on_recorded()
-                if baseline and not existing:
-                    baseline.note_new(list(entry.files))
+                if entry.found_by != "existing":
+                    self._note_new(entry, baseline)
 
-    def _entry(
-        self,
-        batch: Sequence[FileEntry],
-        existing: Sequence[FileEntry],
-        found_by: FoundBy,
-        position: str | None,
-    ) -> FileBatch:
-        """Take as many new files as one entry may hold; with the position if that is all."""
+    def _note_new(self, entry: FileBatch, baseline: Baseline | None) -> None:
+        """Tell of an entry with files that are to be ingested."""
+        self.on_recorded()
+        if baseline is not None:
+            baseline.note_new(list(entry.files))
+
+    def _left_out(self, batch: list[FileEntry], baseline: Baseline | None) -> FileBatch | None:
+        """Build the entry of those new files that are never ingested, by their time or class.
+
+        Archived ones are skipped as if somebody had asked for that, those of one class at a time.
+        """
+        existing = baseline.existing(batch) if baseline else []
         if existing:
             return FileBatch(tuple(existing), "existing")
+        if not self.skips_archived:
+            return None
+        archived_in = next((file.archived_in for file in batch if file.archived_in), "")
+        if not archived_in:
+            return None
+        reason = f"archived in {archived_in} (cloudFiles.onArchivedFile=skip)"
+        archived = tuple(file for file in batch if file.archived_in == archived_in)
+        return FileBatch(archived, "skip", operation=Operation("skip", reason))
+
+    def _entry(
+        self, batch: Sequence[FileEntry], found_by: FoundBy, position: str | None
+    ) -> FileBatch:
+        """Take as many new files as one entry may hold; with the position if that is all."""
         if self.replaces:
             new = [file for file in batch if self.known.entry_of(file.path) is None]
             if not new:

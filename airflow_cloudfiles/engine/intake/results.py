@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from airflow_cloudfiles.engine.discovery.queues.notifications import NotificationReport
 from airflow_cloudfiles.engine.files import Offset, printable_path
-from airflow_cloudfiles.engine.messages import counted
+from airflow_cloudfiles.engine.messages import counted, sentence
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.discovery.listing.run import ListingReport
@@ -71,6 +71,7 @@ class DiscoveryResult:
             (`cloudFiles.onOverwrite=replace`).
         deleted: How many files are gone, so that their rows are removed
             (`cloudFiles.onDelete=delete`).
+        archived: How many are archived and were recorded as skipped (`cloudFiles.onArchivedFile`).
         by: How many of the new files each way found: `listing`, `notification`, `backfill`.
         listing: What the listing did; `None` when there was none.
         notifications: What the queue gave; `None` without notifications.
@@ -92,6 +93,7 @@ class DiscoveryResult:
     duplicates: int = 0
     replaced: int = 0
     deleted: int = 0
+    archived: int = 0
     by: dict[str, int] = field(default_factory=dict)
     listing: ListingReport | None = None
     notifications: NotificationReport | None = None
@@ -122,6 +124,7 @@ class DiscoveryResult:
             duplicates=recorded.duplicates,
             replaced=recorded.replaced,
             deleted=recorded.deleted,
+            archived=recorded.archived,
             by=dict(recorded.by),
             listing=listing,
             notifications=announced if isinstance(announced, NotificationReport) else None,
@@ -142,6 +145,7 @@ class DiscoveryResult:
             "duplicate_files": self.duplicates,
             **({"replaced_files": self.replaced} if self.replaced else {}),
             **({"deleted_files": self.deleted} if self.deleted else {}),
+            "archived_files": self.archived,
             "found_by": self.by,
             "sample": list(self.sample),
             "listing": self.listing.to_json() if self.listing else None,
@@ -173,6 +177,9 @@ class DiscoveryResult:
                 counted(self.replaced, "known file"),
                 counted(self.deleted, "file"),
             )
+        if self.archived:
+            text = sentence(self.archived, "{file} {is} archived, and recorded as skipped")
+            _log.warning("%s (cloudFiles.onArchivedFile=skip)", text)
         if self.waiting is not None and self.waiting.files:
             _log.info("%s", self.waiting)
 

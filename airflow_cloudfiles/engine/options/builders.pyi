@@ -246,6 +246,17 @@ class Source(OptionBuilder):
         marker out and name it. Ours, not Auto Loader's.
         """
 
+    def on_archived_file(self, value: Literal["fail", "wait", "skip"]) -> Self:
+        """Set `cloudFiles.onArchivedFile`: `fail`, `wait`, `skip`. Default: `fail`.
+
+        What becomes of an object in a storage class from which it has to be restored before it
+        can be read: GLACIER and DEEP_ARCHIVE of S3, Azure's tier Archive. `fail`: it is
+        ingested, which fails with its name. `wait`: it is taken when it was restored, and
+        counted in `waiting_files` until then. `skip`: it is recorded as skipped, and counted in
+        `archived_files`; `cloudfiles file release` takes it after all. Batch reads and
+        inferences leave it out with `wait` and `skip`. Ours, not Auto Loader's.
+        """
+
     def in_progress_names(self, value: str | Sequence[str]) -> Self:
         """Set `cloudFiles.inProgressNames`: names, separated by commas. Default:
         `*.part,*.partial,*.filepart,*.tmp,*.temp,*.crdownload,*.inprogress,*.swp,~*,*~`.
@@ -282,6 +293,14 @@ class Source(OptionBuilder):
         """Set `pathGlobFilter`: text. Default: none.
 
         A pattern for the name of the file, without its folders.
+        """
+
+    def archive_path_filter(self, value: str) -> Self:
+        """Set `archivePathFilter`: text. Default: none.
+
+        A pattern for the files inside archives (`.zip`, `.tar`, `.tar.gz` and others), by their
+        whole path there, such as `2026/*.json`; `*` crosses folders. Others of the archive are
+        not read. As in Spark 4.3.
         """
 
     def use_strict_globber(self, value: bool) -> Self:
@@ -491,6 +510,13 @@ class AvroSource(Source):
 
 class BinaryFileSource(Source):
     """Options of sources of binaryFile."""
+
+    def whole_file(self, value: bool) -> Self:
+        """Set `wholeFile`: true or false. Default: `true`.
+
+        Whether an archive is one row, with its bytes; otherwise each file in it is a row. As in
+        Spark 4.3.
+        """
 
 class StringValueSource(Source):
     """Options of sources of csv, excel, json, xml."""

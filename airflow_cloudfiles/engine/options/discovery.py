@@ -34,6 +34,7 @@ IncrementalListing = Literal["auto", "true", "false"]
 NoticeChanges = Literal["auto", "true", "false"]
 OnOverwrite = Literal["ignore", "append", "replace"]
 OnDelete = Literal["ignore", "delete"]
+OnArchivedFile = Literal["fail", "wait", "skip"]
 IN_PROGRESS_NAMES: Final = (
     "*.part",
     "*.partial",
@@ -178,6 +179,15 @@ class DiscoveryOptions(OptionGroup):
     folder of the file, or in one above it, up to the source. Markers are never ingested. Listings
     are full then. Batch reads and inferences leave a file without its marker out and name it. Ours,
     not Auto Loader's."""
+    on_archived_file: OnArchivedFile = option(
+        "cloudFiles.onArchivedFile", choice(get_args(OnArchivedFile)), default="fail"
+    )
+    """What becomes of an object in a storage class from which it has to be restored before it can
+    be read: GLACIER and DEEP_ARCHIVE of S3, Azure's tier Archive. `fail`: it is ingested, which
+    fails with its name. `wait`: it is taken when it was restored, and counted in `waiting_files`
+    until then. `skip`: it is recorded as skipped, and counted in `archived_files`; `cloudfiles file
+    release` takes it after all. Batch reads and inferences leave it out with `wait` and `skip`.
+    Ours, not Auto Loader's."""
     in_progress_names: tuple[str, ...] | None = option(
         "cloudFiles.inProgressNames",
         names,
@@ -204,6 +214,10 @@ class DiscoveryOptions(OptionGroup):
         "pathGlobFilter", text, default=None, also=("fileNamePattern",)
     )
     """A pattern for the name of the file, without its folders (B89)."""
+    archive_path_filter: str | None = option("archivePathFilter", text, default=None)
+    """A pattern for the files inside archives (`.zip`, `.tar`, `.tar.gz` and others), by their
+    whole path there, such as `2026/*.json`; `*` crosses folders. Others of the archive are not
+    read. As in Spark 4.3."""
     use_strict_globber: bool = option("cloudFiles.useStrictGlobber", boolean, default=False)
     """Whether `*` in the source path stays within one folder name, as in Spark (B90)."""
     use_notifications: bool = option("cloudFiles.useNotifications", boolean, default=False)
@@ -296,8 +310,14 @@ class DiscoveryOptions(OptionGroup):
 
     @property
     def waits(self) -> bool:
-        """Whether files wait until they are whole."""
-        return self.min_file_age_seconds is not None or self.completion_marker is not None
+        """Whether files wait: until they are whole, or restored."""
+        is_whole_at_once = self.min_file_age_seconds is None and self.completion_marker is None
+        return not is_whole_at_once or self.on_archived_file == "wait"
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether who lists a source once, and records nothing, leaves files out."""
+        return self.waits or self.on_archived_file == "skip"
 
     @property
     def lists_all(self) -> bool:
@@ -328,6 +348,12 @@ class DiscoveryOptions(OptionGroup):
 
     def _check(self) -> None:
         self._check_follows()
+        if self.on_archived_file != "fail" and self.inventory:
+            raise OptionError(
+                f"cloudFiles.inventory and cloudFiles.onArchivedFile={self.on_archived_file} "
+                "contradict each other: a report does not say whether an object was restored. "
+                "Leave one of them out."
+            )
         if self.sees_overwrites and self.inventory:
             raise OptionError(
                 f"cloudFiles.inventory and cloudFiles.fileIdentity={self.identity} (or "

@@ -110,11 +110,6 @@ NOT_READ: Final = (
         ("false",),
     ),
     RefusedOption(
-        "archivePathFilter",
-        "archives are not read, so there is nothing in them to choose from. Unpack them before "
-        "they land, and choose by pathGlobFilter.",
-    ),
-    RefusedOption(
         "ignoredPathSegmentRegex",
         "which names are ignored is fixed, as in Spark: those that begin with a dot or an "
         "underscore. Choose files by pathGlobFilter and by a pattern in the path.",

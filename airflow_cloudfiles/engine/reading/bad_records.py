@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.errors import (
     TargetAccessError,
     TargetUnreachableError,
 )
-from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.files import FileEntry, archive_of
 from airflow_cloudfiles.engine.formats.base import BadRecord
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split
 from airflow_cloudfiles.engine.state.metadata import read_metadata
@@ -97,7 +97,9 @@ class BadRecordWriter:
             line = json.dumps(
                 {"path": record.file_uri, "record": record.record, "reason": record.reason}
             ).encode("ascii")
-            self._sources[record.file_uri].lines.append(line + b"\n")
+            uri = record.file_uri
+            uri = uri if uri in self._sources else archive_of(uri)
+            self._sources[uri].lines.append(line + b"\n")
             self._waiting += len(line)
             if self._waiting > PART_BYTES:
                 self._flush()

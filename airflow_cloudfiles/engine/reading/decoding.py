@@ -259,11 +259,6 @@ def _is_zlib(head: bytes) -> bool:
 
 def _refuse_misnamed(ending: str, uri: str) -> None:
     """Refuse a name that promises a compression that the content does not have, or is not read."""
-    if ending == ".zip":
-        raise FileUnreadableError(
-            f"{uri} is an archive, which may hold many files; archives are not read. Unpack it, "
-            "and compress each file in gzip, bzip2, xz, zstd, LZ4 or Snappy."
-        )
     if ending in COMPRESSED:
         raise FileUnreadableError(
             f"{uri} is damaged: its name ends in {ending} but its content is not of that kind. "
@@ -324,13 +319,16 @@ def _frames(source: IO[bytes], codec: str, uri: str) -> Iterator[bytes]:
 
 def _of_skippable(stream: IO[bytes], uri: str) -> Iterator[bytes]:
     """Open what begins with frames to be skipped, by the first frame behind them."""
-    place, mark = 0, b""
-    while not place or mark.startswith(_SKIPPABLE):
-        stream.seek(place)
-        mark = stream.read(_FRAME_HEADER)
-        place += _FRAME_HEADER + int.from_bytes(mark[4:], "little")
-    stream.seek(0)
-    return _frames(stream, "lz4" if mark.startswith(_LZ4) else "zstd", uri)
+    mark = _read_fully(stream, _FRAME_HEADER)
+    while mark.startswith(_SKIPPABLE):
+        left = int.from_bytes(mark[4:], "little")
+        while left and (skipped := stream.read(min(left, BUFFER_BYTES))):
+            left -= len(skipped)
+        if left:
+            raise damaged(uri, "it ends early")
+        mark = _read_fully(stream, _FRAME_HEADER)
+    rest = stream_of(chain((mark,), iter(partial(stream.read, BUFFER_BYTES), b"")))
+    return _frames(rest, "lz4" if mark.startswith(_LZ4) else "zstd", uri)
 
 
 _NEW_XZ: Final = partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)

@@ -8,6 +8,8 @@ their content, the one that was discovered is missing then (`same_content` finds
 Where the store has etags, a small file costs one request: the read itself asks for the version that
 was discovered. The version of a local file is checked before and after.
 
+Of an archive the formats get the members, each as a file (`files_in`).
+
 The answers of a slow store are waited for side by side.
 
 An object store takes tens of milliseconds for each request, and takes many at once. So what
@@ -32,12 +34,13 @@ from airflow_cloudfiles.engine.errors import (
     FileUnreachableError,
     FileUnreadableError,
 )
-from airflow_cloudfiles.engine.files import FileEntry
+from airflow_cloudfiles.engine.files import FileEntry, is_archive
 from airflow_cloudfiles.engine.formats.base import Counts, OpenedFile
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.base import FirstPart
 from airflow_cloudfiles.engine.reading import opened
 from airflow_cloudfiles.engine.reading.splits import FileRange, pack
+from airflow_cloudfiles.engine.registry import extension
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
 from airflow_cloudfiles.engine.storage.base import ObjectChangedError
 from airflow_cloudfiles.engine.storage.outage import ArchivedObjectError, is_transient
@@ -66,6 +69,25 @@ class FetchCounts(Counts):
     changed_files: int = 0
     superseded_files: int = 0
     corrupt_files: int = 0
+
+
+def has_members(path: str, options: CloudFilesOptions) -> bool:
+    """Tell whether a file is an archive whose members are read, rather than itself."""
+    return is_archive(path) and options.format_options.reads_archives()
+
+
+def files_in(file: OpenedFile, options: CloudFilesOptions) -> Iterator[OpenedFile]:
+    """Yield what a format reads of a file: itself, or of an archive each of its members.
+
+    A member can be read until the next one is asked for.
+
+    Raises:
+        FileUnreadableError: It is no archive, though its name says so, or a damaged one.
+    """
+    if has_members(file.entry.path, options):
+        yield from extension("archive members")(file, options)
+    else:
+        yield file
 
 
 def fetch(  # noqa: PLR0913 - what may go wrong, and what is known already

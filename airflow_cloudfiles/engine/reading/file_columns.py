@@ -20,16 +20,24 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DecimalType, MapType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
 from airflow_cloudfiles.engine.files import RecordError
-from airflow_cloudfiles.engine.formats.base import BadRecord, BlockReader, FileReader, ReadCounts
+from airflow_cloudfiles.engine.formats.base import (
+    BadRecord,
+    BlockReader,
+    FileReader,
+    OpenedFile,
+    ReadCounts,
+    line_blocks,
+)
 from airflow_cloudfiles.engine.formats.datetimes import default_format
 from airflow_cloudfiles.engine.formats.datetimes.patterns import TimePatterns
 from airflow_cloudfiles.engine.formats.record_policy import SPARK, NumberRule
@@ -46,6 +54,7 @@ from airflow_cloudfiles.engine.formats.scalars import (
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.base import StringValueOptions
 from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME, STRUCT
+from airflow_cloudfiles.engine.reading.fetch import files_in
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange
 from airflow_cloudfiles.engine.schema.log import full_schema, in_order
 from airflow_cloudfiles.engine.schema.source_columns import (
@@ -60,6 +69,7 @@ from airflow_cloudfiles.engine.types import VariantType, to_arrow
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from airflow_cloudfiles.engine.options.formats.json import JsonOptions
     from airflow_cloudfiles.engine.options.metadata_columns import MetadataColumn
 
 _FIELDS: Final = to_arrow(FIELDS)
@@ -350,6 +360,23 @@ class ColumnSources:
         partitions = StructType([*self._partitions.fields, *in_path])
         options = replace(self._options, path_columns=tuple(partitions.names))
         return FileColumns(open_reader(own, options), partitions)
+
+
+def check_members(context: BatchContext, archive: OpenedFile) -> None:
+    """Read the members of an archive to their ends, and keep nothing of them.
+
+    Raises:
+        FileUnreadableError: It is damaged, or a member of it.
+        UnknownFields: There are new fields, in a mode that must know.
+    """
+    options = context.options
+    reader = ColumnSources(context).of(archive.entry.path).reader
+    for file in files_in(archive, options):
+        if isinstance(reader, FileReader):
+            for _ in reader.read_file(file):
+                reader.bad_records.clear()
+        else:  # whether its lines are records says the reader, row by row
+            deque(line_blocks(file, cast("JsonOptions", options.format_options)), maxlen=0)
 
 
 def _may_be_in_path(column: StructField, options: CloudFilesOptions) -> bool:

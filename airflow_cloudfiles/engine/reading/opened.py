@@ -8,7 +8,7 @@ compressed is decompressed, and what is in another encoding is turned into UTF-8
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, cast
 
@@ -53,7 +53,7 @@ class StoreFile:
         self, store: ObjectStore, entry: FileEntry, first: bytes | None = None, at: int = 0
     ) -> None:
         self._store = store
-        self.entry = entry
+        self.entry = self.container = entry
         self.uri = store.child_uri(entry.path)
         self.block_begin = 0
         self._first = _Chunk(at, first or b"")
@@ -93,9 +93,9 @@ class StoreFile:
         Raises:
             FileUnreadableError: Damaged, in another encoding, or with an endless line.
         """
-        lines = _LineBuffer(separator or _NEWLINE, self.uri, most or MAX_RECORD_BYTES)
         if start == 0 and end is None:
-            return self._blocks_of_all(encoding, lines)
+            return line_ends(self._chunks_of_all(encoding), self.uri, separator, most)
+        lines = _LineBuffer(separator or _NEWLINE, self.uri, most or MAX_RECORD_BYTES)
         return self._blocks_of_range(start, self.entry.size if end is None else end, lines)
 
     def _beginning(self) -> bytes:
@@ -109,13 +109,6 @@ class StoreFile:
             return io.BytesIO(head)
         source = _StoreBytes(self._store, self.entry, _Chunk(0, head), ahead=self._at_once)
         return io.BufferedReader(source, 2**20)
-
-    def _blocks_of_all(self, encoding: str, lines: _LineBuffer) -> Iterator[bytes]:
-        for chunk in self._chunks_of_all(encoding):
-            if complete := lines.add(chunk):
-                yield complete
-        if rest := lines.rest():
-            yield rest
 
     def _chunks_of_all(self, encoding: str) -> Iterator[bytes]:
         """Yield the text from its beginning, in chunks that may be cut anywhere."""
@@ -189,6 +182,28 @@ class StoreFile:
 
     def _read(self, start: int, length: int) -> bytes:
         return piece(self._store, self.entry, start, length) if length else b""
+
+
+def line_ends(
+    chunks: Iterable[bytes], uri: str, separator: bytes | None = None, most: int | None = None
+) -> Iterator[bytes]:
+    """Yield a text, which is cut anywhere, in blocks that end where lines end.
+
+    Args:
+        chunks: The text.
+        uri: The file, for errors.
+        separator: What ends a line; default is a newline.
+        most: How many bytes a line may have.
+
+    Raises:
+        FileUnreadableError: A line is too long.
+    """
+    lines = _LineBuffer(separator or _NEWLINE, uri, most or MAX_RECORD_BYTES)
+    for chunk in chunks:
+        if complete := lines.add(chunk):
+            yield complete
+    if rest := lines.rest():
+        yield rest
 
 
 def _small(chunk: bytes, begin: int = 0) -> Iterator[bytes]:

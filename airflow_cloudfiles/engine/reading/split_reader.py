@@ -5,6 +5,10 @@ in their paths (`file_columns`), and hands out Arrow record batches with exactly
 schema. Lines of small files are parsed together; small batches are put together. A field that the
 schema does not have is raised as `UnknownFields`; what follows is decided in `stream`.
 
+An archive is ingested as a whole or not at all. Where a damaged file is given up
+(`ignoreCorruptFiles`), an archive is read once for that: only one that can be read to its end, with
+every member, is read for its rows.
+
 A library that crashes, or a machine without memory, leaves no error. So the files of a split are
 noted on the local disk while it is read, and whoever misses the process finds their names.
 """
@@ -28,7 +32,14 @@ from airflow_cloudfiles.engine.errors import (
     FileChangedError,
     FileMissingError,
 )
-from airflow_cloudfiles.engine.files import FileCounts, FileEntry, RecordError, printable_path
+from airflow_cloudfiles.engine.files import (
+    MEMBER,
+    FileCounts,
+    FileEntry,
+    RecordError,
+    archive_of,
+    printable_path,
+)
 from airflow_cloudfiles.engine.formats.base import (
     BlockReader,
     FileReader,
@@ -49,9 +60,11 @@ from airflow_cloudfiles.engine.reading.fetch import (
     FirstRead,
     fetch,
     fetched_ahead,
+    files_in,
     first_range,
+    has_members,
 )
-from airflow_cloudfiles.engine.reading.file_columns import ColumnSources
+from airflow_cloudfiles.engine.reading.file_columns import ColumnSources, check_members
 from airflow_cloudfiles.engine.reading.missing_files import SameContent, check_deleted, check_root
 from airflow_cloudfiles.engine.reading.opened import BLOCK_BYTES, TEXT_BYTES
 from airflow_cloudfiles.engine.reading.splits import FileRange, Split
@@ -142,6 +155,7 @@ class _Block:
         line: How many lines of the file come before; `None` where the part begins later.
         begin: Where in the file they begin, where the part begins later.
         separator: What ends a line; `None` for any line break.
+        member: Which member of an archive the file is; empty where it is none.
     """
 
     part: FileRange
@@ -151,6 +165,7 @@ class _Block:
     line: int | None
     begin: int
     separator: bytes | None
+    member: str
 
     def placed(self, counts: FileCounts) -> FileCounts:
         """Say where in the file the error is that has its line within the block."""
@@ -162,7 +177,7 @@ class _Block:
         else:
             begin = line_begin(self.data, error.line, self.separator)
             placed = replace(error, line=None, byte=self.begin + begin)
-        return replace(counts, error=placed)
+        return replace(counts, error=_within(self.member, placed))
 
 
 class SplitReader:
@@ -247,7 +262,10 @@ class SplitReader:
     @property
     def corrupt_by_file(self) -> Counter[str]:
         """How many corrupt records the files have that have any, by URI."""
-        return self._columns.counts().corrupt_by_file
+        found: Counter[str] = Counter()
+        for uri, count in self._columns.counts().corrupt_by_file.items():
+            found[archive_of(uri)] += count
+        return found
 
     def _put_bad_records_apart(self) -> None:
         taken = self._columns.take_bad_records()
@@ -289,9 +307,12 @@ class SplitReader:
         self, part: FileRange, file: OpenedFile
     ) -> Iterator[tuple[FileRange, pa.RecordBatch]]:
         reader = cast("FileReader", self._columns.of(part.file.path).reader)
-        found = replace(part, file=file.entry)
+        found = replace(part, file=file.container)
+        is_first = reader.first_error is None
         for batch in reader.read_file(file, part.start, part.end):
             yield found, batch
+        if is_first:
+            reader.first_error = _within(_member(file), reader.first_error)
 
     # Lines of many files ------------------------------------------------------------------
 
@@ -362,6 +383,8 @@ class SplitReader:
 
     def _add(self, part: FileRange, counts: FileCounts) -> None:
         known = self._read.get(id(part))
+        if known is not None and known.error and has_members(part.file.path, self._options):
+            counts = replace(counts, error=None)  # the lines of members cannot be compared
         self._read[id(part)] = counts if known is None else known + counts
 
     def _fetch(
@@ -379,7 +402,7 @@ class SplitReader:
                 self._store,
                 part,
                 self.counts.fetched,
-                partial(use, part),
+                partial(self._in_files, part, use),
                 ignore_missing=ignore_missing and same_content is None,
                 ignore_corrupt=self._options.ignore_corrupt_files,
                 was_refused=self._was_refused,
@@ -406,6 +429,18 @@ class SplitReader:
             self._add(part, FileCounts(skipped=skipped))
             if skipped == "missing":
                 self._give_up(part.file)
+
+    def _in_files(
+        self,
+        part: FileRange,
+        use: Callable[[FileRange, OpenedFile], Iterator[_Made]],
+        file: OpenedFile,
+    ) -> Iterator[_Made]:
+        """Give what `use` makes of a file, or of an archive's members: of all of them, or none."""
+        if self._options.ignore_corrupt_files and has_members(file.entry.path, self._options):
+            check_members(self._split.context, file)
+        for each in files_in(file, self._options):
+            yield from use(part, each)
 
     def _give_up(self, file: FileEntry) -> None:
         """Note a file that was skipped because it is gone."""
@@ -453,6 +488,19 @@ def _skips(counts: FetchCounts) -> tuple[int, int, int]:
     return counts.missing_files, counts.superseded_files, counts.corrupt_files
 
 
+def _member(file: OpenedFile) -> str:
+    """Name the member of an archive; empty for a file that is none."""
+    prefix = f"{file.container.path}{MEMBER}"
+    return file.entry.path.removeprefix(prefix) if file.entry.path.startswith(prefix) else ""
+
+
+def _within(member: str, error: RecordError | None) -> RecordError | None:
+    """Name the member of an archive that an error is in."""
+    if error is None or not member:
+        return error
+    return replace(error, reason=f"{printable_path(member)}: {error.reason}")
+
+
 def _leaves(kind: pa.DataType) -> int:
     """Count the leaves of a column."""
     inside = range(kind.num_fields)
@@ -462,13 +510,13 @@ def _leaves(kind: pa.DataType) -> int:
 def _lines_of(
     own: JsonOptions, asked: FileRange, part: FileRange, file: OpenedFile
 ) -> Iterator[_Block]:
-    found = replace(part, file=file.entry)
+    found = replace(part, file=file.container)
     separator = None if own.line_sep is None else own.line_sep.encode()
     line, before = None if part.start else 0, b""
     for data in line_blocks(file, own, part.start, part.end):
         if line is not None and before:
             line += count_lines(before, separator)
-        yield _Block(found, file.uri, data, asked, line, file.block_begin, separator)
+        yield _Block(found, file.uri, data, asked, line, file.block_begin, separator, _member(file))
         before = data
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
-from airflow_cloudfiles.engine.files import FileEntry, Offset
+from airflow_cloudfiles.engine.files import FileEntry, Offset, is_archive
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 OPEN_COST_BYTES = 32 * 2**10
@@ -21,7 +21,7 @@ MAX_SPLIT_BYTES = 128 * 2**20
 quarter more where that leaves no core idle at the end."""
 MIN_SPLIT_BYTES = 4 * 2**20
 """Below this a split is not worth a task of its own."""
-COMPRESSED = (".gz", ".bz2", ".zst", ".deflate", ".lz4", ".snappy", ".sz", ".xz", ".zip")
+COMPRESSED = (".gz", ".bz2", ".zst", ".deflate", ".lz4", ".snappy", ".sz", ".xz")
 """Endings of files that can only be read from their beginning."""
 
 
@@ -161,7 +161,7 @@ def split_bytes(cost: int, parallelism: int) -> int:
 def _cut(file: FileEntry, target: int) -> Iterator[FileRange]:
     """Cut one file into ranges of about `target` bytes (0: not at all), if it can be cut."""
     pieces = max(1, round(file.size / target)) if target else 1
-    if pieces == 1 or file.path.lower().endswith(COMPRESSED):
+    if pieces == 1 or file.path.lower().endswith(COMPRESSED) or is_archive(file.path):
         yield FileRange(file)
         return
     step = file.size // pieces + 1

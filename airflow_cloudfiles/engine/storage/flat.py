@@ -64,6 +64,7 @@ class ListedObject(NamedTuple):
         etag: As in `FileEntry`.
         is_folder: The store itself marks this as a folder. An empty object whose
             key ends with a slash is one in any case.
+        archived_in: As in `FileEntry`.
     """
 
     key: str
@@ -71,6 +72,7 @@ class ListedObject(NamedTuple):
     modification_time_us: int
     etag: str
     is_folder: bool = False
+    archived_in: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +260,8 @@ class _Listing:
             path = found.key[cut:]
             self._left_out = self.folders.skipped(path)
             if self._left_out is None and place > behind and self._is_file(found, path):
-                yield FileEntry(path, found.size, found.modification_time_us, found.etag)
+                time_us, archived_in = found.modification_time_us, found.archived_in
+                yield FileEntry(path, found.size, time_us, found.etag, archived_in=archived_in)
 
     def behind_the_folder(self) -> str | None:
         """Find where to go on if the last object was in a folder that is left out."""

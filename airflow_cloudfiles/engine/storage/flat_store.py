@@ -294,15 +294,22 @@ class CloudStore(FlatStore):
     def _translated(self, failure: Any, kind: Call, where: str) -> Exception:
         """Give the error of a store for an error of the client."""
 
-    def _listed(
-        self, key: str, size: int | None, time_us: int | None, etag: str, *, is_folder: bool = False
+    def _listed(  # noqa: PLR0913 - what a page says of an object
+        self,
+        key: str,
+        size: int | None,
+        time_us: int | None,
+        etag: str,
+        *,
+        is_folder: bool = False,
+        archived_in: str = "",
     ) -> ListedObject:
         """Give an object of a page, whatever a server tells of it.
 
         Some list marks of folders without size and time, or objects before they know.
         """
         if size is not None and time_us is not None:
-            return ListedObject(key, size, time_us, etag, is_folder)
+            return ListedObject(key, size, time_us, etag, is_folder, archived_in)
         is_mark = is_folder or (key.endswith("/") and not size)
         return ListedObject(key, 0 if is_mark else UNKNOWN, 0, etag, is_mark)
 
@@ -311,9 +318,17 @@ class CloudStore(FlatStore):
         entry = self.head(listed.key[len(self._root) :])
         if entry is None:
             return listed._replace(is_folder=True)
-        return ListedObject(listed.key, entry.size, entry.modification_time_us, entry.etag)
+        return ListedObject(
+            listed.key,
+            entry.size,
+            entry.modification_time_us,
+            entry.etag,
+            archived_in=entry.archived_in,
+        )
 
-    def _entry(self, key: str, size: int | None, time_us: int | None, etag: str) -> FileEntry:
+    def _entry(
+        self, key: str, size: int | None, time_us: int | None, etag: str, archived_in: str = ""
+    ) -> FileEntry:
         """Give the entry of an object that was inspected.
 
         Raises:
@@ -326,7 +341,7 @@ class CloudStore(FlatStore):
                 f"by which a file differs from its next version. Correct the server, or what is "
                 f"between here and it."
             )
-        return FileEntry(key, size, time_us, etag)
+        return FileEntry(key, size, time_us, etag, archived_in=archived_in)
 
     def _takes(self, full_key: str) -> bool:
         """Tell whether an object can have a name."""

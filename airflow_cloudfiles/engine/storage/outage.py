@@ -90,7 +90,8 @@ def archived(what: str, storage_class: str) -> ArchivedObjectError:
     return ArchivedObjectError(
         f"{what}: it is archived (storage class {storage_class}), which no permission changes. "
         "Restore it in its store and run again when that is done, or leave it out with cloudfiles "
-        "file skip. Let lifecycle rules archive files only after they were ingested."
+        "file skip. With cloudFiles.onArchivedFile=wait or skip no archived file is taken. Let "
+        "lifecycle rules archive files only after they were ingested."
     )
 
 
@@ -174,6 +175,11 @@ def is_passing(number: int | None) -> bool:
     return number in _PASSING
 
 
+def is_full(failure: OSError) -> bool:
+    """Tell whether a disk, or the part of it that somebody may have, is full."""
+    return failure.errno in _FULL
+
+
 def unexpected(failure: BaseException) -> CloudFilesError | None:
     """Give the error of ours for what the system or a library raised, and nobody has put in words.
 
@@ -205,7 +211,7 @@ def state_error(uri: str, failure: OSError) -> StateError:
     if is_transient(failure):
         return StateUnreachableError(
             f"The checkpoint location {place} cannot be reached: {reason.rstrip('.')}. Nothing is "
-            f"lost. {'Free space there, and run' if failure.errno in _FULL else 'Run'} again."
+            f"lost. {'Free space there, and run' if is_full(failure) else 'Run'} again."
         )
     return StateError(
         f"The checkpoint location {place} cannot be read or written: {reason.rstrip('.')}. Make it "

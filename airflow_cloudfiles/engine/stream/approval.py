@@ -29,7 +29,7 @@ from airflow_cloudfiles.engine.intake.ledger.changed import note_refused
 from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.names import column_of, parts_of
 from airflow_cloudfiles.engine.options.cloud_files import ADDING_MODES
-from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch
+from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, files_in
 from airflow_cloudfiles.engine.reading.split_reader import SplitReader
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
 from airflow_cloudfiles.engine.schema.inference import choose_sample, diff, evolve, resolve
@@ -50,6 +50,7 @@ from airflow_cloudfiles.engine.types import missing_fields, with_inside, with_ty
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.errors import CloudFilesError
     from airflow_cloudfiles.engine.files import FileEntry
+    from airflow_cloudfiles.engine.formats.base import OpenedFile
     from airflow_cloudfiles.engine.names import NameMatcher
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
     from airflow_cloudfiles.engine.storage import StoreOpener
@@ -163,7 +164,12 @@ def types_of(context: BatchContext, file: FileEntry) -> StructType:
     """Find the types that a file says its columns have; none where it cannot be read."""
     store = open_store(context.source_uri)
     inference = open_inference(dataclasses.replace(context.options, schema_hints=None))
-    part, learn = FileRange(file), inference.add_file
+    part = FileRange(file)
+
+    def learn(file: OpenedFile) -> Iterator[int]:
+        for each in files_in(file, context.options):
+            yield from inference.add_file(each)
+
     try:
         for _ in fetch(store, part, FetchCounts(), learn, ignore_missing=True, keep_parts=True):
             pass

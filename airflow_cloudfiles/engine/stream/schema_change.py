@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CloudFilesError, UnknownFieldException
-from airflow_cloudfiles.engine.files import START, FileEntry, Offset
+from airflow_cloudfiles.engine.files import START, FileEntry, Offset, archive_of
 from airflow_cloudfiles.engine.formats.base import UnknownFields
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.intake.ledger.changed import note_refused
@@ -209,13 +209,14 @@ def _files(context: BatchContext) -> list[FileEntry]:
 
 
 def _named(context: BatchContext, file_uri: str) -> list[FileEntry]:
-    """List the files of the micro-batch that have a URI as it is printed.
+    """List the files of the micro-batch that have a URI as it is printed, or a member with it.
 
     Where files are known by their content, one outside of it may be read in the place of one that
     is gone.
     """
     store = open_store(context.source_uri)
-    found = [file for file in _files(context) if store.child_uri(file.path) == file_uri]
+    files = [(file, store.child_uri(file.path)) for file in _files(context)]
+    found = [file for file, uri in files if uri in {file_uri, archive_of(file_uri)}]
     if found or context.options.discovery.identity != "content":
         return found
     key = store.key_of(file_uri)

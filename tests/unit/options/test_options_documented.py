@@ -198,7 +198,6 @@ def test_moving_needs_a_destination() -> None:
         ("cloudFiles.readChangeFeed", "no change feed"),
         ("databricks.connection", "Airflow connection"),
         ("cloudFiles.databricks.connection", "Airflow connection"),
-        ("archivePathFilter", "archives are not read"),
         ("ignoredPathSegmentRegex", "pathGlobFilter"),
         ("timeFormat", "no type TIME"),
     ],

@@ -189,11 +189,6 @@ def test_a_file_of_nothing_is_nothing_whatever_its_name(ending: str) -> None:
     assert _read(b"", f"f.json{ending}") == b""
 
 
-def test_an_archive_is_refused_by_name() -> None:
-    with pytest.raises(FileUnreadableError, match="archives are not read"):
-        _read(b"PK\x03\x04....", "f.zip")
-
-
 def test_text_that_looks_like_a_mark_is_text() -> None:
     assert _read(b"BZhello\n", "f.txt") == b"BZhello\n"
 

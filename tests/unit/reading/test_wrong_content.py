@@ -129,13 +129,13 @@ def _old_tar() -> bytes:
 
 _PDF = b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog >>\nendobj\n"
 NO_TEXT = {
-    "a.tar": (_tar(tarfile.USTAR_FORMAT), "tar"),
-    "gnu.tar": (_tar(tarfile.GNU_FORMAT), "tar"),
-    "pax.tar": (_tar(tarfile.PAX_FORMAT), "tar"),
+    "ustar": (_tar(tarfile.USTAR_FORMAT), "tar"),
+    "gnu": (_tar(tarfile.GNU_FORMAT), "tar"),
+    "pax": (_tar(tarfile.PAX_FORMAT), "tar"),
     "old": (_old_tar(), "tar"),
-    "a.tgz": (_tar(tarfile.GNU_FORMAT, "w:gz"), "tar"),
-    "a.tar.bz2": (_tar(tarfile.GNU_FORMAT, "w:bz2"), "tar"),
-    "a.tar.xz": (_tar(tarfile.GNU_FORMAT, "w:xz"), "tar"),
+    "t.gz": (_tar(tarfile.GNU_FORMAT, "w:gz"), "tar"),
+    "t.bz2": (_tar(tarfile.GNU_FORMAT, "w:bz2"), "tar"),
+    "t.xz": (_tar(tarfile.GNU_FORMAT, "w:xz"), "tar"),
     "z": (CONTENTS["zip"], "zip"),
     "z.gz": (gzip.compress(CONTENTS["zip"]), "zip"),
     "p.gz": (gzip.compress(CONTENTS["parquet"]), "Parquet"),

@@ -92,6 +92,11 @@ _CHECKSUMS = (
 )
 
 
+_ARCHIVES = {"GLACIER", "DEEP_ARCHIVE"}
+"""Storage classes whose objects have to be restored before they can be read. Those of Glacier
+Instant Retrieval do not."""
+
+
 class _RangeError(Exception):
     """The range begins behind the end of the object."""
 
@@ -184,16 +189,21 @@ class S3Store(CloudStore):
 
     def _fetch_page(self, asked: PageRequest) -> Page:
         """Fetch one page; boto3 asks for encoded keys and decodes them, control characters too."""
-        where = {"ContinuationToken": asked.mark} if asked.mark else {}
+        where: dict[str, Any] = {"ContinuationToken": asked.mark} if asked.mark else {}
         if asked.start_after > asked.prefix and not asked.mark:
             where = {"StartAfter": asked.start_after}
+        if not self._is_directory_bucket:  # which has no archives, and refuses the question
+            where["OptionalObjectAttributes"] = ["RestoreStatus"]
         found: dict[str, Any] = self._client().list_objects_v2(
             Bucket=self._bucket, Prefix=asked.prefix, MaxKeys=asked.size, **where
         )
         if "IsTruncated" not in found:  # the client takes it for an answer without a body
             raise BrokenOffError
         objects = [
-            self._listed(one["Key"], one.get("Size"), _modified_us(one), _etag(one))
+            self._listed(
+                *(one["Key"], one.get("Size"), _modified_us(one), _etag(one)),
+                archived_in=archived_in(one),
+            )
             for one in found.get("Contents", ())
         ]
         if not found["IsTruncated"]:
@@ -221,7 +231,7 @@ class S3Store(CloudStore):
             )
             size = listed.get("Size") if size is None else size
             time_us = _modified_us(listed) if time_us is None else time_us
-        return self._entry(key, size, time_us, _etag(found))
+        return self._entry(key, size, time_us, _etag(found), archived_in(found))
 
     def _server_date(self) -> str | None:
         found = self._client().list_objects_v2(Bucket=self._bucket, Prefix=self._root, MaxKeys=1)
@@ -393,6 +403,24 @@ def _modified_us(found: dict[str, Any]) -> int | None:
 
 def _etag(found: dict[str, Any]) -> str:
     return str(found.get("ETag", "")).strip('"')
+
+
+def archived_in(found: dict[str, Any]) -> str:
+    """Find the storage class from which an object has to be restored; empty for none.
+
+    Args:
+        found: Of a listing, or the answer about an object, which alone knows the access tiers of
+            Intelligent-Tiering. A restored object keeps its class, and has a copy for some days.
+    """
+    if tier := found.get("ArchiveStatus"):
+        return f"INTELLIGENT_TIERING, {tier}"
+    storage_class = found.get("StorageClass", "")
+    if storage_class not in _ARCHIVES:
+        return ""
+    is_restored = "RestoreExpiryDate" in found.get(
+        "RestoreStatus", {}
+    ) or 'ongoing-request="false"' in found.get("Restore", "")
+    return "" if is_restored else str(storage_class)
 
 
 def table_options(bucket: str) -> dict[str, str]:

@@ -138,7 +138,8 @@ class AzureStore(CloudStore):
     def _entry_of(self, key: str, found: Any) -> FileEntry:
         if _is_folder(found):
             raise ObjectNotFoundError(self.child_uri(key))
-        return self._entry(key, found.size, _microseconds(found.last_modified), _etag(found))
+        time_us = _microseconds(found.last_modified)
+        return self._entry(key, found.size, time_us, _etag(found), _archived_in(found))
 
     def _server_date(self) -> str | None:
         dates: list[str | None] = []
@@ -265,7 +266,10 @@ class AzureStore(CloudStore):
 
     def _listed_blob(self, blob: Any) -> ListedObject:
         time_us, is_folder = _microseconds(blob.last_modified), _is_folder(blob)
-        return self._listed(blob.name, blob.size, time_us, _etag(blob), is_folder=is_folder)
+        archived_in = _archived_in(blob)
+        return self._listed(
+            blob.name, blob.size, time_us, _etag(blob), is_folder=is_folder, archived_in=archived_in
+        )
 
     def _find_order(self) -> Order | None:
         """Give the order in which the account lists; asked once. `None`: not known."""
@@ -359,6 +363,12 @@ def _is_folder(found: Any) -> bool:
         name.lower() == "hdi_isfolder" and str(value).lower() == "true"
         for name, value in found.metadata.items()
     )
+
+
+def _archived_in(blob: Any) -> str:
+    """Find the access tier from which a blob has to be rehydrated; it has it until that is done."""
+    tier = str(getattr(blob.blob_tier, "value", blob.blob_tier) or "")
+    return tier if tier == "Archive" else ""
 
 
 def _microseconds(moment: Any) -> int | None:

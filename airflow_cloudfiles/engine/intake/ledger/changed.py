@@ -42,7 +42,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 from airflow_cloudfiles.engine.errors import CorruptedStateError
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
@@ -144,13 +144,18 @@ def path_hash(path: str) -> str:
     return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
+def _kept(file: FileEntry) -> dict[str, Any]:
+    """Give what is written of a file: not whether it is archived, which may be over any time."""
+    return {name: value for name, value in asdict(file).items() if name != "archived_in"}
+
+
 def note_change(state: ObjectStore, change: Change) -> None:
     """Note that a file has changed; noting it twice is noting it once."""
     value = {
         FIELD: NOTE_VERSION,
         "entry": change.entry,
-        "before": asdict(change.before),
-        "now": asdict(change.now),
+        "before": _kept(change.before),
+        "now": _kept(change.now),
     }
     state.put_if_absent(f"{_key(change)}.json", seal(value))
 

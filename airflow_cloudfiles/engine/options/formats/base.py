@@ -60,6 +60,10 @@ class FormatOptions(OptionGroup):
         """Tell whether large files, not compressed, may be read in parts."""
         return False
 
+    def reads_archives(self) -> bool:
+        """Tell whether of an archive its members are read, rather than itself."""
+        return True
+
 
 UTF8: Final = "utf-8"
 _NO_TEXT: Final = frozenset(

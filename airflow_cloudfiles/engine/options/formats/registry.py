@@ -62,9 +62,17 @@ class TextOptions(FormatOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryOptions(FormatOptions):
-    """The validated options of binary files: there are none."""
+    """The validated options of binary files."""
+
+    whole_file: bool = option("wholeFile", boolean, default=True)
+    """Whether an archive is one row, with its bytes; otherwise each file in it is a row. As in
+    Spark 4.3."""
 
     INFERS_SCHEMA: ClassVar[bool] = False
+
+    def reads_archives(self) -> bool:
+        """Tell whether of an archive its members are read, rather than itself."""
+        return not self.whole_file
 
 
 FORMATS: Mapping[str, type[FormatOptions]] = {
