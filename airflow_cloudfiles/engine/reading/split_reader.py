@@ -347,10 +347,12 @@ class SplitReader:
     def _count(self, part: FileRange, reader: FileReader) -> None:
         """Count for a part of a file what was read since the one before."""
         now = self._columns.totals()
-        numbers = (after - before for after, before in zip(now, self._told, strict=True))
+        rows, rescued, corrupt, dropped = (
+            after - before for after, before in zip(now, self._told, strict=True)
+        )
         self._told = now
         error = self._path_error() or reader.first_error
-        self._add(part, FileCounts(*numbers, error=error))
+        self._add(part, FileCounts(rows, rescued, corrupt, dropped, error=error))
 
     def _path_error(self) -> RecordError | None:
         """Give what does not fit of the path of a file, once."""
