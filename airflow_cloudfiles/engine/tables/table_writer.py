@@ -366,10 +366,10 @@ class TableWriter:
             calls.append(partial(opened.ahead.fetch, (METADATA, *sorted(keys))))
         if self._state is not None and self._written == "files":
             state = opened.open(self._state)
-            at_once(state, [*calls, partial(self.record_files, state, batch, written)])
-        else:
-            for call in calls:
-                call()
+            calls.append(partial(self.record_files, state, batch, written))
+            at_once(state, calls)
+        elif calls:
+            calls[0]()
         return opened.until_written()
 
     def _read_by(self) -> RowsFrom:
