@@ -215,15 +215,12 @@ OF_FILES = [
     Format(
         name="file_results",
         keys=r"_source/file_results/[0-9]+",
-        write=_in(
-            "_source/file_results/0", lambda store: write_results(store, 0, ID, READ_OF_FILES)
-        ),
+        write=_in("_source/file_results/0", lambda store: write_results(store, 0, READ_OF_FILES)),
         read=in_store(
             "_source/file_results/0",
             lambda store: read_results(store, 0, Packs(store, "_source/file_results")),
         ),
         expected=FileResults(
-            ID,
             {"rows": 67, "rescued_rows": 2, "corrupt_records": 1},
             {3: ([1, 5], [[2, 2, 60], [3]]), 4: ([0], [[0]])},
             {(3, 3): FileCounts(0, 2, 1, 1, "", BAD), (4, 0): FileCounts(skipped="missing")},

@@ -170,7 +170,7 @@ class BatchReader:
         """
         written, writer = self._written_at_last(self._plans.at(batch.number))
         former = former_rows(self.state, batch.number, written)
-        writer.record_files(self.state, batch.number, batch.plan, written)
+        writer.record_files(self.state, batch.number, written)
         committed = writer.make_visible(batch, written, None, former)
         return committed, sum(each.counts.get("rows", 0) for each in written)
 

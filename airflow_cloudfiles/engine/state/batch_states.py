@@ -370,7 +370,7 @@ class BatchStates:
             return None
         with reaching_state(self._state):
             found = read_results(self._state, number, self._result_packs)
-        is_its = found is not None and found.belongs_to(record.plan, record.counts)
+        is_its = found is not None and found.belongs_to(record.counts)
         return found if is_its else None
 
     def _commit_time(self, number: int, record: SinkRecord | None) -> datetime | None:

@@ -58,13 +58,11 @@ class FileResults:
     """What was read of the files of a batch.
 
     Attributes:
-        plan: The id of its plan.
         sums: `rows`, `rescued_rows` and `corrupt_records` of all of its files.
         runs: Of each entry of the file log, the first indexes of its runs and their rows.
         others: What was read of the files that are not clean.
     """
 
-    plan: str
     sums: Mapping[str, int]
     runs: Mapping[int, tuple[list[int], list[list[int]]]] = field(default_factory=dict)
     others: Mapping[Place, FileCounts] = field(default_factory=dict)
@@ -79,24 +77,21 @@ class FileResults:
         other = self.others.get((entry, index))
         return FileCounts(rows) if other is None else other + FileCounts(rows)
 
-    def belongs_to(self, plan: str, counts: Mapping[str, int]) -> bool:
-        """Tell whether they are of the batch of a plan which the table has, by its counts.
+    def belongs_to(self, counts: Mapping[str, int]) -> bool:
+        """Tell whether they are of the batch which the table has, by its counts.
 
         They are not if another run, which had lost its lock, has written them since.
         """
-        is_same = not plan or not self.plan or plan == self.plan
-        return is_same and all(counts.get(name, sum_) == sum_ for name, sum_ in self.sums.items())
+        return all(counts.get(name, sum_) == sum_ for name, sum_ in self.sums.items())
 
 
-def write_results(
-    state: ObjectStore, batch: int, plan: str | None, found: Mapping[Place, Counted]
-) -> None:
+def write_results(state: ObjectStore, batch: int, found: Mapping[Place, Counted]) -> None:
     """Write what was read of the files of a batch, in place of what is there.
 
     Raises:
         StateError: The state cannot be written.
     """
-    content = encode_results(plan or "", found)
+    content = encode_results(found)
     with reaching_state(state):
         state.put(f"{PREFIX}/{batch}", content)
 
@@ -140,7 +135,7 @@ def _full(counts: Counted) -> FileCounts:
     return FileCounts(counts) if isinstance(counts, int) else counts
 
 
-def encode_results(plan: str, found: Mapping[Place, Counted]) -> bytes:
+def encode_results(found: Mapping[Place, Counted]) -> bytes:
     """Build the bytes of the object."""
     places = sorted(found)
     kept = places[:MOST_FILES]
@@ -153,7 +148,6 @@ def encode_results(plan: str, found: Mapping[Place, Counted]) -> bytes:
     header: dict[str, Any] = {
         "id": uuid.uuid4().hex,
         "created": datetime.now(UTC).isoformat(timespec="microseconds"),
-        "plan": plan,
         "files": len(places),
         **sums,
     }
@@ -250,7 +244,7 @@ def decode_results(content: bytes, *, name: str) -> FileResults:
                 msg = f"not a result of a file: {value!r:.200}"
                 raise ValueError(msg)
     sums = {each: int(header[each]) for each in _SUMS}
-    return FileResults(str(header["plan"]), sums, runs, others)
+    return FileResults(sums, runs, others)
 
 
 def _error(value: object) -> RecordError | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -48,7 +48,7 @@ from airflow_cloudfiles.engine.state.sink_log import (
 )
 from airflow_cloudfiles.engine.state.sink_log import PREFIX as RECORDS
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
-from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, at_once, side_by_side
+from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, at_once
 from airflow_cloudfiles.engine.storage.vendors import import_with_extra
 from airflow_cloudfiles.engine.tables import expectations, sink_state
 from airflow_cloudfiles.engine.tables.delta.write.layout import FileLayout
@@ -172,15 +172,13 @@ class TableWriter:
         written.read = reader.read_files()
         return written
 
-    def record_files(
-        self, state: ObjectStore, batch: int, plan: str | None, written: Sequence[TaskWritten]
-    ) -> None:
+    def record_files(self, state: ObjectStore, batch: int, written: Sequence[TaskWritten]) -> None:
         """Record what was read of each file, before the table has the batch.
 
         Repeating it replaces what was recorded, so the try that is committed is recorded last.
         """
         found = file_results.joined(each.read for each in written)
-        file_results.write_results(state, batch, plan, found)
+        file_results.write_results(state, batch, found)
         crash_point("after-file-results")
 
     @abstractmethod
@@ -229,7 +227,7 @@ class TableWriter:
         """
         if not written and self._written == "files":
             return
-        with self._read_ahead(batch) as opened:
+        with self._read_ahead(batch, written) as opened:
             state = None if self._state is None else opened.open(self._state)
             done = self._commit(written, batch, state)
         more = self._care_for()
@@ -256,15 +254,7 @@ class TableWriter:
             origin=origin,
         )
         self._check_expected(of_batch, written)
-        expected = None
-        if log is not None:
-            recorded = partial(self.record_files, log.state, batch, plan, written)
-            # The table is asked when both are done, so nothing waits for one of them alone.
-            expected, _ = side_by_side(
-                log.state,
-                partial(sink_state.expected, log, batch),
-                recorded if self._written == "files" else lambda: None,
-            )
+        expected = None if log is None else sink_state.expected(log, batch)
         if log is not None and expected is None and batch == 0:
             self._table.refuse_known_origin(log.state)
         committed = self.make_visible(
@@ -364,13 +354,22 @@ class TableWriter:
             return
         _log.info("Batch %s was given up; %s removed", batch, counted(len(files), "data file"))
 
-    def _read_ahead(self, batch: int) -> AbstractContextManager[OpenedState]:
-        """Fetch at once what of the state a commit reads."""
+    def _read_ahead(
+        self, batch: int, written: Sequence[TaskWritten]
+    ) -> AbstractContextManager[OpenedState]:
+        """Fetch at once what of the state a commit reads, and record meanwhile what was read."""
         opened = OpenedState() if self._state is None else OpenedState.at(self._state)
         numbered = {PLANS: [batch], DECISIONS: [0], f"{RECORDS}/0": [batch, max(0, batch - 1)]}
         keys = {f"{log}/{number:020}" for log, numbers in numbered.items() for number in numbers}
+        calls: list[Callable[[], None]] = []
         if opened.ahead is not None:
-            opened.ahead.fetch((METADATA, *sorted(keys)))
+            calls.append(partial(opened.ahead.fetch, (METADATA, *sorted(keys))))
+        if self._state is not None and self._written == "files":
+            state = opened.open(self._state)
+            calls.append(partial(self.record_files, state, batch, written))
+            at_once(state, calls)
+        elif calls:
+            calls[0]()
         return opened.until_written()
 
     def _read_by(self) -> RowsFrom:

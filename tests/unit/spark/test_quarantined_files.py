@@ -22,11 +22,11 @@ from airflow_cloudfiles.engine.extensions.file_operations.of_table import (
     operate_on_files,
     put_aside,
 )
+from airflow_cloudfiles.engine.files import FileCounts
 from airflow_cloudfiles.engine.intake import stream_logs
 from airflow_cloudfiles.engine.intake.file_state_columns import cloud_files_state
 from airflow_cloudfiles.engine.intake.stream_logs import files_named, name_files
 from airflow_cloudfiles.engine.options.sink import TaskSinkOptions
-from airflow_cloudfiles.engine.reading.file_columns import FileCounts
 from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.tables.expectations import ObservedRows, to_blame, unmet

@@ -177,11 +177,9 @@ class ColumnarReader(_Columnar, FormatReader):
                 batch, first = self._batch(self._plan(schema), chunk, file.uri)
                 if first is not None and self.first_error is None:
                     row, error = first
-                    self.first_error = (
-                        replace(error, byte=start)
-                        if before is None
-                        else replace(error, line=before + row + 1)
-                    )
+                    line = None if before is None else before + row + 1
+                    byte = start if line is None else None
+                    self.first_error = replace(error, line=line, byte=byte)
                 before = None if before is None else before + chunk.rows
                 self.counts.rows += batch.num_rows
                 yield batch
