@@ -32,7 +32,7 @@ from airflow_cloudfiles.engine.reading.splits import Split
 from airflow_cloudfiles.engine.registry import extension
 from airflow_cloudfiles.engine.state import metadata, run_history
 from airflow_cloudfiles.engine.state.metadata import KEY as METADATA
-from airflow_cloudfiles.engine.state.metadata import has_packs, read_metadata
+from airflow_cloudfiles.engine.state.metadata import has_packs, has_quarantine, read_metadata
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.state.plan_log import PREFIX as PLANS
 from airflow_cloudfiles.engine.state.sink_log import (
@@ -76,6 +76,8 @@ class TaskWritten:
     schema_version: int | None = None
     layout: FileLayout | None = None
     observed: ObservedRows = field(default_factory=ObservedRows)
+    checked: Any = None
+    """What rules for rows have found (`row_rules.checker.CheckedRows`), if there are any."""
 
 
 class TableWriter:
@@ -118,13 +120,17 @@ class TableWriter:
         self._rescued = rescued
         # Its micro-batches are those of the plan log, and only the state says how far it is.
         self._is_of_files = written in {"files", "function"}
-        if options.has_expectations and not self._is_of_files:
+        is_checked = options.has_expectations or bool(options.row_rules)
+        if is_checked and not self._is_of_files:
             raise UnsupportedOptionError(
                 "expect.* is for runs that ingest files (CloudFilesIngestOperator, cloudfiles "
                 "ingest): in other queries Spark has the rows, and what was rescued is not "
                 "counted. Remove it."
             )
         self._is_of_run = written != "query"
+        self._row_rules = None
+        if options.row_rules:
+            self._row_rules = extension("row rules").of(options, table.uri)
 
     @property
     def _arrow_schema(self) -> pa.Schema:
@@ -141,9 +147,13 @@ class TableWriter:
         if self._written != "function":
             return self._write_rows(schema, named)
         observer = Observer(self._options)
-        written = self._write_rows(schema, observer.made(named, self._rescued))
+        checker = None if self._row_rules is None else self._row_rules.checker()
+        made = observer.made(named, self._rescued)
+        written = self._write_checked(checker, schema, made)
         written.observed = observer.observed
         written.counts = {**written.counts, "rescued_rows": observer.rescued_rows}
+        if checker is not None:
+            written.counts |= checker.checked.counts()
         written.schema_version = self._schema_version
         return written
 
@@ -158,11 +168,33 @@ class TableWriter:
             TargetUnreachableError: The place of the table failed.
         """
         observer = Observer(self._options)
+        checker = None if self._row_rules is None else self._row_rules.checker()
+        split = split if checker is None else checker.split(split)
         reader = observer.reader(split)
-        written = self._write_rows(reader.arrow_schema, observer.rows(split, reader))
+        rows = observer.rows(split, reader)
+        written = self._write_checked(checker, reader.arrow_schema, rows)
         written.counts = _flat(reader.counts)
+        if checker is not None:
+            found = checker.checked.counts()
+            out = found.get("dropped_rows", 0) + found.get("quarantined_rows", 0)
+            written.counts |= {**found, "rows": written.counts["rows"] - out}
         written.schema_version = split.context.schema_version
         written.observed = observer.observed
+        return written
+
+    def _write_checked(
+        self, checker: Any, schema: pa.Schema, rows: Iterator[pa.RecordBatch]
+    ) -> TaskWritten:
+        """Write the rows that rules leave, if there are rules."""
+        if checker is None:
+            return self._write_rows(schema, rows)
+        own = checker.schema(schema)
+        try:
+            written = self._write_rows(own, checker.passed(own, rows))
+        except BaseException:
+            checker.discard()
+            raise
+        written.checked = checker.checked
         return written
 
     @abstractmethod
@@ -238,6 +270,7 @@ class TableWriter:
             origin=origin,
         )
         self._check_expected(of_batch, written)
+        self._settle_rows(of_batch, written, state)
         expected = None if log is None else sink_state.expected(log, batch)
         if log is not None and expected is None and batch == 0:
             self._table.refuse_known_origin(log.state)
@@ -293,6 +326,28 @@ class TableWriter:
         self._remove_files_of(batch.number, written)
         raise self._refusal(batch.number, what, found, [message.observed for message in written])
 
+    def _settle_rows(
+        self, batch: BatchId, written: Sequence[TaskWritten], state: ObjectStore | None
+    ) -> None:
+        """Do with the rows that violate rules what the rules say, before the batch is committed.
+
+        A stream that had rules may have been killed when rows of this batch were put aside.
+
+        Raises:
+            ExpectationError: A rule fails the batch; its data files are removed.
+            SinkError: The quarantine table does not take the rows.
+        """
+        if self._row_rules is not None:
+            what = self._row_rules.failure(batch.number, self._target, written)
+            if what is not None and not self._knows(batch):
+                self._remove_files_of(batch.number, written)
+                raise what
+        elif state is None or not has_quarantine(state):
+            return
+        extension("quarantine of rows")(
+            self._row_rules, batch, written, state, target_has=partial(self._knows, batch)
+        )
+
     def _refusal(
         self,
         batch: int,
@@ -332,6 +387,8 @@ class TableWriter:
         files = [file for message in written for file in message.files]
         try:
             self._remove(files)
+            if self._row_rules is not None:
+                self._row_rules.remove(written)
         except (CloudFilesError, OSError) as failure:
             # Not raised: Spark would show it in place of what the batch failed with.
             _log.warning("Until vacuum, %s stay: %s", counted(len(files), "data file"), failure)
