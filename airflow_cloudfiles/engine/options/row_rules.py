@@ -21,6 +21,8 @@ from airflow_cloudfiles.engine.options.values import ValueKind, choice
 PREFIX: Final = "expect.row."
 """How the names of these options begin, in lower case."""
 ACTION: Final = "onViolation"
+VIOLATIONS: Final = "violations."
+"""Begins the name of a count: the rows of a batch that violate a rule."""
 RuleAction = Literal["warn", "drop", "fail", "quarantine"]
 _ACTIONS: Final = choice(get_args(RuleAction))
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_-]{0,99}")

@@ -12,8 +12,9 @@ aside any more, if the state says that one did. Where the target has the batch, 
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,7 @@ from airflow_cloudfiles.engine.extensions.row_rules.table import (
 from airflow_cloudfiles.engine.extensions.row_rules.table import RULES as TABLE_RULES
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.messages import counted, few
+from airflow_cloudfiles.engine.options.row_rules import VIOLATIONS
 from airflow_cloudfiles.engine.state.metadata import allow_quarantine
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri
 from airflow_cloudfiles.engine.storage.outage import reaching_state
@@ -47,6 +49,7 @@ from airflow_cloudfiles.engine.tables.delta.commit import (
 from airflow_cloudfiles.engine.tables.delta.lineage import COMMIT_NOTE
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.opening import load_table, open_to_write
+from airflow_cloudfiles.engine.tables.delta.read.log import decoded
 from airflow_cloudfiles.engine.tables.delta.write.log_commit import retried
 from airflow_cloudfiles.engine.versions import FIELD, fields_of
 
@@ -65,6 +68,7 @@ TABLES: Final = "_source/quarantine.json"
 """Which quarantine tables may have rows of the stream."""
 TABLES_VERSION: Final = 1
 _SHOWN_FILES: Final = 3
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ class RowRules:
             SchemaMismatchError: The quarantine table does not take the rows.
         """
         for each in self.rules:
-            RowPredicate(each, columns)
+            RowPredicate(each.option, each.predicate, columns)
         if self.quarantine is not None:
             check_table(self.quarantine.table, columns)
 
@@ -146,6 +150,13 @@ class RowRules:
             "for the rule."
         )
 
+    def log(self, batch: int, counts: Mapping[str, int]) -> None:
+        """Log which rules rows of a batch violate."""
+        for each in self.rules:
+            if count := counts.get(f"{VIOLATIONS}{each.name}"):
+                what = counted(count, "row")
+                _log.info("Batch %s: %s not as %s says (%s)", batch, what, each.option, each.action)
+
     def remove(self, written: Sequence[TaskWritten]) -> None:
         """Remove the data files of rows that were put aside, of a batch that is given up."""
         files = [file for each in _checked(written) for file in each.files]
@@ -182,6 +193,8 @@ def settle(
     Raises:
         SinkError: A quarantine table cannot be written.
     """
+    if rules is not None:
+        rules.log(batch.number, batch.counts)
     quarantine = None if rules is None else rules.quarantine
     own = None if quarantine is None else quarantine.table
     known = _tables(state)
@@ -282,10 +295,14 @@ class _BatchInTable:
                 table = given.prepare(table, TABLE_RULES)
             files = files_of(table, self._table)
             wanted = (self._batch.app_id, str(self._batch.number), None)
-            old = [each for each in files.files.values() if place_of(each) == wanted]
-            if old or self._files:
+            own = {each.name for each in self._files}
+            there = [each for each in files.files.values() if place_of(each) == wanted]
+            old = [each for each in there if decoded(each.name) not in own]
+            # Where the answer to a commit was lost, they are there.
+            new = self._files if len(old) == len(there) else []
+            if old or new:
                 note = {COMMIT_NOTE: note_of(self._batch)}
-                files.replace(old, self._files, note, operation="WRITE")
+                files.replace(old, new, note, operation="WRITE")
 
         retried(f"The rows of batch {self._batch.number} in {self._table}", attempt)
 

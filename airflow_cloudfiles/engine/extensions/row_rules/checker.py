@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from airflow_cloudfiles.engine.extensions.row_rules.expressions import RowPredicate
 from airflow_cloudfiles.engine.extensions.row_rules.table import QuarantineFiles
 from airflow_cloudfiles.engine.options.metadata_columns import MetadataColumn
+from airflow_cloudfiles.engine.options.row_rules import VIOLATIONS
 from airflow_cloudfiles.engine.reading.file_columns import file_path
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ _FILE: Final = MetadataColumn("_cloudfiles_row_file", "file_path")
 """The column that says which file a row is from; it is taken off before rows are written."""
 _MOST_FILES: Final = 20
 """Files with violating rows that a task names, for each rule."""
-VIOLATIONS: Final = "violations."
-"""Begins the name of a count: the rows of a batch that violate a rule."""
 _BUFFER_BYTES: Final = 32 * 2**20
 """Rows that are put aside are written when they take so much memory."""
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -126,7 +125,7 @@ class RowChecker:
         Raises:
             OptionError: A rule names a column that is not there.
         """
-        predicates = [RowPredicate(each, schema) for each in self._rules]
+        predicates = [RowPredicate(each.option, each.predicate, schema) for each in self._rules]
         try:
             for batch in rows:
                 files = batch.column(_FILE.name) if _FILE.name in batch.schema.names else None

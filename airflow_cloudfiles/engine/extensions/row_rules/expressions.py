@@ -25,7 +25,7 @@ from airflow_cloudfiles.engine.messages import cut, few
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, dotted
 from airflow_cloudfiles.engine.options import predicate
 from airflow_cloudfiles.engine.options.predicate import ColumnName, LiteralValue, Node, Operation
-from airflow_cloudfiles.engine.options.row_rules import HINT, RowRule
+from airflow_cloudfiles.engine.options.row_rules import HINT
 
 Datum = Any
 """An array of Arrow, or a scalar where it is the same for all rows."""
@@ -62,15 +62,16 @@ class RowPredicate:
     """A predicate over the columns of rows.
 
     Args:
-        rule: Its rule.
+        option: Its option, for errors.
+        text: The predicate.
         schema: The columns.
 
     Raises:
         OptionError: It names a column that is not there, or compares what is not comparable.
     """
 
-    def __init__(self, rule: RowRule, schema: pa.Schema) -> None:
-        self._expression = _Binder(rule.option, rule.predicate, schema).condition()
+    def __init__(self, option: str, text: str, schema: pa.Schema) -> None:
+        self._expression = _Binder(option, text, schema).condition()
         self._expression.compute(pa.RecordBatch.from_pylist([], schema))
 
     def holds(self, rows: pa.RecordBatch) -> pa.Array:
