@@ -95,7 +95,7 @@ def _act(given: argparse.Namespace) -> Outcome:
         "all_rows": getattr(given, "all_rows", False),
         "sample": getattr(given, "sample", _SAMPLE),
         "rescued_column": getattr(given, "rescued_column", None),
-        "check": dict(getattr(given, "options", None) or {}),
+        "check": dict(getattr(given, "option", ())),
     }
     report = TableRun("quarantined rows", asked).wait()
     value = {"target": given.target, **report}

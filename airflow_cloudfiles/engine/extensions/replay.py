@@ -119,6 +119,12 @@ class BatchReader:
                 "Batches of a merge without mergeOrderBy cannot be replayed: they would replace "
                 "rows that later batches have merged. Give --option mergeOrderBy=COLUMN."
             )
+        if spec.table_options.quarantines_rows:
+            raise OptionError(
+                "Batches of a stream that quarantines rows cannot be replayed by its rules: rows "
+                "that were put back would be twice in the table. Give --option "
+                "expect.row.<name>.onViolation=drop or warn for each such rule."
+            )
         place = locate(spec.source, state)
         self.name = place.name
         self.source = open_store(place.root)

@@ -270,7 +270,8 @@ class TableWriter:
             origin=origin,
         )
         self._check_expected(of_batch, written)
-        self._settle_rows(of_batch, written, state)
+        former = () if state is None else former_rows(state, batch)
+        self._settle_rows(of_batch, written, state, former)
         expected = None if log is None else sink_state.expected(log, batch)
         if log is not None and expected is None and batch == 0:
             self._table.refuse_known_origin(log.state)
@@ -278,7 +279,7 @@ class TableWriter:
             of_batch,
             written,
             expected,
-            () if log is None else former_rows(log.state, batch),
+            former,
         )
         done = run_history.BatchDone(
             batch_id=batch,
@@ -327,7 +328,11 @@ class TableWriter:
         raise self._refusal(batch.number, what, found, [message.observed for message in written])
 
     def _settle_rows(
-        self, batch: BatchId, written: Sequence[TaskWritten], state: ObjectStore | None
+        self,
+        batch: BatchId,
+        written: Sequence[TaskWritten],
+        state: ObjectStore | None,
+        former: Sequence[FormerRows],
     ) -> None:
         """Do with the rows that violate rules what the rules say, before the batch is committed.
 
@@ -345,7 +350,12 @@ class TableWriter:
         elif state is None or not has_quarantine(state):
             return
         extension("quarantine of rows")(
-            self._row_rules, batch, written, state, target_has=partial(self._knows, batch)
+            self._row_rules,
+            batch,
+            written,
+            state,
+            replayed=[uri for each in former for uri in each.files],
+            target_has=partial(self._knows, batch),
         )
 
     def _refusal(

@@ -19,6 +19,8 @@ from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError, TargetNotDeltaError
 from airflow_cloudfiles.engine.extensions.row_rules.quarantine import Quarantine, Selection
 from airflow_cloudfiles.engine.extensions.upkeep import alter
+from tests.support import laws
+from tests.support.crash_points import QUARANTINE_POINTS, RELEASE_POINTS
 from tests.support.ruled import ALL, Ruled
 
 _SPAWNED = multiprocessing.get_context("spawn")
@@ -113,7 +115,7 @@ def test_a_row_gets_null_in_columns_that_came_later_and_the_wider_type(tmp_path:
     rows = DeltaTable(str(stream.target)).to_pyarrow_table()
     wider = rows.set_column(1, "b", rows["b"].cast(pa.int64()))
     write_deltalake(stream.target, wider, mode="overwrite", schema_mode="overwrite")
-    with pytest.raises(TargetNotDeltaError, match="There is no Delta table at"):
+    with pytest.raises(TargetNotDeltaError, match="There is no quarantine table"):
         Quarantine(str(stream.target), str(tmp_path / "none"))
     stream.opened.release(ALL)
     row = stream.rows_by_id()["b"]
@@ -181,31 +183,34 @@ def _killed(target: Any, *args: Any) -> None:
 ASIDE = {"positive": "b > 0", "positive__action": "quarantine"}
 
 
+THEN: dict[str, dict[str, str]] = {
+    "same": ASIDE,
+    "other rules": {"other": "b IS NULL OR b > 0", "other__action": "quarantine"},
+    "dropped": {"positive": "b > 0", "positive__action": "drop"},
+    "no rule": {},
+}
+"""What the rules are when the batch is read again."""
+POINTS = (
+    "after-data-files",
+    *QUARANTINE_POINTS,
+    "before-sink-commit:2",
+    "after-sink-commit:2",
+    "after-sink-record",
+)
+KILLED = [(point, then) for then in THEN for point in POINTS]
+_ALWAYS = [
+    *[("after-quarantine-commit", then) for then in THEN],
+    ("before-sink-commit:2", "other rules"),
+    ("after-sink-commit:2", "no rule"),
+]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "point",
-    [
-        "after-data-files",
-        "after-quarantine-note",
-        "before-quarantine-commit",
-        "after-quarantine-commit",
-        "before-sink-commit:2",
-        "after-sink-commit:2",
-        "after-sink-record",
-    ],
-)
-@pytest.mark.parametrize(
-    "then",
-    [
-        ASIDE,
-        {"other": "b IS NULL OR b > 0", "other__action": "quarantine"},
-        {"positive": "b > 0", "positive__action": "drop"},
-        {},
-    ],
-    ids=["same", "other rules", "dropped", "no rule"],
+    ("point", "then"), laws.some(KILLED, 2, name="killed with rules", always=_ALWAYS)
 )
 def test_killed_anywhere_each_row_is_in_one_of_both_tables(
-    tmp_path: Path, point: str, then: dict[str, str]
+    tmp_path: Path, point: str, then: str
 ) -> None:
     stream = Ruled(tmp_path)
     stream.drop("one", ("a", 1), ("b", -1))
@@ -216,34 +221,41 @@ def test_killed_anywhere_each_row_is_in_one_of_both_tables(
     if stream.ids():
         assert stream.aside() == list("bc")
     elif stream.aside():  # nobody takes what the next run may put elsewhere
-        assert stream.target.exists() is False or stream.opened.release(ALL).rows == 0
-    stream.rules(**then)
+        assert stream.opened.release(ALL).rows == 0
+        assert stream.opened.listed(ALL)["pending_rows"] == 2
+    stream.rules(**THEN[then])
     stream.run()
     stream.run()
-    if is_there or then == ASIDE:
+    if is_there or then == "same":
         want = list("ad"), list("bc")
-    elif not then:
+    elif then == "no rule":
         want = list("abcd"), []
     else:
-        want = (list("acd"), ["b"]) if "other" in then else (list("ad"), [])
+        want = (list("acd"), ["b"]) if then == "other rules" else (list("ad"), [])
     assert (stream.ids(), stream.aside()) == want
+
+
+_RELEASES = [(point, then) for point in RELEASE_POINTS for then in ("release", "discard")]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("point", "is_there"),
-    [
-        ("after-release-mark", False),
-        ("before-release-commit", False),
-        ("before-sink-commit", False),
-        ("after-sink-commit", True),
-        ("after-release-commit", True),
-    ],
+    ("point", "then"),
+    laws.some(
+        _RELEASES,
+        1,
+        name="killed release",
+        always=[
+            ("after-release-mark", "release"),
+            ("after-sink-commit", "release"),
+            ("after-release-mark", "discard"),
+        ],
+    ),
 )
-@pytest.mark.parametrize("then", ["release", "discard"])
 def test_a_killed_release_is_finished_once(
-    stream: Ruled, tmp_path: Path, point: str, is_there: bool, then: str
+    stream: Ruled, tmp_path: Path, point: str, then: str
 ) -> None:
+    is_there = point in {"after-sink-commit", "after-release-commit"}
     _killed(_release, str(tmp_path), point, "release")
     assert stream.ids() == (list("abcde") if is_there else list("ae"))
     assert stream.opened.listed(ALL)["releasing_rows"] == 3

@@ -18,24 +18,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import CorruptedStateError, ExpectationError, OptionError
 from airflow_cloudfiles.engine.extensions.row_rules.checker import RowChecker
 from airflow_cloudfiles.engine.extensions.row_rules.expressions import RowPredicate
 from airflow_cloudfiles.engine.extensions.row_rules.table import (
+    FILE,
     QuarantineFiles,
     check_table,
     files_of,
     opened_or_made,
     place_of,
     placed,
+    split_rows,
     table_of,
 )
 from airflow_cloudfiles.engine.extensions.row_rules.table import RULES as TABLE_RULES
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.messages import counted, few
 from airflow_cloudfiles.engine.options.row_rules import VIOLATIONS
-from airflow_cloudfiles.engine.state.metadata import allow_quarantine
+from airflow_cloudfiles.engine.state.metadata import allow_quarantine, has_quarantine
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
@@ -54,8 +59,6 @@ from airflow_cloudfiles.engine.tables.delta.write.log_commit import retried
 from airflow_cloudfiles.engine.versions import FIELD, fields_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from airflow_cloudfiles.engine.extensions.row_rules.checker import CheckedRows
     from airflow_cloudfiles.engine.options.row_rules import RowRule
     from airflow_cloudfiles.engine.options.sink import TaskSinkOptions
@@ -179,6 +182,7 @@ def settle(
     written: Sequence[TaskWritten],
     state: ObjectStore | None,
     *,
+    replayed: Sequence[str],
     target_has: Callable[[], bool],
 ) -> None:
     """Commit the rows of a batch that are put aside, once however often it is called.
@@ -188,6 +192,7 @@ def settle(
         batch: The batch.
         written: What its tasks have written.
         state: Its state, if there is one.
+        replayed: URIs of files whose former rows the batch replaces.
         target_has: Tells whether the target has the batch.
 
     Raises:
@@ -197,26 +202,27 @@ def settle(
         rules.log(batch.number, batch.counts)
     quarantine = None if rules is None else rules.quarantine
     own = None if quarantine is None else quarantine.table
-    known = _tables(state)
-    if own is not None and state is not None and normalize_uri(own) not in known:
-        if any(each.files for each in _checked(written)):
-            _note_table(state, [*known, normalize_uri(own)])
-    tables = dict.fromkeys([*known, *([normalize_uri(own)] if own is not None else [])])
-    for table in tables:
-        is_own = own is not None and table == normalize_uri(own)
-        found = _checked(written) if is_own else []
-        target = own if is_own and own is not None else table
-        _BatchInTable(target, batch, found).commit(target_has)
+    # Without the version in the metadata, no row of the stream is in any of them.
+    known = [] if state is None or not has_quarantine(state) else quarantine_tables(state)
+    uri = "" if own is None else normalize_uri(own)
+    checked = _checked(written)
+    if state is not None and uri not in known and any(each.files for each in checked):
+        note_tables(state, [*known, uri])
+        allow_quarantine(state)
+        crash_point("after-quarantine-note")
+    for table in known:
+        if table != uri:
+            _BatchInTable(table, batch, [], replayed).commit(target_has)
+    if own is not None:
+        _BatchInTable(own, batch, checked, replayed).commit(target_has)
 
 
-def _tables(state: ObjectStore | None) -> list[str]:
+def quarantine_tables(state: ObjectStore) -> list[str]:
     """List the quarantine tables that a state knows of.
 
     Raises:
         CorruptedStateError: What it says cannot be read.
     """
-    if state is None:
-        return []
     name = printable_path(state.child_uri(TABLES))
     try:
         with reaching_state(state):
@@ -233,12 +239,10 @@ def _tables(state: ObjectStore | None) -> list[str]:
     return [str(each) for each in found["tables"]]
 
 
-def _note_table(state: ObjectStore, tables: Sequence[str]) -> None:
+def note_tables(state: ObjectStore, tables: Sequence[str]) -> None:
     """Note the tables, for whoever commits a batch of which rows are there."""
     with reaching_state(state):
         state.put(TABLES, seal({FIELD: TABLES_VERSION, "tables": list(tables)}))
-    allow_quarantine(state)
-    crash_point("after-quarantine-note")
 
 
 class _BatchInTable:
@@ -248,9 +252,17 @@ class _BatchInTable:
         table: Path or URI of the quarantine table.
         batch: The batch.
         checked: What its tasks have put aside; nothing where no rule does that any more.
+        replayed: URIs of files whose former rows it replaces, in this table, too.
     """
 
-    def __init__(self, table: str, batch: BatchId, checked: Sequence[CheckedRows]) -> None:
+    def __init__(
+        self,
+        table: str,
+        batch: BatchId,
+        checked: Sequence[CheckedRows],
+        replayed: Sequence[str],
+    ) -> None:
+        self._replayed = replayed
         self._table = table
         rows = sum(each.quarantined for each in checked)
         self._batch = replace(batch, counts={"rows": rows}, origin="")
@@ -263,15 +275,17 @@ class _BatchInTable:
     def commit(self, target_has: Callable[[], bool]) -> None:
         table = open_to_write(self._table)
         is_there = table is not None and has_batch(table, self._table, self._batch)
-        if not self._files and not is_there:
+        if not self._files and not is_there and not self._replayed:
             return
         if target_has():  # whose rows are where that commit has put them
             remove(self._table, self._files)
             return
         crash_point("before-quarantine-commit")
+        if table is not None and self._replayed:
+            self._remove_former()
         if is_there:
             self._replace()
-        else:
+        elif self._files:
             assert self._schema is not None  # noqa: S101 - it has files
             opened_or_made(self._table, self._schema)
             commit_batch(
@@ -283,6 +297,30 @@ class _BatchInTable:
                 layout=self._layout,
             )
         crash_point("after-quarantine-commit")
+
+    def _remove_former(self) -> None:
+        """Remove rows that files had when they were ingested before."""
+        uris = pa.array(self._replayed, pa.string())
+        own = str(self._batch.number)
+
+        def attempt() -> None:
+            files = files_of(load_table(DeltaLocation.of(self._table)), self._table)
+            old, new = [], []
+            for file in files.files.values():
+                stream, number, release = place_of(file)
+                if stream != self._batch.app_id or number == own or release is not None:
+                    continue
+                gone, others, count, _ = split_rows(
+                    files, file, lambda rows: pc.is_in(rows.column(FILE), uris)
+                )
+                remove(self._table, gone if count else others)
+                if count:
+                    old.append(file)
+                    new += placed(others, stream, number, None)
+            if old:
+                files.replace(old, new, {COMMIT_NOTE: note_of(self._batch)}, operation="DELETE")
+
+        retried(f"Former rows of replayed files in {self._table}", attempt)
 
     def _replace(self) -> None:
         """Put the rows in the place of those of an earlier try, which the target has not got."""

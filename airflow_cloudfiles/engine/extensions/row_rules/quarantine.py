@@ -131,7 +131,7 @@ class Quarantine:
         rescued_column: The column of the target that takes what has no column.
 
     Raises:
-        TargetNotDeltaError: One of the two is no Delta table.
+        TargetNotDeltaError: There is no quarantine table.
     """
 
     def __init__(
@@ -140,13 +140,12 @@ class Quarantine:
         self._target = target
         self._table = table or table_of(target)
         self._rescued_column = rescued_column
-        for place, what in ((self._target, "target"), (self._table, "quarantine table")):
-            if open_to_write(place) is None:
-                raise TargetNotDeltaError(
-                    f"There is no Delta table at {place}, the {what}. Rows are quarantined by a "
-                    "rule with onViolation=quarantine; name the target of its stream, and the "
-                    "table that expect.quarantineTable names, if it does."
-                )
+        if open_to_write(self._table) is None:
+            raise TargetNotDeltaError(
+                f"There is no quarantine table {self._table}: no rule with onViolation=quarantine "
+                f"has put a row of {target} aside. Name the target of the stream, and the table "
+                "that expect.quarantineTable names, if it does."
+            )
 
     # What there is ------------------------------------------------------------------------
 
@@ -240,7 +239,8 @@ class Quarantine:
         return self._versions(done)
 
     def _versions(self, done: QuarantineChange) -> QuarantineChange:
-        done.target_version = self._open_target().version()
+        target = self._open_target()
+        done.target_version = None if target is None else target.version()
         done.quarantine_version = self._opened().table.version()
         return done
 
@@ -319,7 +319,7 @@ class Quarantine:
 
     def _append(self, found: TableFiles, files: Sequence[TableFile], batch: BatchId) -> int:
         """Append rows to the target, through the columns that it has now."""
-        state = TableState.of(self._open_target(), self._target)
+        state = TableState.of(load_table(DeltaLocation.of(self._target)), self._target)
         present = _PresentSchema(state, found.schema, self._rescued_column)
         schema = present.schema
         how = TableWrite(state, _APPENDED)
@@ -342,12 +342,13 @@ class Quarantine:
     def _opened(self) -> TableFiles:
         return files_of(load_table(DeltaLocation.of(self._table)), self._table)
 
-    def _open_target(self) -> DeltaTable:
-        return load_table(DeltaLocation.of(self._target))
+    def _open_target(self) -> DeltaTable | None:
+        """Open the target, which is not there before its first batch is committed."""
+        return open_to_write(self._target)
 
-    def _has(self, target: DeltaTable, stream: str | None, batch: str | None) -> bool:
+    def _has(self, target: DeltaTable | None, stream: str | None, batch: str | None) -> bool:
         """Tell whether the target has a batch."""
-        seen = newest_known(target, self._target, str(stream))
+        seen = None if target is None else newest_known(target, self._target, str(stream))
         return seen is not None and seen >= int(batch or 0)
 
     def _files(
