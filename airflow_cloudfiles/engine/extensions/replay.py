@@ -75,7 +75,6 @@ from airflow_cloudfiles.engine.tables.delta.lineage import (
 )
 from airflow_cloudfiles.engine.tables.delta.opening import open_table, open_to_write
 from airflow_cloudfiles.engine.tables.delta.read.columns import schema_of
-from airflow_cloudfiles.engine.tables.table_writer import former_rows
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -175,7 +174,7 @@ class BatchReader:
             SinkError: The table does not take it.
         """
         written, writer = self._written_at_last(self._plans.at(batch.number))
-        former = former_rows(self.state, batch.number)
+        former = sink_state.former_rows(self.state, batch.number)
         committed = writer.make_visible(batch, written, None, former)
         return committed, sum(each.counts.get("rows", 0) for each in written)
 

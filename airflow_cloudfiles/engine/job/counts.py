@@ -185,8 +185,8 @@ def _violated(rules: Sequence[RowRule], total: Mapping[str, int]) -> list[str]:
     """List which rules rows violate, and what became of these."""
     done = {"warn": "kept", "drop": "dropped", "quarantine": "quarantined", "fail": "refused"}
     return [
-        f"{counted(count, 'row')} {plural(count, 'does', 'do')} not meet {each.option} ({cut(each.predicate)}), and "
-        f"{plural(count, 'is', 'are')} {done[each.action]}."
+        f"{counted(count, 'row')} {plural(count, 'does', 'do')} not meet {each.option} "
+        f"({cut(each.predicate)}), and {plural(count, 'is', 'are')} {done[each.action]}."
         for each in rules
         if (count := total.get(f"{VIOLATIONS}{each.name}", 0))
     ]

@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.sink import OF_SINK, TaskSinkOptions, is_of_sink, rule_options
+from airflow_cloudfiles.engine.options.sink import (
+    OF_SINK,
+    TaskSinkOptions,
+    is_of_sink,
+    rule_options,
+)
 from airflow_cloudfiles.engine.options.values import check_ends, option_text
 from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.engine.spark import preload

@@ -1,7 +1,7 @@
 """Read a predicate in SQL into a tree.
 
 All options that take a predicate are read here: rules for rows (`expect.row.<name>`), and
-`replaceWhere`, `mergeDeleteWhen` and `--where`, which take a part of it (`tables.delta.predicates`).
+`replaceWhere`, `mergeDeleteWhen` and `--where`, which take a part (`tables.delta.predicates`).
 The tree is what is evaluated, or written as SQL anew: no text of a user gets into a statement.
 
 A predicate is read when a DAG is parsed, where neither columns nor PyArrow are at hand. So this
@@ -37,8 +37,29 @@ _KEPT: Final = frozenset("%_")
 SAME: Final[Mapping[str, str]] = {"==": "=", "!=": "<>"}
 COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">=", "<=>"})
 _WORDS: Final = frozenset(
-    "and or not in is null between true false like ilike rlike regexp escape case when then else "
-    "end cast try_cast".split()
+    [
+        "and",
+        "or",
+        "not",
+        "in",
+        "is",
+        "null",
+        "between",
+        "true",
+        "false",
+        "like",
+        "ilike",
+        "rlike",
+        "regexp",
+        "escape",
+        "case",
+        "when",
+        "then",
+        "else",
+        "end",
+        "cast",
+        "try_cast",
+    ]
 )
 FUNCTIONS: Final[Mapping[str, tuple[int, int]]] = {
     "abs": (1, 1), "char_length": (1, 1), "character_length": (1, 1), "coalesce": (1, 20),
@@ -50,12 +71,42 @@ FUNCTIONS: Final[Mapping[str, tuple[int, int]]] = {
 }  # fmt: skip
 """How many arguments each function takes, at least and at most."""
 _CHANGING: Final = frozenset(
-    "current_date current_timestamp now rand random randn uuid localtimestamp getdate".split()
+    [
+        "current_date",
+        "current_timestamp",
+        "now",
+        "rand",
+        "random",
+        "randn",
+        "uuid",
+        "localtimestamp",
+        "getdate",
+    ]
 )
 """Functions whose value changes, so that a batch that is read again would have other rows."""
 TYPES: Final = frozenset(
-    "string boolean byte tinyint short smallint int integer long bigint float real double "
-    "decimal dec numeric date timestamp timestamp_ltz timestamp_ntz".split()
+    [
+        "string",
+        "boolean",
+        "byte",
+        "tinyint",
+        "short",
+        "smallint",
+        "int",
+        "integer",
+        "long",
+        "bigint",
+        "float",
+        "real",
+        "double",
+        "decimal",
+        "dec",
+        "numeric",
+        "date",
+        "timestamp",
+        "timestamp_ltz",
+        "timestamp_ntz",
+    ]
 )
 """Types of CAST; a decimal has a precision and a scale."""
 _MOST_DEPTH: Final = 50
@@ -326,9 +377,9 @@ class _Parser:
         if name not in FUNCTIONS:
             near = difflib.get_close_matches(name, FUNCTIONS, n=1)
             hint = f"; did you mean {near[0]}" if near else ""
-            changing = ", whose value changes when a batch is read again" if (
-                name in _CHANGING
-            ) else ""
+            changing = (
+                ", whose value changes when a batch is read again" if (name in _CHANGING) else ""
+            )
             raise self._wrong(f"there is no function {cut(name)!r} here{changing}{hint}")
         self._expect("(")
         arguments = () if self._take(")") else self._list(depth)

@@ -120,8 +120,7 @@ class TableWriter:
         self._rescued = rescued
         # Its micro-batches are those of the plan log, and only the state says how far it is.
         self._is_of_files = written in {"files", "function"}
-        is_checked = options.has_expectations or bool(options.row_rules)
-        if is_checked and not self._is_of_files:
+        if (options.has_expectations or options.row_rules) and not self._is_of_files:
             raise UnsupportedOptionError(
                 "expect.* is for runs that ingest files (CloudFilesIngestOperator, cloudfiles "
                 "ingest): in other queries Spark has the rows, and what was rescued is not "
@@ -148,12 +147,10 @@ class TableWriter:
             return self._write_rows(schema, named)
         observer = Observer(self._options)
         checker = None if self._row_rules is None else self._row_rules.checker()
-        made = observer.made(named, self._rescued)
-        written = self._write_checked(checker, schema, made)
+        write = self._write_rows if checker is None else checker.written_by(self._write_rows)
+        written = write(schema, observer.made(named, self._rescued))
         written.observed = observer.observed
         written.counts = {**written.counts, "rescued_rows": observer.rescued_rows}
-        if checker is not None:
-            written.counts |= checker.checked.counts()
         written.schema_version = self._schema_version
         return written
 
@@ -171,30 +168,11 @@ class TableWriter:
         checker = None if self._row_rules is None else self._row_rules.checker()
         split = split if checker is None else checker.split(split)
         reader = observer.reader(split)
-        rows = observer.rows(split, reader)
-        written = self._write_checked(checker, reader.arrow_schema, rows)
-        written.counts = _flat(reader.counts)
-        if checker is not None:
-            found = checker.checked.counts()
-            out = found.get("dropped_rows", 0) + found.get("quarantined_rows", 0)
-            written.counts |= {**found, "rows": written.counts["rows"] - out}
+        write = self._write_rows if checker is None else checker.written_by(self._write_rows)
+        written = write(reader.arrow_schema, observer.rows(split, reader))
+        written.counts = {**_flat(reader.counts), **written.counts}
         written.schema_version = split.context.schema_version
         written.observed = observer.observed
-        return written
-
-    def _write_checked(
-        self, checker: Any, schema: pa.Schema, rows: Iterator[pa.RecordBatch]
-    ) -> TaskWritten:
-        """Write the rows that rules leave, if there are rules."""
-        if checker is None:
-            return self._write_rows(schema, rows)
-        own = checker.schema(schema)
-        try:
-            written = self._write_rows(own, checker.passed(own, rows))
-        except BaseException:
-            checker.discard()
-            raise
-        written.checked = checker.checked
         return written
 
     @abstractmethod
@@ -270,7 +248,7 @@ class TableWriter:
             origin=origin,
         )
         self._check_expected(of_batch, written)
-        former = () if state is None else former_rows(state, batch)
+        former = () if state is None else sink_state.former_rows(state, batch)
         self._settle_rows(of_batch, written, state, former)
         expected = None if log is None else sink_state.expected(log, batch)
         if log is not None and expected is None and batch == 0:
@@ -464,23 +442,6 @@ def _flat(counts: SplitCounts) -> dict[str, int]:
     if not counts.error_cells:  # which most formats cannot have
         del numbers["error_cells"]
     return {**numbers, **fetched}
-
-
-def former_rows(state: ObjectStore, batch: int) -> tuple[FormerRows, ...]:
-    """Find which rows the commit of a micro-batch replaces; none where no file is replayed.
-
-    Args:
-        state: The checkpoint location.
-        batch: Number of the batch, which is that of its plan.
-    """
-    metadata = read_metadata(state)
-    if metadata is None or not metadata.has_operations:
-        return ()
-    from airflow_cloudfiles.engine.tables.delta.write.former_rows import (  # noqa: PLC0415 - of few streams
-        replaced_by,
-    )
-
-    return replaced_by(state, metadata.source, batch)
 
 
 class TargetTable(ABC):

@@ -39,7 +39,7 @@ def test_a_rule_has_a_name_a_predicate_and_an_action() -> None:
     [
         ({"row.a": "b >"}, r"^expect\.row\.a 'b >' cannot be used: it ends too early\. A rule is"),
         ({"row.a": "b > 0; DROP TABLE t"}, "'; DROP TABLE t' is not understood"),
-        ({"row.a": "lenght(b) > 0"}, r"no function 'lenght' here; did you mean length\."),
+        ({"row.a": "leength(b) > 0"}, r"no function 'leength' here; did you mean length\."),
         ({"row.a": "b > current_date()"}, "whose value changes when a batch is read again"),
         ({"row.a": "b IN (SELECT 1)"}, r"\) is expected"),
         ({"row.a": "CAST(b AS INTERVAL) = 1"}, "'INTERVAL' is no type that CAST takes here"),
@@ -58,7 +58,7 @@ def test_a_rule_has_a_name_a_predicate_and_an_action() -> None:
             r"must be one of warn, drop, fail, quarantine; got 'dropp'\. Did you mean drop\?",
         ),
         (
-            {"row.positive": "b > 0", "row.positiv.onViolation": "drop"},
+            {"row.positive": "b > 0", "row.positivee.onViolation": "drop"},
             r"a rule that is not given\. Did you mean expect\.row\.positive\.onViolation\?",
         ),
         ({"row.a": "b > 0", "quarantineTable": "/x"}, "needs a rule whose rows go there"),

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.extensions.row_rules.expressions import RowPredicate
 from airflow_cloudfiles.engine.extensions.row_rules.casts import cast_from
+from airflow_cloudfiles.engine.extensions.row_rules.expressions import RowPredicate
 from tests.support import laws
 from tests.support.row_predicates import PREDICATES, ROWS
 
@@ -32,7 +32,10 @@ def test_rows_hold_as_sql_says(text: str, ids: list[int]) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("amuont > 0", r"no column 'amuont'; did you mean amount\. The columns are id, name, amoun"),
+        (
+            "amuont > 0",
+            r"no column 'amuont'; did you mean amount\. The columns are id, name, amoun",
+        ),
         ("address.zipp = 'x'", r"no column 'address\.zipp'; did you mean zip"),
         ("name.x = 1", "name is a string, and no struct"),
         ("name > 1", r"name \(string\) and 1 are not compared, as they have other types\. Cast"),
@@ -138,7 +141,11 @@ def test_dates_and_times_are_cast_as_sparks_cast_does() -> None:
     at = cast_from(pa.string(), pa.timestamp("us", "UTC"))
     assert at is not None
     found = at(pa.array(["2024-01-02T03:04:05+01:00", "2024-01-02", "x"])).to_pylist()
-    assert found == [datetime(2024, 1, 2, 2, 4, 5, tzinfo=UTC), datetime(2024, 1, 2, tzinfo=UTC), None]
+    assert found == [
+        datetime(2024, 1, 2, 2, 4, 5, tzinfo=UTC),
+        datetime(2024, 1, 2, tzinfo=UTC),
+        None,
+    ]
 
 
 def test_numbers_are_rounded_and_null_where_they_do_not_fit() -> None:

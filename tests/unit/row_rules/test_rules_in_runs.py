@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import LongType, StringType, StructType
 
 from airflow_cloudfiles.engine.errors import (
     ExpectationError,
@@ -27,8 +28,6 @@ from airflow_cloudfiles.engine.state import metadata, metadata_format, run_histo
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
 from airflow_cloudfiles.engine.types import to_arrow
-from pyspark.sql.types import LongType, StringType, StructType
-
 from tests.support import laws
 from tests.support.iceberg_tables import LocalCatalog
 from tests.support.ruled import ALL, Ruled
@@ -96,7 +95,10 @@ def test_a_batch_that_the_table_has_is_not_refused(stream: Ruled) -> None:
 
 def test_rows_are_put_aside_with_what_is_known_of_them(stream: Ruled) -> None:
     stream.rules(
-        positive="b > 0", positive__action="quarantine", small="b IS NULL OR b < 3", known="id < 'c'"
+        positive="b > 0",
+        positive__action="quarantine",
+        small="b IS NULL OR b < 3",
+        known="id < 'c'",
     )
     stream.run()
     assert stream.ids() == list("ade")
@@ -282,7 +284,9 @@ def test_a_stream_that_drops_rows_stays_readable_for_an_older_version(stream: Ru
 # A law --------------------------------------------------------------------------------------------
 
 _ACTIONS = st.sampled_from(["warn", "drop", "quarantine"])
-_PREDICATES = st.sampled_from(["b > 0", "b < 2", "id LIKE '%1'", "b IN (1, 2)", "b IS NULL", "true"])
+_PREDICATES = st.sampled_from(
+    ["b > 0", "b < 2", "id LIKE '%1'", "b IN (1, 2)", "b IS NULL", "true"]
+)
 _RULES = st.dictionaries(st.sampled_from("xyz"), st.tuples(_PREDICATES, _ACTIONS), max_size=3)
 _FILES = st.lists(
     st.lists(st.one_of(st.none(), st.integers(-2, 3)), min_size=1, max_size=5),

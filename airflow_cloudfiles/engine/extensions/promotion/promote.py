@@ -233,9 +233,7 @@ class _Stream:
                 f"There is no stream in {printable_path(state.uri)}: nothing was discovered with "
                 "it yet. Name the checkpoint location of the stream that writes the table."
             )
-        given = {
-            name: value for name, value in promotion.options.items() if not is_of_sink(name)
-        }
+        given = {name: value for name, value in promotion.options.items() if not is_of_sink(name)}
         given["cloudFiles.format"] = metadata.format
         options = CloudFilesOptions.parse(given, path=metadata.source)
         rescued = options.rescued_data_column

@@ -100,7 +100,9 @@ class RowRules:
                 "onViolation=quarantine of a rule is for Delta tables, and the target is an "
                 "Iceberg table. Use warn, drop or fail."
             )
-        return cls(options.row_rules, QuarantineFiles.of(options.quarantine_table or table_of(target)))
+        return cls(
+            options.row_rules, QuarantineFiles.of(options.quarantine_table or table_of(target))
+        )
 
     def check(self, columns: pa.Schema) -> None:
         """Refuse rules that do not go with the columns of a run, before it reads anything.
@@ -176,7 +178,7 @@ def _checked(written: Sequence[TaskWritten]) -> list[CheckedRows]:
     return [each.checked for each in written if each.checked is not None]
 
 
-def settle(
+def settle(  # noqa: PLR0913 - what there is to know of a batch
     rules: RowRules | None,
     batch: BatchId,
     written: Sequence[TaskWritten],
@@ -348,5 +350,3 @@ class _BatchInTable:
 def remove(table: str, files: Sequence[DataFile]) -> None:
     """Remove data files of a quarantine table that will not be committed."""
     QuarantineFiles(table, None).remove(files)
-
-

@@ -44,26 +44,25 @@ def arrow_kind(name: str, numbers: tuple[int, ...]) -> pa.DataType:
 
 def cast_from(have: pa.DataType, want: pa.DataType) -> Cast | None:
     """Find what casts values of a type to another one; `None` where nothing does here."""
-    if have == want or pa.types.is_null(have):
+    is_shown = pa.types.is_integer(have) or pa.types.is_boolean(have) or pa.types.is_date(have)
+    is_same = have == want or pa.types.is_null(have)
+    is_bit = pa.types.is_boolean(have) and pa.types.is_integer(want)
+    if is_same or is_bit or (is_shown and pa.types.is_string(want)):
         return lambda values: values.cast(want)
     if pa.types.is_string(have):
         return lambda values: _from_text(values, want)
-    if pa.types.is_string(want):
-        is_shown = pa.types.is_integer(have) or pa.types.is_boolean(have) or pa.types.is_date(have)
-        return (lambda values: values.cast(want)) if is_shown else None
     if _is_number(have) and _is_number(want):
         return lambda values: _from_number(values, want)
-    if pa.types.is_boolean(have) and pa.types.is_integer(want):
-        return lambda values: values.cast(want)
     if pa.types.is_timestamp(have) and pa.types.is_date(want):
-        return lambda values: _days(values)
+        return _days
     if pa.types.is_date(have) and pa.types.is_timestamp(want):
         return lambda values: values.cast(pa.timestamp("us")).cast(want)
     return None
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    found = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return bool(found)
 
 
 def _days(values: pa.Array) -> pa.Array:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.reading.splits import Split
     from airflow_cloudfiles.engine.tables.delta.data_files import DataFile
     from airflow_cloudfiles.engine.tables.delta.write.layout import FileLayout
+    from airflow_cloudfiles.engine.tables.table_writer import TaskWritten
 
 _FILE: Final = MetadataColumn("_cloudfiles_row_file", "file_path")
 """The column that says which file a row is from; it is taken off before rows are written."""
@@ -40,6 +41,8 @@ _MOST_FILES: Final = 20
 """Files with violating rows that a task names, for each rule."""
 _BUFFER_BYTES: Final = 32 * 2**20
 """Rows that are put aside are written when they take so much memory."""
+Write = Callable[[pa.Schema, Iterator[pa.RecordBatch]], "TaskWritten"]
+"""Writes rows of a schema to data files, and counts them."""
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
@@ -110,10 +113,22 @@ class RowChecker:
         self._begin_at = frozenset(uri for uri, start in starts.items() if start == 0)
         return replace(split, context=replace(context, options=options, column_order=order))
 
-    def schema(self, read: pa.Schema) -> pa.Schema:
-        """Give the columns of the rows that are passed on."""
-        place = read.get_field_index(_FILE.name)
-        return read if place < 0 else read.remove(place)
+    def written_by(self, write: Write) -> Write:
+        """Make of what writes rows what writes those that are not left out, and counts them."""
+
+        def checked(schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
+            place = schema.get_field_index(_FILE.name)
+            own = schema if place < 0 else schema.remove(place)
+            try:
+                written = write(own, self.passed(own, rows))
+            except BaseException:
+                self.discard()
+                raise
+            written.checked = self.checked
+            written.counts = {**written.counts, **self.checked.counts()}
+            return written
+
+        return checked
 
     def passed(self, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass on the rows that are not left out.

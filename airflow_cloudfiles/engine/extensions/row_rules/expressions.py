@@ -14,8 +14,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import Any, Final, NoReturn
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +26,9 @@ from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, dotted
 from airflow_cloudfiles.engine.options import predicate
 from airflow_cloudfiles.engine.options.predicate import ColumnName, LiteralValue, Node, Operation
 from airflow_cloudfiles.engine.options.row_rules import HINT
+
+if TYPE_CHECKING:
+    from airflow_cloudfiles.engine.errors import OptionError
 
 Datum = Any
 """An array of Arrow, or a scalar where it is the same for all rows."""
@@ -92,7 +95,7 @@ class _Binder:
         """Bind the whole predicate."""
         found = self._bind(predicate.parse(self._option, self._text, hint=HINT))
         if not pa.types.is_boolean(found.kind) and not pa.types.is_null(found.kind):
-            self._wrong(f"it is no condition, but {found.shown}")
+            raise self._wrong(f"it is no condition, but {found.shown}")
         return _to(found, pa.bool_())
 
     def _bind(self, node: Node) -> Expression:
@@ -111,7 +114,9 @@ class _Binder:
         kind = field.type
         for part in inside:
             if not pa.types.is_struct(kind):
-                self._wrong(f"{node.text} is no column: {field.name} is a {kind}, and no struct")
+                raise self._wrong(
+                    f"{node.text} is no column: {field.name} is a {kind}, and no struct"
+                )
             found = self._field(kind, part, node)
             path.append(found.name)
             kind = found.type
@@ -130,49 +135,51 @@ class _Binder:
         near = difflib.get_close_matches(name, [each.name for each in fields], n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}" if near else ""
         known = few([each.name for each in fields])
-        self._wrong(f"there is no column {cut(of.text)!r}{hint}. The columns are {known}")
+        raise self._wrong(f"there is no column {cut(of.text)!r}{hint}. The columns are {known}")
 
     def _literal(self, node: LiteralValue) -> Expression:
         value = _scalar(node)
         if value is None:
-            self._wrong(f"{cut(node.text)!r} is no {node.kind}")
+            raise self._wrong(f"{cut(node.text)!r} is no {node.kind}")
         return Expression(value.type, lambda _: value, node)
 
     # Operators ------------------------------------------------------------------------------
 
     def _operation(self, node: Operation) -> Expression:
-        word = node.word
-        if word == "cast":
+        if node.word == "cast":
             return self._cast(node)
         given = [self._bind(each) for each in node.arguments]
-        if word in predicate.COMPARISONS:
-            return self._compared(word, *given)
+        for words, bound in (
+            (predicate.COMPARISONS, self._compared),
+            (_LOGIC.keys(), self._combined),
+            (_ARITHMETIC.keys(), self._arithmetic),
+            (_PATTERNS, self._matched),
+            (_CHOICES, self._chosen),
+        ):
+            if node.word in words:
+                found: Expression = bound(node.word, *given)
+                return found
+        return self._function(node.word, given)
+
+    def _combined(self, word: str, *given: Expression) -> Expression:
+        return _of(pa.bool_(), _LOGIC[word], *map(self._boolean, given))
+
+    def _chosen(self, word: str, *given: Expression) -> Expression:
+        """Bind what chooses among values."""
         if word == "in":
             found = [self._compared("=", given[0], each) for each in given[1:]]
-            return reduce(lambda one, other: _combined(pc.or_kleene, one, other), found)
-        if word in {"and", "or"}:
-            conditions = [self._boolean(each) for each in given]
-            return _combined(pc.and_kleene if word == "and" else pc.or_kleene, *conditions)
-        if word in {"+", "-", "*", "/"}:
-            return self._arithmetic(word, *given)
-        if word in {"like", "ilike", "rlike", "regexp_like"}:
-            return self._matched(word, *given)
-        if word in {"case", "if"}:
-            return self._case(given)
-        if word in {"coalesce", "nvl", "ifnull"}:
-            return self._coalesced(given)
+            return reduce(partial(self._combined, "or"), found)
         if word == "nullif":
-            one, other = given
-            same = self._compared("=", one, other)
-            return _of(one.kind, lambda a, b: pc.if_else(pc.fill_null(b, False), None, a), one, same)
-        return self._function(word, given)
+            same = self._compared("=", *given)
+            return _of(given[0].kind, _unless, given[0], same)
+        return self._case(given) if word in {"case", "if"} else self._coalesced(given)
 
     def _cast(self, node: Operation) -> Expression:
         of = self._bind(node.arguments[0])
         kind = arrow_kind(*node.kind)
         cast = cast_from(of.kind, kind)
         if cast is None:
-            self._wrong(f"{of.shown} cannot be cast to {node.kind[0].upper()}")
+            raise self._wrong(f"{of.shown} cannot be cast to {node.kind[0].upper()}")
         return _of(kind, lambda values: _applied(cast, values), of)
 
     def _compared(self, sign: str, left: Expression, right: Expression) -> Expression:
@@ -192,17 +199,21 @@ class _Binder:
         if _is_number(one) and _is_number(other):
             return _as_numbers(left, right)
         if pa.types.is_temporal(one) and pa.types.is_temporal(other):
-            kind = pa.timestamp("us", "UTC") if _has_zone(one) or _has_zone(other) else (
-                pa.timestamp("us")
+            kind = (
+                pa.timestamp("us", "UTC")
+                if _has_zone(one) or _has_zone(other)
+                else (pa.timestamp("us"))
             )
             return _to(left, kind), _to(right, kind)
         for text, timed in ((left, right), (right, left)):
-            if text.literal is not None and pa.types.is_string(text.kind) and (
-                pa.types.is_temporal(timed.kind)
+            if (
+                text.literal is not None
+                and pa.types.is_string(text.kind)
+                and (pa.types.is_temporal(timed.kind))
             ):
                 found = self._timed(text.literal, timed.kind)
                 return (found, right) if text is left else (left, found)
-        self._wrong(
+        raise self._wrong(
             f"{left.shown} and {right.shown} are not compared, as they have other types. Cast one "
             "of them, such as CAST(amount AS DOUBLE)"
         )
@@ -212,20 +223,24 @@ class _Binder:
         assert cast is not None  # noqa: S101 - texts are cast to all of them
         value = cast(pa.array([literal.text], pa.string()))[0]
         if not value.is_valid:
-            self._wrong(f"{cut(literal.text)!r} is no {'date' if kind == pa.date32() else 'time'}")
+            raise self._wrong(
+                f"{cut(literal.text)!r} is no {'date' if kind == pa.date32() else 'time'}"
+            )
         return Expression(kind, lambda _: value, literal)
 
     def _boolean(self, of: Expression) -> Expression:
         if pa.types.is_null(of.kind):
             return _to(of, pa.bool_())
         if not pa.types.is_boolean(of.kind):
-            self._wrong(f"{of.shown} is no condition")
+            raise self._wrong(f"{of.shown} is no condition")
         return of
 
     def _arithmetic(self, sign: str, left: Expression, right: Expression) -> Expression:
         for each in (left, right):
             if not _is_number(each.kind):
-                self._wrong(f"{each.shown} is no number. Cast it, such as CAST(amount AS DOUBLE)")
+                raise self._wrong(
+                    f"{each.shown} is no number. Cast it, such as CAST(amount AS DOUBLE)"
+                )
         both_whole = pa.types.is_integer(left.kind) and pa.types.is_integer(right.kind)
         kind = pa.int64() if both_whole and sign != "/" else pa.float64()
         one, other = _to(left, kind), _to(right, kind)
@@ -236,9 +251,9 @@ class _Binder:
     ) -> Expression:
         for each in (of, pattern):
             if not pa.types.is_string(each.kind):
-                self._wrong(f"{each.shown} is no text")
+                raise self._wrong(f"{each.shown} is no text")
         if pattern.literal is None or (escape is not None and escape.literal is None):
-            self._wrong("a pattern is a text in quotes")
+            raise self._wrong("a pattern is a text in quotes")
         text = pattern.literal.text
         if word in {"rlike", "regexp_like"}:
             regex = text
@@ -249,22 +264,23 @@ class _Binder:
         try:
             pc.match_substring_regex(pa.array([""]), options=options)
         except pa.ArrowInvalid as error:
-            self._wrong(f"{cut(text)!r} is no pattern here ({cut(str(error), 200)})")
-        return _of(
-            pa.bool_(), lambda values: pc.match_substring_regex(values, options=options), of
-        )
+            reason = f"{cut(text)!r} is no pattern here ({cut(str(error), 200)})"
+            raise self._wrong(reason) from error
+        return _of(pa.bool_(), lambda values: pc.match_substring_regex(values, options=options), of)
 
     def _like(self, pattern: str, mark: str) -> str:
         """Write a pattern of LIKE as a regular expression."""
         if len(mark) != 1:
-            self._wrong("ESCAPE takes one character")
+            raise self._wrong("ESCAPE takes one character")
         found, at = [], 0
         while at < len(pattern):
             each = pattern[at]
             at += 1
             if each == mark:
                 if at == len(pattern) or pattern[at] not in {"%", "_", mark}:
-                    self._wrong(f"in {cut(pattern)!r}, {mark} stands before %, _ or itself only")
+                    raise self._wrong(
+                        f"in {cut(pattern)!r}, {mark} stands before %, _ or itself only"
+                    )
                 found.append(_quoted(pattern[at]))
                 at += 1
             else:
@@ -287,7 +303,7 @@ class _Binder:
 
     def _coalesced(self, given: Sequence[Expression]) -> Expression:
         values = self._alike(given)
-        return _of(values[0].kind, lambda *arrays: pc.coalesce(*arrays), *values)
+        return _of(values[0].kind, pc.coalesce, *values)
 
     def _alike(self, given: Sequence[Expression]) -> list[Expression]:
         """Bring several expressions to one type."""
@@ -301,13 +317,13 @@ class _Binder:
         made = _FUNCTIONS[word]
         for each in given:
             if not (pa.types.is_null(each.kind) or made.takes(each.kind)):
-                self._wrong(f"{word} takes {made.what}, and {each.shown} is none")
+                raise self._wrong(f"{word} takes {made.what}, and {each.shown} is none")
         if word == "concat":
             return _of(pa.string(), made.compute, *given, Expression(pa.string(), lambda _: ""))
         return _of(given[0].kind if made.kind is None else made.kind, made.compute, *given)
 
-    def _wrong(self, reason: str) -> NoReturn:
-        raise predicate.unusable(self._option, self._text, reason, HINT)
+    def _wrong(self, reason: str) -> OptionError:
+        return predicate.unusable(self._option, self._text, reason, HINT)
 
 
 def _quoted(character: str) -> str:
@@ -352,10 +368,6 @@ def _of(kind: pa.DataType, compute: Callable[..., Datum], *given: Expression) ->
     return Expression(kind, lambda rows: compute(*(each.compute(rows) for each in given)))
 
 
-def _combined(compute: Callable[..., Datum], *given: Expression) -> Expression:
-    return _of(pa.bool_(), compute, *given)
-
-
 def _applied(cast: Callable[[pa.Array], pa.Array], values: Datum) -> Datum:
     """Cast an array, or a scalar."""
     return cast(pa.repeat(values, 1))[0] if isinstance(values, pa.Scalar) else cast(values)
@@ -373,7 +385,7 @@ def _to(of: Expression, kind: pa.DataType) -> Expression:
         compute = lambda v: v.cast(kind)  # noqa: E731
     if of.literal is None:
         return Expression(kind, _of(kind, compute, of).compute, name=of.name)
-    value = compute(of.compute(None))  # type: ignore[arg-type]  # a literal looks at no row
+    value = compute(of.compute(None))  # a literal looks at no row
     return Expression(kind, lambda _: value, of.literal)
 
 
@@ -389,11 +401,12 @@ def _as_numbers(left: Expression, right: Expression) -> tuple[Expression, Expres
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    found = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return bool(found)
 
 
 def _has_zone(kind: pa.DataType) -> bool:
-    return pa.types.is_timestamp(kind) and kind.tz is not None
+    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
 
 
 def _is_ordered(kind: pa.DataType) -> bool:
@@ -426,6 +439,10 @@ def _floats_less(one: Datum, other: Datum) -> Datum:
     return pc.or_(pc.less(one, other), is_below)
 
 
+def _unless(value: Datum, condition: Datum) -> Datum:
+    return pc.if_else(pc.fill_null(condition, False), None, value)
+
+
 def _divided(one: Datum, other: Datum) -> Datum:
     is_zero = pc.equal(other, 0.0)
     return pc.if_else(is_zero, pa.scalar(None, pa.float64()), pc.divide(one, other))
@@ -449,6 +466,9 @@ _FLOATS: Final[Mapping[str, Callable[..., Datum]]] = {
     ">=": lambda one, other: pc.invert(_floats_less(one, other)),
     "<=>": _same(_floats_equal),
 }
+_LOGIC: Final[Mapping[str, Callable[..., Datum]]] = {"and": pc.and_kleene, "or": pc.or_kleene}
+_PATTERNS: Final = frozenset({"like", "ilike", "rlike", "regexp_like"})
+_CHOICES: Final = frozenset({"in", "case", "if", "coalesce", "nvl", "ifnull", "nullif"})
 _ARITHMETIC: Final[Mapping[str, Callable[..., Datum]]] = {
     "+": pc.add,
     "-": pc.subtract,
@@ -495,7 +515,7 @@ def _trimmed(trim: Callable[..., Datum]) -> _Function:
 
 
 def _contained(compute: Callable[..., Datum]) -> _Function:
-    """A test of a text for a part of it, which is a literal."""
+    """Test a text for a part of it, which is a literal."""
 
     def of(values: Datum, part: Datum) -> Datum:
         if not isinstance(part, pa.Scalar) or not part.is_valid:
@@ -532,9 +552,7 @@ _FUNCTIONS: Final[Mapping[str, _Function]] = {
         pa.bool_(),
         lambda values: pc.fill_null(pc.is_nan(values), False),
     ),
-    **dict.fromkeys(
-        ("is null", "isnull"), _Function("values", _anything, pa.bool_(), pc.is_null)
-    ),
+    **dict.fromkeys(("is null", "isnull"), _Function("values", _anything, pa.bool_(), pc.is_null)),
     "isnotnull": _Function("values", _anything, pa.bool_(), pc.is_valid),
     "not": _Function("conditions", pa.types.is_boolean, pa.bool_(), pc.invert),
     "size": _Function(

@@ -22,8 +22,8 @@ import json
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -193,9 +193,9 @@ class Quarantine:
 
     # What is done -------------------------------------------------------------------------
 
-    def release(self, selection: Selection, *, check: Mapping[str, str] | None = None) -> (
-        QuarantineChange
-    ):
+    def release(
+        self, selection: Selection, *, check: Mapping[str, str] | None = None
+    ) -> QuarantineChange:
         """Put rows back into the target, once however often it is called.
 
         Args:
@@ -387,9 +387,7 @@ class _RowChooser:
 
     def __init__(self, selection: Selection, schema: pa.Schema, rules: Sequence[RowRule]) -> None:
         self._selection = selection
-        self._where = (
-            RowPredicate("--where", selection.where, schema) if selection.where else None
-        )
+        self._where = RowPredicate("--where", selection.where, schema) if selection.where else None
         self._rules = [RowPredicate(each.option, each.predicate, schema) for each in rules]
         self._seen: set[str] = set()
 
@@ -410,7 +408,7 @@ class _RowChooser:
     def meant(self, rows: pa.RecordBatch) -> pa.Array:
         """Tell which rows are meant."""
         given = self._selection
-        found: pa.Array = pa.repeat(pa.scalar(True), len(rows))  # noqa: FBT003 - a value
+        found: pa.Array = pa.repeat(pa.scalar(True), len(rows))
         if given.rules:
             found = pc.and_(found, _has_any(rows.column(BROKEN), given.rules))
         if given.files:
@@ -437,7 +435,7 @@ def _is_of(uris: pa.Array, files: Sequence[str]) -> pa.Array:
     found: pa.Array = pc.is_in(uris, pa.array(files, pa.string()))
     for each in files:
         ends = pc.ends_with(uris, pattern=f"/{each.lstrip('/')}")
-        found = pc.or_(found, pc.fill_null(ends, False))  # noqa: FBT003 - a value
+        found = pc.or_(found, pc.fill_null(ends, False))
     return found
 
 
@@ -556,7 +554,9 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def _plain(selection: Selection) -> dict[str, Any]:
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(selection).items() if v}
+    return {
+        name: list(v) if isinstance(v, tuple) else v for name, v in asdict(selection).items() if v
+    }
 
 
 def quarantine_action(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -570,14 +570,15 @@ def quarantine_action(given: Mapping[str, Any]) -> dict[str, Any]:
         OptionError: No row is named.
     """
     chosen = given.get("selection") or {}
-    selection = Selection(
-        **{name: tuple(v) if isinstance(v, list) else v for name, v in chosen.items()}
-    )
+    fields: dict[str, Any] = {
+        name: tuple(v) if isinstance(v, list) else v for name, v in chosen.items()
+    }
+    selection = Selection(**fields)
     action = given["action"]
     if action != "list" and selection.is_all and not given.get("all_rows"):
         raise OptionError(
-            f"Name the rows to {action}, by --batch, --file, --rule, --id or --where; or give --all "
-            "for all rows."
+            f"Name the rows to {action}, by --batch, --file, --rule, --id or --where; or give "
+            "--all for all rows."
         )
     found = Quarantine(
         given["target"],

@@ -9,7 +9,6 @@ files are committed, and a batch is replaced without reading its rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -83,9 +82,9 @@ def with_own(rows: pa.Schema) -> pa.Schema:
     return pa.schema([*rows, *OWN])
 
 
-def placed(files: Iterable[DataFile], stream: str | None, batch: str | None, release: str | None) -> (
-    list[DataFile]
-):
+def placed(
+    files: Iterable[DataFile], stream: str | None, batch: str | None, release: str | None
+) -> list[DataFile]:
     """Say of data files in which partition they are."""
     values = tuple(zip(PARTITIONS.names, (stream, batch, release), strict=True))
     return [replace(each, partition_values=values) for each in files]
@@ -210,9 +209,8 @@ def split_rows(
     counts = []
     written = []
     for wanted in (True, False):
-        with closing(_matching(files, file, is_chosen, wanted=wanted)) as rows:
-            schema = files.schema
-            found = write_rows(files.location.target, schema, rows, None)
+        rows = _matching(files, file, is_chosen, wanted=wanted)
+        found = write_rows(files.location.target, files.schema, rows, None)
         written.append(found)
         counts.append(sum(each.rows for each in found))
     return written[0], written[1], counts[0], counts[1]

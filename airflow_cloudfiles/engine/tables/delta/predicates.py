@@ -2,8 +2,9 @@
 
 `replaceWhere`, `mergeDeleteWhen` and `--where` take a part of SQL: comparisons of a column with a
 literal, `IN`, `BETWEEN`, `IS [NOT] NULL`, `AND`, `OR`, `NOT`, parentheses. The text is read into a
-tree (`options.predicate`), with each literal as a value of its column's type. Rows are chosen by that tree, and where a
-library wants SQL, the tree is written as SQL anew: no text of a user gets into a statement.
+tree (`options.predicate`), with each literal as a value of its column's type. Rows are chosen by
+that tree, and where a library wants SQL, the tree is written as SQL anew: no text of a user gets
+into a statement.
 """
 
 from __future__ import annotations
@@ -231,7 +232,9 @@ class _Binder:
     def _column(self, node: predicate.Node) -> pa.Field:
         if not isinstance(node, predicate.ColumnName):
             raise self._wrong(f"{_shown(node)} stands where a column is expected")
-        column = self._columns.get(CASE_INSENSITIVE.key(node.text)) if len(node.parts) == 1 else None
+        column = (
+            self._columns.get(CASE_INSENSITIVE.key(node.text)) if len(node.parts) == 1 else None
+        )
         if column is None:
             raise self._wrong(f"there is no column {cut(node.text)!r}")
         return column
