@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructType
 
 from airflow_cloudfiles.engine.errors import (
+    CorruptedStateError,
     ExpectationError,
     IncompatibleStateError,
     OptionError,
     SchemaMismatchError,
     UnsupportedOptionError,
 )
+from airflow_cloudfiles.engine.extensions.file_operations.of_table import operate_on_files
 from airflow_cloudfiles.engine.job.counts import summary
 from airflow_cloudfiles.engine.job.launch import LocalPython, launch
 from airflow_cloudfiles.engine.job.target import check_target
@@ -336,3 +338,51 @@ def test_what_was_read_is_in_the_target_or_aside_or_dropped(
         have, want = stream.rows_by_id(), plain.rows_by_id()
         assert {name: have[name] for name in want} == want
         assert len(have) == len(there) + len(aside)
+
+
+# Files that are read again ------------------------------------------------------------------------
+
+
+def test_a_replayed_file_leaves_no_former_row_aside(tmp_path: Path) -> None:
+    stream = Ruled(tmp_path, **{"cloudFiles.metadataColumns": "file_path"})
+    stream.rules(positive="b > 0", positive__action="quarantine")
+    stream.drop("one", ("a", 1), ("b", -1))
+    stream.drop("two", ("c", -2), ("e", 5))
+    stream.run()
+    assert (stream.ids(), stream.aside()) == (["a", "e"], ["b", "c"])
+    stream.drop("one", ("a", 1), ("b", 2), ("d", -3))
+    operate_on_files(
+        str(stream.state), "replay", "one.json", target=str(stream.target), path_column="file_path"
+    )
+    stream.run()
+    assert (stream.ids(), stream.aside()) == (["a", "b", "e"], ["c", "d"])
+    stream.rules()
+    operate_on_files(
+        str(stream.state), "replay", "two.json", target=str(stream.target), path_column="file_path"
+    )
+    stream.run()
+    assert (stream.ids(), stream.aside()) == (["a", "b", "c", "e"], ["d"])
+
+
+def test_lost_batches_of_a_stream_that_quarantines_rows_are_not_replayed(stream: Ruled) -> None:
+    stream.rules(positive="b > 0", positive__action="quarantine")
+    stream.run()
+    shutil.rmtree(stream.target)
+    stream.given |= {
+        "expect.row.positive": "b > 0",
+        "expect.row.positive.onViolation": "quarantine",
+    }
+    with pytest.raises(OptionError, match="cannot be replayed by its rules"):
+        stream.replay(0)
+    stream.given["expect.row.positive.onViolation"] = "drop"
+    assert stream.replay(0)["rows"] == 3
+    assert (stream.ids(), stream.aside()) == (list("ade"), list("bc"))
+
+
+def test_a_state_that_has_lost_where_rows_are_aside_is_refused(stream: Ruled) -> None:
+    stream.rules(positive="b > 0", positive__action="quarantine")
+    stream.run()
+    (stream.state / "_source/quarantine.json").unlink()
+    stream.drop("four", ("f", 4))
+    with pytest.raises(CorruptedStateError, match=r"quarantine\.json is gone"):
+        stream.run()

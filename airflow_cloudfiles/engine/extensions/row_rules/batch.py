@@ -220,17 +220,20 @@ def settle(  # noqa: PLR0913 - what there is to know of a batch
 
 
 def quarantine_tables(state: ObjectStore) -> list[str]:
-    """List the quarantine tables that a state knows of.
+    """List the quarantine tables of a state whose metadata say that there are some.
 
     Raises:
-        CorruptedStateError: What it says cannot be read.
+        CorruptedStateError: What says so is gone, or cannot be read.
     """
     name = printable_path(state.child_uri(TABLES))
     try:
         with reaching_state(state):
             content = state.get(TABLES)
-    except ObjectNotFoundError:
-        return []
+    except ObjectNotFoundError as failure:
+        raise CorruptedStateError(
+            f"{name} is gone, and rows of this stream may be in a quarantine table. Restore the "
+            "checkpoint location as a whole from a backup."
+        ) from failure
     try:
         found = fields_of(unseal(content), name=name, understood=TABLES_VERSION)
     except ValueError as failure:
