@@ -72,6 +72,8 @@ RELEASE_POINTS = (
     "after-release-commit",
 )
 """The points that releasing rows passes, in this order."""
+DISCARD_POINTS = ("after-discard",)
+"""The point that discarding rows passes."""
 REPLAY_POINTS = ("after-replay-decision", "before-sink-commit", "after-replay-commit")
 """The points that replaying a batch passes, in this order."""
 CLEANING_POINTS = (
