@@ -15,7 +15,6 @@ from typing import Final, Literal, get_args
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.messages import cut
-from airflow_cloudfiles.engine.options import predicate
 from airflow_cloudfiles.engine.options.values import ValueKind, choice
 
 PREFIX: Final = "expect.row."
@@ -78,6 +77,9 @@ def read_rules(given: Mapping[str, str]) -> tuple[RowRule, ...]:
     Raises:
         OptionError: A name, a predicate or an action that is none.
     """
+    # Most streams have no rules.
+    from airflow_cloudfiles.engine.options import predicate  # noqa: PLC0415
+
     predicates: dict[str, str] = {}
     actions: dict[str, RuleAction] = {}
     for option, text in given.items():
