@@ -13,19 +13,21 @@ from typing import Any, Final
 _EXTENSIONS: Final = {
     "archive members": "archives.members:members",
     "batch write": "merge.batch_write:BatchWrite",
-    "clean": "cleaning.of_stream:clean_source",
     "clean after a run": "cleaning.of_stream:clean_after_run",
+    "clean": "cleaning.of_stream:clean_source",
     "compact": "upkeep.optimize:auto_compact",
     "deleted files": "deleted_files:DeletedFiles",
     "event log": "event_log.announcements:EventLogAnnouncements",
     "iceberg table": "iceberg.target_table:IcebergTargetTable",
-    "inventory": "inventory.reading:InventoryDiscovery",
     "inventory folder": "inventory.base:report_folder",
-    "merge": "merge.commit:merge_batch",
+    "inventory": "inventory.reading:InventoryDiscovery",
     "merge rule": "merge.source_rows:MergeRule",
+    "merge": "merge.commit:merge_batch",
     "promote": "promotion.promote:promote_for_run",
+    "quarantine of rows": "row_rules.batch:settle",
     "quarantine": "file_operations.of_table:put_aside",
     "replay": "replay:replay",
+    "row rules": "row_rules.batch:RowRules",
 }
 """Module and name of each, below `extensions`."""
 

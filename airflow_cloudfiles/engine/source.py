@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.declared import values_of
-from airflow_cloudfiles.engine.options.sink import OF_SINK, TaskSinkOptions
+from airflow_cloudfiles.engine.options.sink import TaskSinkOptions, is_of_sink
 from airflow_cloudfiles.engine.options.table_stream import check_names
 from airflow_cloudfiles.engine.options.values import option_text
 from airflow_cloudfiles.engine.schema.ddl_grammar import check_hints
@@ -24,7 +24,6 @@ ARGUMENTS: Final = {
 }
 """Options, in lower case, that are arguments of a task, and which."""
 _OF_TABLES: Final = frozenset({"delta", "deltalake"})
-_OF_SINK: Final = frozenset(name.lower() for name in OF_SINK)
 
 
 class _OfFormat:
@@ -52,6 +51,9 @@ class FileSource(_OfFormat):
         "rows",
         "rescued_rows",
         "corrupt_records",
+        "violations",
+        "quarantined_rows",
+        "dropped_rows",
         "inserted_rows",
         "updated_rows",
         "deleted_rows",
@@ -63,7 +65,7 @@ class FileSource(_OfFormat):
 
     def parsed(self, options: Mapping[str, object], path: str) -> CloudFilesOptions:
         """Parse the options; those of the sink are looked at there."""
-        given = {name: value for name, value in options.items() if name.lower() not in _OF_SINK}
+        given = {name: value for name, value in options.items() if not is_of_sink(name)}
         return CloudFilesOptions.parse({"cloudFiles.format": self.format, **given}, path=path)
 
     def check(self, options: Mapping[str, object], path: str) -> None:

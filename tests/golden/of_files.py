@@ -51,6 +51,7 @@ KNOWN_BY_CONTENT = FileBatch(
 METADATA = StreamMetadata(ID, "file:///in", "json")
 BY_CONTENT = replace(METADATA, format_version=3, file_identity="content")
 WITH_OPERATIONS = replace(METADATA, format_version=4, fence=7)
+WITH_QUARANTINE = replace(METADATA, format_version=5)
 UNBOUND = replace(METADATA, is_bound=False)
 ARCHIVED = CleaningHistory(
     marks=(CleanedFiles(Offset(3, 1), datetime(2026, 1, 1, tzinfo=UTC), "MOVE", "s3://lake/done"),),
@@ -177,6 +178,7 @@ def _in(key: str, write: Callable[[ObjectStore], object]) -> Callable[[], bytes]
 OF_FILES = [
     _metadata(3, BY_CONTENT),
     _metadata(4, WITH_OPERATIONS),
+    _metadata(5, WITH_QUARANTINE),
     *(_standing(each) for each in get_args(StateStanding)),
     _entry("with_contents", KNOWN_BY_CONTENT),
     _entry("duplicate", replace(KNOWN_BY_CONTENT, found_by="duplicate")),

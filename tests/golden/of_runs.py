@@ -8,6 +8,7 @@ from airflow_cloudfiles.engine.extensions.overview.runs import (
     StreamOverview,
     ingestion_summary,
 )
+from airflow_cloudfiles.engine.extensions.row_rules.batch import note_tables, quarantine_tables
 from airflow_cloudfiles.engine.state import run_history
 from tests.golden.kinds import CREATED, Format, in_store, written
 
@@ -59,6 +60,16 @@ SUMMARY = IngestionSummary(
 )
 
 OF_RUNS = [
+    Format(
+        name="quarantine",
+        keys=r"_source/quarantine\.json",
+        write=lambda: written(
+            "_source/quarantine.json",
+            lambda store: note_tables(store, ["file:///lake/t_quarantine", "s3://b/\u00e9"]),
+        ),
+        read=in_store("_source/quarantine.json", quarantine_tables),
+        expected=["file:///lake/t_quarantine", "s3://b/\u00e9"],
+    ),
     Format(
         name="summary",
         keys=r"_source/summary\.json",

@@ -13,6 +13,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "discovery/settling.py:keep_waiting": ("waiting",),
     "intake/silence.py:note_notified": ("silence",),
     "job/connect/left_query.py:write_run": ("left_run", "left_query"),
+    "extensions/row_rules/batch.py:note_tables": ("quarantine",),
     "job/jvm.py:ClassArchive._write": ("jvm_archive",),
     "job/launch.py:launch": ("run",),
     "intake/ledger/changed.py:claim_change": ("change_reported",),

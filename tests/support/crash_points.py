@@ -58,6 +58,22 @@ PROMOTION_POINTS = (
     "after-promotion-commit",
 )
 """The points that promoting rescued data passes, in this order."""
+QUARANTINE_POINTS = (
+    "after-quarantine-note",
+    "before-quarantine-commit",
+    "after-quarantine-commit",
+)
+"""The points that putting rows of a batch aside passes, in this order."""
+RELEASE_POINTS = (
+    "after-release-mark",
+    "before-release-commit",
+    "before-sink-commit",
+    "after-sink-commit",
+    "after-release-commit",
+)
+"""The points that releasing rows passes, in this order."""
+DISCARD_POINTS = ("after-discard",)
+"""The point that discarding rows passes."""
 REPLAY_POINTS = ("after-replay-decision", "before-sink-commit", "after-replay-commit")
 """The points that replaying a batch passes, in this order."""
 CLEANING_POINTS = (

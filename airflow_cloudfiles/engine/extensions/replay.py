@@ -51,6 +51,7 @@ from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.target import check_target, new_writer, target_table
 from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.schema.log import SchemaLog
+from airflow_cloudfiles.engine.state import file_results
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.locks.run_lock import JOB_KEY, RunLock
 from airflow_cloudfiles.engine.state.metadata import read_metadata
@@ -75,7 +76,6 @@ from airflow_cloudfiles.engine.tables.delta.lineage import (
 )
 from airflow_cloudfiles.engine.tables.delta.opening import open_table, open_to_write
 from airflow_cloudfiles.engine.tables.delta.read.columns import schema_of
-from airflow_cloudfiles.engine.tables.table_writer import former_rows
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
@@ -118,6 +118,12 @@ class BatchReader:
             raise OptionError(
                 "Batches of a merge without mergeOrderBy cannot be replayed: they would replace "
                 "rows that later batches have merged. Give --option mergeOrderBy=COLUMN."
+            )
+        if spec.table_options.quarantines_rows:
+            raise OptionError(
+                "Batches of a stream that quarantines rows cannot be replayed by its rules: rows "
+                "that were put back would be twice in the table. Give --option "
+                "expect.row.<name>.onViolation=drop or warn for each such rule."
             )
         place = locate(spec.source, state)
         self.name = place.name
@@ -169,7 +175,8 @@ class BatchReader:
             SinkError: The table does not take it.
         """
         written, writer = self._written_at_last(self._plans.at(batch.number))
-        former = former_rows(self.state, batch.number, written)
+        left_out = file_results.left_out(each.read for each in written)
+        former = sink_state.former_rows(self.state, batch.number, left_out)
         writer.record_files(self.state, batch.number, written)
         committed = writer.make_visible(batch, written, None, former)
         return committed, sum(each.counts.get("rows", 0) for each in written)

@@ -16,6 +16,7 @@ from typing import Any
 from airflow_cloudfiles.engine.errors import CloudFilesError, to_record
 from airflow_cloudfiles.engine.extensions.file_operations.of_table import operate_on_files
 from airflow_cloudfiles.engine.extensions.overview.rescued import why_rescued
+from airflow_cloudfiles.engine.extensions.row_rules.quarantine import quarantine_action
 from airflow_cloudfiles.engine.extensions.start_over import start_over
 from airflow_cloudfiles.engine.extensions.table_run import RESULT
 from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
@@ -33,6 +34,8 @@ def _carried_out(action: str, given: dict[str, Any]) -> dict[str, Any]:
             return asdict(operate_on_files(**given))
         case "optimize":
             return asdict(optimize(**given))
+        case "quarantined rows":
+            return quarantine_action(given)
         case "start over":
             return asdict(start_over(**given))
         case _:

@@ -31,7 +31,7 @@ _TAIL_LINES: Final = 20
 _log = logging.getLogger(__name__)
 
 
-Action = Literal["explain", "operate", "optimize", "start over", "vacuum"]
+Action = Literal["explain", "operate", "optimize", "quarantined rows", "start over", "vacuum"]
 """What is done to a table, or to files or the state of its stream."""
 
 

@@ -23,7 +23,8 @@ from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.stream_logs import oldest, source_metrics
 from airflow_cloudfiles.engine.job.spec import MOST_DDL, JobSpec
 from airflow_cloudfiles.engine.job.target import Rows, new_writer, target_table
-from airflow_cloudfiles.engine.messages import sentence
+from airflow_cloudfiles.engine.messages import counted, cut, plural, sentence
+from airflow_cloudfiles.engine.options.row_rules import VIOLATIONS
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.sink_log import newest_batch, position
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.job.session import SparkStart
+    from airflow_cloudfiles.engine.options.row_rules import RowRule
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 
@@ -154,13 +156,40 @@ def summary(spec: JobSpec, noted: Sequence[run_history.BatchDone]) -> dict[str, 
         "corrupt_records": total.get("corrupt_records", 0),
         "dropped_records": total.get("dropped_records", 0),
         **({"error_cells": total["error_cells"]} if total.get("error_cells") else {}),
+        **_of_rules(spec.table_options.row_rules, total),
         **_lost(done, total),
         **{name: total[name] for name in (*MERGED, *COMPACTED) if name in total},
         "batches": len(done),
         "batches_recovered": sum(not batch.is_new for batch in done),
         "target_version": target_table(str(spec.target)).newest_version(),
-        "warnings": [*_batch_warnings(spec, total), *_unexpected(spec, done)],
+        "warnings": [
+            *_batch_warnings(spec, total),
+            *_violated(spec.table_options.row_rules, total),
+            *_unexpected(spec, done),
+        ],
     }
+
+
+def _of_rules(rules: Sequence[RowRule], total: Mapping[str, int]) -> dict[str, Any]:
+    """Count what rules for rows have found, and what became of it, if there are any."""
+    if not rules:
+        return {}
+    names = ("quarantined_rows", "dropped_rows")
+    return {
+        "violations": {each.name: total.get(f"{VIOLATIONS}{each.name}", 0) for each in rules},
+        **{name: total.get(name, 0) for name in names},
+    }
+
+
+def _violated(rules: Sequence[RowRule], total: Mapping[str, int]) -> list[str]:
+    """List which rules rows violate, and what became of these."""
+    done = {"warn": "kept", "drop": "dropped", "quarantine": "quarantined", "fail": "refused"}
+    return [
+        f"{counted(count, 'row')} {plural(count, 'does', 'do')} not meet {each.option} "
+        f"({cut(each.predicate)}), and {plural(count, 'is', 'are')} {done[each.action]}."
+        for each in rules
+        if (count := total.get(f"{VIOLATIONS}{each.name}", 0))
+    ]
 
 
 def _lost(done: Sequence[run_history.BatchDone], total: Mapping[str, int]) -> dict[str, Any]:

@@ -22,7 +22,12 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.sink import OF_SINK, TaskSinkOptions
+from airflow_cloudfiles.engine.options.sink import (
+    OF_SINK,
+    TaskSinkOptions,
+    is_of_sink,
+    rule_options,
+)
 from airflow_cloudfiles.engine.options.values import check_ends, option_text
 from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.engine.spark import preload
@@ -50,7 +55,6 @@ SPEC, REPORT = "spec.json", "report.json"
 MOST_DDL = 20_000
 """Characters of a schema in the report of an ingestion, which each run leaves, and in XCom."""
 _SAME = "Install the same version of the package on the Spark side."
-_OF_SINK = frozenset(name.lower() for name in OF_SINK)
 _WIDENING = "addnewcolumnswithtypewidening"
 _SECRET = re.compile(
     r"(?i)secret|password|passphrase|token|access[.]?key|credential[.]?file"  # as Spark redacts
@@ -245,11 +249,11 @@ class JobSpec:
                     f"{key} is given as an option and as an argument, with different values. "
                     "Give the argument only."
                 )
-        others = _OF_SINK | _lower(arguments).keys()
+        others = _lower(arguments)
         options = {
             key: option_text(value)
             for key, value in self.options.items()
-            if key.lower() not in others
+            if key.lower() not in others and not is_of_sink(key)
         }
         options |= arguments
         if _lower(self.spark_conf).get("spark.sql.casesensitive", "").lower() == "true":
@@ -278,7 +282,8 @@ class JobSpec:
         widens = given.get("cloudfiles.schemaevolutionmode", "").lower() == _WIDENING
         defaults = {"mergeschema": "true", "typewidening": str(widens).lower()}
         given = {**defaults, **given}
-        return {name: given[name.lower()] for name in OF_SINK if name.lower() in given}
+        named = {name: given[name.lower()] for name in OF_SINK if name.lower() in given}
+        return {**named, **rule_options(given)}
 
     @property
     def table_options(self) -> TaskSinkOptions:

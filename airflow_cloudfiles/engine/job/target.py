@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.sink import SinkOptions
+from airflow_cloudfiles.engine.registry import extension
 from airflow_cloudfiles.engine.state.run_history import BatchDone, note
 from airflow_cloudfiles.engine.state.sink_log import CommitResult, Position, SinkLog
 from airflow_cloudfiles.engine.storage import normalize_uri
@@ -140,8 +141,10 @@ def check_target(spec: JobSpec, columns: pa.Schema) -> None:
         SinkError: The table cannot be opened, or is something else.
     """
     target = str(spec.target)
-    table = target_table(target)
-    location = table.check(columns, spec.table_options, merge_schema=spec.merge_schema)
+    table, options = target_table(target), spec.table_options
+    location = table.check(columns, options, merge_schema=spec.merge_schema)
+    if options.row_rules:
+        extension("row rules").of(options, target).check(columns)
     if location is not None and _is_below(location, spec.source):
         raise OptionError(
             f"The files of {target} are in {location}, below the source {spec.source}: they would "

@@ -134,7 +134,9 @@ def _options(group: type[OptionGroup]) -> list[tuple[Option[Any], str]]:
         if issubclass(group, FormatOptions)
         if not each[0].formats or set(formats) <= set(each[0].formats)
     ]
-    return [*of_sources, *(public_options(group) if is_dataclass(group) else ())]
+    own = public_options(group) if is_dataclass(group) else ()
+    # Options of rules for rows have names of the user's, so no method sets one.
+    return [*of_sources, *(each for each in own if each[0].read_all is None)]
 
 
 class Options:

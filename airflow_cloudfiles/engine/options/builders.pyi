@@ -1368,6 +1368,12 @@ class TaskSink(Table):
         is to blame, and the run fails. `warn`: it is committed, and the report says so.
         """
 
+    def expect_quarantine_table(self, value: str | PathLike[str]) -> Self:
+        """Set `expect.quarantineTable`: text. Default: the target, with `_quarantine`.
+
+        The Delta table of the rows that a rule with `onViolation=quarantine` puts aside.
+        """
+
 class Sink(TaskSink):
     """Options of `writeStream`, and of a task for its table."""
 

@@ -41,7 +41,7 @@ from airflow_cloudfiles.engine.options.metadata_columns import (
     metadata_columns,
     of_files,
 )
-from airflow_cloudfiles.engine.options.sink import OF_SINK
+from airflow_cloudfiles.engine.options.sink import OF_SINK, is_of_sink
 from airflow_cloudfiles.engine.options.values import (
     GIB,
     REFUSED,
@@ -150,8 +150,8 @@ def _is_served(key: str, groups: Groups, format_name: str) -> bool:
 def _unknown(key: str, typed: str, groups: Groups) -> str:
     """Say that a key, as it was typed, is unknown, and which one was probably meant."""
     sink = {name.lower(): name for name in OF_SINK}
-    if key in sink:
-        return f"{sink[key]} is an option of the Delta sink: give it to writeStream."
+    if is_of_sink(key):
+        return f"{sink.get(key, typed)} is an option of the Delta sink: give it to writeStream."
     known = {**documented(groups), **sink}
     options = {name.removeprefix(_BARE): option for name, option in known.items()}
     near = difflib.get_close_matches(key.removeprefix(_BARE), options, n=2, cutoff=0.6)

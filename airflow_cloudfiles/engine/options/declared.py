@@ -8,7 +8,7 @@ formats (`names.py`) and the reference (`docs/generate_options.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
 
@@ -41,11 +41,19 @@ class Option(Generic[Value]):
     """Its default in words, where the reference cannot show the value."""
     doc: str = ""
     """Its documentation, where no field has it."""
+    read_all: Callable[[Mapping[str, str]], Value] | None = None
+    """Reads the options of a name that ends in a word of the user's, which `<...>` stands for, from
+    their texts by name; `None` for an option of one name."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """All its names, the first one first."""
         return (self.name, *self.also)
+
+    @property
+    def begins(self) -> str:
+        """What the names of options begin with that end in a word of the user's, in lower case."""
+        return self.name.partition("<")[0].lower()
 
     @property
     def is_internal(self) -> bool:
@@ -58,6 +66,8 @@ class Option(Generic[Value]):
         Args:
             given: The strings of options, by their names in lower case.
         """
+        if self.read_all is not None:
+            return {name: text for name, text in given.items() if name.startswith(self.begins)}
         found = {name: given[name.lower()] for name in self.names if name.lower() in given}
         return {name: text for name, text in found.items() if text or not self.kind.ignores_empty}
 
@@ -76,6 +86,8 @@ class Option(Generic[Value]):
             if self.required:
                 raise OptionError(self.required)
             return cast("Value", self.default)
+        if self.read_all is not None:
+            return self.read_all(strings)
         values = {name: self.kind.read(name, text) for name, text in strings.items()}
         first, *others = values
         for name in others:
@@ -108,6 +120,7 @@ def option(
     formats: tuple[str, ...] = (),
     shown: str = "",
     secret: bool = False,
+    read_all: Callable[[Mapping[str, str]], Value] | None = None,
 ) -> Value | Default: ...
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.options.declared import OptionGroup, option, options_of
+from airflow_cloudfiles.engine.options.row_rules import (
+    RULES,
+    RowRule,
+    is_rule_option,
+    read_rules,
+    require_predicates,
+)
 from airflow_cloudfiles.engine.options.values import (
     GIB,
     at_least_zero,
@@ -195,13 +202,33 @@ class TaskSinkOptions(TableOptions):
     `expect.maxCorruptShare`; for what else is expected no file is to blame, and the run fails.
     `warn`: it is committed, and the report says so."""
 
+    row_rules: tuple[RowRule, ...] = option(
+        "expect.row.<name>", RULES, default=(), shown="none", read_all=read_rules
+    )
+    """A rule for rows: a predicate in SQL, such as `amount > 0`, which a row violates for which it
+    is false or NULL. `expect.row.<name>.onViolation` says what becomes of such a row. `warn`, the
+    default: it is counted and kept. `drop`: it is counted and left out. `fail`: nothing of its
+    batch is committed, and the run fails with `ExpectationError`. `quarantine`: it goes into the
+    quarantine table, and `cloudfiles quarantine` puts it back ([how](../how-to/check-rows.md))."""
+    quarantine_table: str | None = option(
+        "expect.quarantineTable", place, default=None, shown="the target, with `_quarantine`"
+    )
+    """The Delta table of the rows that a rule with `onViolation=quarantine` puts aside."""
+
     @property
     def has_expectations(self) -> bool:
         """Whether anything is expected of a micro-batch."""
         given = (self.max_rescued_share, self.max_corrupt_share, self.min_rows, self.max_rows)
         return bool(self.required_columns) or any(each is not None for each in given)
 
+    @property
+    def quarantines_rows(self) -> bool:
+        """Whether rows may go into a quarantine table."""
+        return any(each.action == "quarantine" for each in self.row_rules)
+
     def _check(self) -> None:
+        require_predicates(self.row_rules)
+        self._check_quarantine()
         self._check_appends()
         self._check_merge()
         least, most = self.min_rows, self.max_rows
@@ -220,6 +247,18 @@ class TaskSinkOptions(TableOptions):
                 "expect.onViolation=quarantine needs expect.maxRescuedShare or "
                 "expect.maxCorruptShare: for other expectations no file is to blame. Set one of "
                 "them, or use fail or warn."
+            )
+
+    def _check_quarantine(self) -> None:
+        if self.quarantine_table is not None and not self.quarantines_rows:
+            raise OptionError(
+                "expect.quarantineTable needs a rule whose rows go there: set "
+                "expect.row.<name>.onViolation=quarantine."
+            )
+        if self.quarantines_rows and self.merge_keys:
+            raise OptionError(
+                "onViolation=quarantine of a rule does not go with mergeKeys: a row that is put "
+                "back later would change rows that are newer. Use drop or fail."
             )
 
     @property
@@ -296,5 +335,19 @@ def partition_option(columns: Iterable[str]) -> str:
     return ",".join(names_of_columns)
 
 
-OF_SINK: Final = tuple(each.name for each in options_of(TaskSinkOptions).values())
-"""Names of the options of the sink that a task takes among those of its stream."""
+OF_SINK: Final = tuple(
+    each.name for each in options_of(TaskSinkOptions).values() if each.read_all is None
+)
+"""Names of the options of the sink that a task takes among those of its stream, but for those of
+rules for rows, which are known by what they begin with (`is_of_sink`)."""
+_KEYS: Final = frozenset(name.lower() for name in OF_SINK)
+
+
+def is_of_sink(name: str) -> bool:
+    """Tell whether an option, in any case, is one of the sink that a task takes."""
+    return name.lower() in _KEYS or is_rule_option(name)
+
+
+def rule_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Choose the options of rules for rows."""
+    return {name: text for name, text in given.items() if is_rule_option(name)}

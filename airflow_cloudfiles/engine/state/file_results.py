@@ -85,6 +85,20 @@ class FileResults:
         return all(counts.get(name, sum_) == sum_ for name, sum_ in self.sums.items())
 
 
+def left_out(found: Iterable[Mapping[Place, Counted]]) -> set[Place]:
+    """Give the files that tasks have not read: they were gone, or overwritten in turn.
+
+    Args:
+        found: What each task has read.
+    """
+    return {
+        place
+        for each in found
+        for place, counts in each.items()
+        if isinstance(counts, FileCounts) and counts.skipped in {"missing", "superseded"}
+    }
+
+
 def write_results(state: ObjectStore, batch: int, found: Mapping[Place, Counted]) -> None:
     """Write what was read of the files of a batch, in place of what is there.
 

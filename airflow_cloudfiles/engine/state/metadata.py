@@ -36,6 +36,7 @@ from airflow_cloudfiles.engine.state.metadata_format import (
     BY_CONTENT,
     FIRST_VERSION,
     FORMAT_VERSION,
+    WITH_OPERATIONS,
     WITH_PACKS,
     StreamMetadata,
     damaged,
@@ -400,6 +401,20 @@ def allow_operations(state: ObjectStore) -> None:
     """Note that the file log may have operations, for versions that do not know them.
 
     Done before the first one is appended. Raises as `allow_packs`.
+    """
+    _raise_version(state, WITH_OPERATIONS)
+
+
+def has_quarantine(state: ObjectStore) -> bool:
+    """Tell whether rows of the stream's batches may be in a quarantine table."""
+    found = read_metadata(state)
+    return found is not None and found.has_quarantine
+
+
+def allow_quarantine(state: ObjectStore) -> None:
+    """Note that rows may be in a quarantine table, for versions that do not look there.
+
+    Done before the first is put there. Raises as `allow_packs`.
     """
     _raise_version(state, FORMAT_VERSION)
 

@@ -17,8 +17,10 @@ from airflow_cloudfiles.engine.state.packs import beyond_repair, check_version
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
 from airflow_cloudfiles.engine.versions import json_object, older
 
-FORMAT_VERSION = 4
-"""The newest that is understood: the file log may have operations on single files."""
+FORMAT_VERSION = 5
+"""The newest that is understood: rows of a batch may be in a quarantine table."""
+WITH_OPERATIONS = 4
+"""That of a state whose file log may have operations on single files."""
 BY_CONTENT = 3
 """That of a state in which files are known by their content; its logs may be in packs."""
 WITH_PACKS = 2
@@ -79,6 +81,11 @@ class StreamMetadata:
     @property
     def has_operations(self) -> bool:
         """Whether the file log may have operations on single files."""
+        return self.format_version >= WITH_OPERATIONS
+
+    @property
+    def has_quarantine(self) -> bool:
+        """Whether rows of its batches may be in a quarantine table (`extensions.row_rules`)."""
         return self.format_version >= FORMAT_VERSION
 
 

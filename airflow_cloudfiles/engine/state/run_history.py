@@ -47,8 +47,8 @@ SUMMARY = "_source/summary.json"
 SUMMARY_VERSION = 1
 _OF_REPORT = (
     "run_id", "kind", "outcome", "started", "ended", "files", "bytes", "rows", "rescued_rows",
-    "corrupt_records", "schema_version", "target_version", "durations", "metrics",
-    "oldest_outstanding", "position",
+    "corrupt_records", "violations", "quarantined_rows", "dropped_rows",
+    "schema_version", "target_version", "durations", "metrics", "oldest_outstanding", "position",
 )  # fmt: skip
 """What a summary has of the report of its run, besides warnings and error."""
 _OF_ERROR = ("class", "code", "message")
@@ -242,6 +242,8 @@ _SHOWN = {
     "rows": "{row}",
     "rescued_rows": "rescued",
     "corrupt_records": "corrupt",
+    "quarantined_rows": "quarantined",
+    "dropped_rows": "dropped",
     "inserted_rows": "inserted",
     "updated_rows": "updated",
     "deleted_rows": "deleted",
@@ -259,8 +261,10 @@ class BatchDone:
         schema_version: Version of the schema it was read with; -1 for a given schema.
         counts: rows, rescued_rows, corrupt_records, dropped_records, files, bytes, missing_files,
             changed_files, superseded_files, corrupt_files; of a merge besides inserted_rows,
-            updated_rows, deleted_rows, superseded_rows; and `no_value_in.<column>`, the rows, where
-            an expected column (`expect.requiredColumns`) has no value in any of them.
+            updated_rows, deleted_rows, superseded_rows; `no_value_in.<column>`, the rows, where an
+            expected column (`expect.requiredColumns`) has no value in any of them; and
+            `violations.<rule>`, the rows that violate a rule, quarantined_rows and dropped_rows,
+            none of which is among rows.
         run_id: The run that committed it; `None` in notes of versions that did not write it.
         missing: URIs of files of the batch that were gone and skipped; of `MOST_MISSING` at most.
     """

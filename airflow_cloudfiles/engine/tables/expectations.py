@@ -177,7 +177,7 @@ def counts_of(
     values: Counter[str] = Counter()
     for each in observed:
         values.update(each.values)
-    rows = counts.get("rows", 0)
+    rows = _read(counts)
     lacking = [name for name in options.required_columns if rows and not values[name]]
     return {**counts, **{f"{NO_VALUE}{name}": rows for name in lacking}}
 
@@ -191,7 +191,7 @@ def unmet(options: TaskSinkOptions, counts: Mapping[str, int]) -> list[UnmetExpe
     """
     if not counts.get("files"):
         return []
-    rows = counts.get("rows", 0)
+    rows = _read(counts)
     found = unmet_shares(options, counts)
     lacking = [name for name in options.required_columns if counts.get(f"{NO_VALUE}{name}")]
     if lacking:
@@ -208,7 +208,7 @@ def unmet(options: TaskSinkOptions, counts: Mapping[str, int]) -> list[UnmetExpe
 
 def unmet_shares(options: TaskSinkOptions, counts: Mapping[str, int]) -> list[UnmetExpectation]:
     """Find the shares that are larger than expected, of a batch or of one file."""
-    rows, rescued = counts.get("rows", 0), counts.get("rescued_rows", 0)
+    rows, rescued = _read(counts), counts.get("rescued_rows", 0)
     dropped = counts.get("dropped_records", 0)
     records, corrupt = rows + dropped, max(counts.get("corrupt_records", 0), dropped)
     found = []
@@ -219,6 +219,11 @@ def unmet_shares(options: TaskSinkOptions, counts: Mapping[str, int]) -> list[Un
         what = f"it has {counted(corrupt, 'corrupt record')} of {records}"
         found.append(UnmetExpectation("expect.maxCorruptShare", f"{share:g}", what, "corrupt"))
     return found
+
+
+def _read(counts: Mapping[str, int]) -> int:
+    """Count the rows that were read, those that rules for rows leave out among them."""
+    return sum(counts.get(name, 0) for name in ("rows", "dropped_rows", "quarantined_rows"))
 
 
 def _share(part: int, whole: int) -> float:

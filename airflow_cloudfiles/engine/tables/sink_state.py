@@ -23,9 +23,12 @@ from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri
 from airflow_cloudfiles.engine.tables.delta.stream.commits import read_again
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from airflow_cloudfiles.engine.files import Offset
     from airflow_cloudfiles.engine.state.run_history import BatchDone
     from airflow_cloudfiles.engine.state.sink_log import CommitResult, RowsFrom
+    from airflow_cloudfiles.engine.tables.delta.write.former_rows import FormerRows
 
 
 def application(state: ObjectStore) -> str | None:
@@ -101,3 +104,23 @@ def note(  # noqa: PLR0913 - what a record holds
 def expected_of(state: ObjectStore, record: SinkRecord) -> ExpectedBatch:
     """Build what a table must have from the record of it."""
     return ExpectedBatch(record, printable_path(state.uri), partial(read_again, state))
+
+
+def former_rows(
+    state: ObjectStore, batch: int, left_out: Collection[tuple[int, int]]
+) -> tuple[FormerRows, ...]:
+    """Find which rows the commit of a micro-batch replaces; most replace none.
+
+    Args:
+        state: The checkpoint location.
+        batch: Number of the batch, which is that of its plan.
+        left_out: Files that its tasks have left out, each by its entry and its index there.
+    """
+    metadata = read_metadata(state)
+    if metadata is None or not metadata.has_operations:
+        return ()
+    from airflow_cloudfiles.engine.tables.delta.write.former_rows import (  # noqa: PLC0415 - of few streams
+        replaced_by,
+    )
+
+    return replaced_by(state, metadata.source, batch, left_out)

@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.errors import (
     OptionError,
     UnsupportedOptionError,
 )
-from airflow_cloudfiles.engine.files import FileCounts, Offset
+from airflow_cloudfiles.engine.files import Offset
 from airflow_cloudfiles.engine.intake.stream_logs import name_files
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.sink import SinkOptions
@@ -34,7 +34,7 @@ from airflow_cloudfiles.engine.registry import extension
 from airflow_cloudfiles.engine.state import file_results, metadata, run_history
 from airflow_cloudfiles.engine.state.file_results import Counted, Place
 from airflow_cloudfiles.engine.state.metadata import KEY as METADATA
-from airflow_cloudfiles.engine.state.metadata import has_packs, read_metadata
+from airflow_cloudfiles.engine.state.metadata import has_packs, has_quarantine, read_metadata
 from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.state.plan_log import PREFIX as PLANS
 from airflow_cloudfiles.engine.state.sink_log import (
@@ -82,6 +82,8 @@ class TaskWritten:
     layout: FileLayout | None = None
     observed: ObservedRows = field(default_factory=ObservedRows)
     read: Mapping[Place, Counted] = field(default_factory=dict)
+    checked: Any = None
+    """What rules for rows have found (`row_rules.checker.CheckedRows`), if there are any."""
 
 
 class TableWriter:
@@ -124,13 +126,16 @@ class TableWriter:
         self._rescued = rescued
         # Its micro-batches are those of the plan log, and only the state says how far it is.
         self._is_of_files = written in {"files", "function"}
-        if options.has_expectations and not self._is_of_files:
+        if (options.has_expectations or options.row_rules) and not self._is_of_files:
             raise UnsupportedOptionError(
                 "expect.* is for runs that ingest files (CloudFilesIngestOperator, cloudfiles "
                 "ingest): in other queries Spark has the rows, and what was rescued is not "
                 "counted. Remove it."
             )
         self._is_of_run = written != "query"
+        self._row_rules = None
+        if options.row_rules:
+            self._row_rules = extension("row rules").of(options, table.uri)
 
     @property
     def _arrow_schema(self) -> pa.Schema:
@@ -147,7 +152,9 @@ class TableWriter:
         if self._written != "function":
             return self._write_rows(schema, named)
         observer = Observer(self._options)
-        written = self._write_rows(schema, observer.made(named, self._rescued))
+        checker = None if self._row_rules is None else self._row_rules.checker()
+        write = self._write_rows if checker is None else checker.written_by(self._write_rows)
+        written = write(schema, observer.made(named, self._rescued))
         written.observed = observer.observed
         written.counts = {**written.counts, "rescued_rows": observer.rescued_rows}
         written.schema_version = self._schema_version
@@ -164,9 +171,12 @@ class TableWriter:
             TargetUnreachableError: The place of the table failed.
         """
         observer = Observer(self._options)
+        checker = None if self._row_rules is None else self._row_rules.checker()
+        split = split if checker is None else checker.split(split)
         reader = observer.reader(split)
-        written = self._write_rows(reader.arrow_schema, observer.rows(split, reader))
-        written.counts = _flat(reader.counts)
+        write = self._write_rows if checker is None else checker.written_by(self._write_rows)
+        written = write(reader.arrow_schema, observer.rows(split, reader))
+        written.counts = {**_flat(reader.counts), **written.counts}
         written.schema_version = split.context.schema_version
         written.observed = observer.observed
         written.read = reader.read_files()
@@ -254,6 +264,9 @@ class TableWriter:
             origin=origin,
         )
         self._check_expected(of_batch, written)
+        left_out = file_results.left_out(each.read for each in written)
+        former = () if state is None else sink_state.former_rows(state, batch, left_out)
+        self._settle_rows(of_batch, written, state, former)
         expected = None if log is None else sink_state.expected(log, batch)
         if log is not None and expected is None and batch == 0:
             self._table.refuse_known_origin(log.state)
@@ -261,7 +274,7 @@ class TableWriter:
             of_batch,
             written,
             expected,
-            () if log is None else former_rows(log.state, batch, written),
+            former,
         )
         done = run_history.BatchDone(
             batch_id=batch,
@@ -309,6 +322,37 @@ class TableWriter:
         self._remove_files_of(batch.number, written)
         raise self._refusal(batch.number, what, found, [message.observed for message in written])
 
+    def _settle_rows(
+        self,
+        batch: BatchId,
+        written: Sequence[TaskWritten],
+        state: ObjectStore | None,
+        former: Sequence[FormerRows],
+    ) -> None:
+        """Do with the rows that violate rules what the rules say, before the batch is committed.
+
+        A stream that had rules may have been killed when rows of this batch were put aside.
+
+        Raises:
+            ExpectationError: A rule fails the batch; its data files are removed.
+            SinkError: The quarantine table does not take the rows.
+        """
+        if self._row_rules is not None:
+            what = self._row_rules.failure(batch.number, self._target, written)
+            if what is not None and not self._knows(batch):
+                self._remove_files_of(batch.number, written)
+                raise what
+        elif state is None or not has_quarantine(state):
+            return
+        extension("quarantine of rows")(
+            self._row_rules,
+            batch,
+            written,
+            state,
+            replayed=[uri for each in former for uri in each.files],
+            target_has=partial(self._knows, batch),
+        )
+
     def _refusal(
         self,
         batch: int,
@@ -348,6 +392,8 @@ class TableWriter:
         files = [file for message in written for file in message.files]
         try:
             self._remove(files)
+            if self._row_rules is not None:
+                self._row_rules.remove(written)
         except (CloudFilesError, OSError) as failure:
             # Not raised: Spark would show it in place of what the batch failed with.
             _log.warning("Until vacuum, %s stay: %s", counted(len(files), "data file"), failure)
@@ -422,32 +468,6 @@ def _flat(counts: SplitCounts) -> dict[str, int]:
     if not counts.error_cells:  # which most formats cannot have
         del numbers["error_cells"]
     return {**numbers, **fetched}
-
-
-def former_rows(
-    state: ObjectStore, batch: int, written: Sequence[TaskWritten]
-) -> tuple[FormerRows, ...]:
-    """Find which rows the commit of a micro-batch replaces; most replace none.
-
-    Args:
-        state: The checkpoint location.
-        batch: Number of the batch, which is that of its plan.
-        written: What its tasks have written.
-    """
-    metadata = read_metadata(state)
-    if metadata is None or not metadata.has_operations:
-        return ()
-    from airflow_cloudfiles.engine.tables.delta.write.former_rows import (  # noqa: PLC0415 - of few streams
-        replaced_by,
-    )
-
-    read = file_results.joined(each.read for each in written)
-    left_out = {
-        place
-        for place, counts in read.items()
-        if isinstance(counts, FileCounts) and counts.skipped in {"missing", "superseded"}
-    }
-    return replaced_by(state, metadata.source, batch, left_out)
 
 
 class TargetTable(ABC):

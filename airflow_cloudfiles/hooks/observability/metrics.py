@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-COUNTERS: Final = ("files", "bytes", "rows", "rescued_rows", "corrupt_records")
+COUNTERS: Final = (
+    "files", "bytes", "rows", "rescued_rows", "corrupt_records", "quarantined_rows", "dropped_rows",
+)  # fmt: skip
 """Counts of a report, under its names."""
 KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(COUNTERS, "counter"),

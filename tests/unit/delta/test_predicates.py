@@ -98,8 +98,8 @@ def test_the_sql_that_is_made_anew_chooses_the_same_rows(tmp_path: Path) -> None
         ("missing = 1", "there is no column 'missing'"),
         ("1 = 1", "'1' stands where a column is expected"),
         ("id = 1 or (id = 2", r"\) is expected"),
-        ("exists(select 1)", "there is no column 'exists'"),
-        ("id = = 1", "'=' is no literal"),
+        ("exists(select 1)", "there is no function 'exists'"),
+        ("id = = 1", "'=' stands where a column or a value is expected"),
         ("(" * 60 + "id = 1" + ")" * 60, "nested too deeply"),
     ],
 )

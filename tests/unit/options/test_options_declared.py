@@ -123,6 +123,7 @@ def test_a_task_takes_the_options_of_the_sink_that_are_about_its_table() -> None
         "expect.minRows",
         "expect.maxRows",
         "expect.onViolation",
+        "expect.quarantineTable",
     )
 
 

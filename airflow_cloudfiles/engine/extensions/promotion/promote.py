@@ -72,7 +72,7 @@ from airflow_cloudfiles.engine.formats.columnar.types import holds_variant
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.sink import OF_SINK, TableOptions
+from airflow_cloudfiles.engine.options.sink import TableOptions, is_of_sink
 from airflow_cloudfiles.engine.schema.log import SchemaLog, SchemaVersion
 from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.storage import open_store
@@ -233,10 +233,7 @@ class _Stream:
                 f"There is no stream in {printable_path(state.uri)}: nothing was discovered with "
                 "it yet. Name the checkpoint location of the stream that writes the table."
             )
-        of_sink = {name.lower() for name in OF_SINK}
-        given = {
-            name: value for name, value in promotion.options.items() if name.lower() not in of_sink
-        }
+        given = {name: value for name, value in promotion.options.items() if not is_of_sink(name)}
         given["cloudFiles.format"] = metadata.format
         options = CloudFilesOptions.parse(given, path=metadata.source)
         rescued = options.rescued_data_column

@@ -37,6 +37,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.options.declared import options_of
+from airflow_cloudfiles.engine.options.row_rules import is_rule_option
 from airflow_cloudfiles.engine.options.sink import (
     EXPECT,
     OF_SINK,
@@ -327,6 +328,8 @@ def refuse_misspelt(options: dict[str, str], group: type[TableOptions], sink: st
     names = [each.name for each in options_of(group).values()]
     known = {name.lower(): name for name in names if name != "path"}
     for key in options.keys() - known.keys():
+        if is_rule_option(key) and issubclass(group, SinkOptions):
+            continue  # refused with the other expectations
         if key.startswith(EXPECT):
             expected = [name for name in OF_SINK if name.startswith(EXPECT)]
             raise UnknownOptionError(

@@ -2,14 +2,14 @@
 
 `replaceWhere`, `mergeDeleteWhen` and `--where` take a part of SQL: comparisons of a column with a
 literal, `IN`, `BETWEEN`, `IS [NOT] NULL`, `AND`, `OR`, `NOT`, parentheses. The text is read into a
-tree, with each literal as a value of its column's type. Rows are chosen by that tree, and where a
-library wants SQL, the tree is written as SQL anew: no text of a user gets into a statement.
+tree (`options.predicate`), with each literal as a value of its column's type. Rows are chosen by
+that tree, and where a library wants SQL, the tree is written as SQL anew: no text of a user gets
+into a statement.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal, InvalidOperation
@@ -21,13 +21,9 @@ import pyarrow.compute as pc
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.messages import cut
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
+from airflow_cloudfiles.engine.options import predicate
 from airflow_cloudfiles.engine.options.values import parse_time
 
-_TOKEN: Final = re.compile(
-    r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>`(?:[^`]|``)+`)"
-    r"|(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)"
-    r"|(?P<sign><=|>=|<>|!=|==|=|<|>|\(|\)|,)|(?P<word>[^\W\d]\w*))"
-)
 _SIGNS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "=": pc.equal,
     "<>": pc.not_equal,
@@ -36,11 +32,10 @@ _SIGNS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-_SAME: Final = {"==": "=", "!=": "<>"}
-_WORDS: Final = frozenset(
-    {"and", "or", "not", "in", "is", "null", "between", "true", "false", "date", "timestamp"}
+_HINT: Final = (
+    "Compare columns with literals (=, <>, <, <=, >, >=, IN, BETWEEN, IS NULL), joined by AND, OR "
+    "and NOT."
 )
-_MOST_DEPTH: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +118,13 @@ def parse_predicate(option: str, text: str, schema: pa.Schema) -> Predicate:
         OptionError: It is not a predicate in the supported part of SQL, names a column that
             does not exist, or compares one with what is not a value of its type.
     """
-    parser = _PredicateParser(option, text, schema)
-    found = parser.disjunction(0)
-    parser.end()
-    return found
+    node = predicate.parse(option, text, hint=_HINT, has_escapes=False)
+    return _Binder(option, text, schema).bind(node)
 
 
-def holds(predicate: Predicate, rows: pa.RecordBatch) -> pa.Array:
+def holds(condition: Predicate, rows: pa.RecordBatch) -> pa.Array:
     """Tell for each row whether a predicate is true: null is not."""
-    return pc.fill_null(predicate.evaluate(rows), False)
+    return pc.fill_null(condition.evaluate(rows), False)
 
 
 def sql_name(column: str, alias: str = "") -> str:
@@ -200,134 +193,67 @@ def _of_text(text: str, kind: pa.DataType) -> pa.Scalar | None:
     return None if time_us is None else pa.scalar(time_us, kind)
 
 
-class _PredicateParser:
-    """Reads a predicate from left to right."""
+class _Binder:
+    """Converts the tree of a predicate to what is evaluated, with the columns of a schema."""
 
     def __init__(self, option: str, text: str, schema: pa.Schema) -> None:
         self._option = option
         self._text = text
         self._columns = {CASE_INSENSITIVE.key(each.name): each for each in schema}
-        self._tokens = list(self._split())
-        self._at = 0
 
-    def _split(self) -> Iterator[tuple[str, str]]:
-        at = 0
-        while self._text[at:].strip():
-            found = _TOKEN.match(self._text, at)
-            if found is None or found.end() == at:
-                raise self._wrong(f"{cut(self._text[at:].strip(), 20)!r} is not understood")
-            kind = str(found.lastgroup)
-            text = found[kind]
-            if kind in {"text", "quoted"}:
-                text = text[1:-1].replace(text[0] * 2, text[0])
-            is_word = kind == "word" and text.lower() in _WORDS
-            yield ("keyword", text.lower()) if is_word else (kind, text)
-            at = found.end()
+    def bind(self, node: predicate.Node) -> Predicate:
+        """Convert a condition."""
+        if isinstance(node, predicate.Operation):
+            word, given = node.word, node.arguments
+            if word in {"and", "or"}:
+                left, right = map(self.bind, given)
+                return CombinedPredicate(word.upper(), left, right)
+            if word == "not":
+                return Negation(self.bind(given[0]))
+            if word == "is null":
+                return IsNull(self._column(given[0]).name)
+            if word in _SIGNS:
+                column = self._column(given[0])
+                return Comparison(column.name, word, self._literal(column, given[1]))
+            if word == "in":
+                return self._one_of(self._column(given[0]), given[1:])
+        if isinstance(node, predicate.ColumnName):
+            column = self._column(node)
+            raise self._wrong(f"{cut(column.name)!r} is compared with nothing: it ends too early")
+        raise self._wrong(f"{_shown(node)} is no comparison of a column with a literal")
 
-    def disjunction(self, depth: int) -> Predicate:
-        """Parse `a OR b OR c`."""
-        found = self._conjunction(depth)
-        while self._take("or"):
-            found = CombinedPredicate("OR", found, self._conjunction(depth))
+    def _one_of(self, column: pa.Field, values: Sequence[predicate.Node]) -> Predicate:
+        first, *others = (Comparison(column.name, "=", self._literal(column, v)) for v in values)
+        found: Predicate = first
+        for each in others:
+            found = CombinedPredicate("OR", found, each)
         return found
 
-    def end(self) -> None:
-        """Refuse what is left."""
-        if self._at < len(self._tokens):
-            raise self._wrong(f"{cut(self._tokens[self._at][1])!r} is not expected")
-
-    def _conjunction(self, depth: int) -> Predicate:
-        found = self._negation(depth)
-        while self._take("and"):
-            found = CombinedPredicate("AND", found, self._negation(depth))
-        return found
-
-    def _negation(self, depth: int) -> Predicate:
-        if depth > _MOST_DEPTH:
-            raise self._wrong("it is nested too deeply")
-        if self._take("not"):
-            return Negation(self._negation(depth + 1))
-        if self._take("("):
-            found = self.disjunction(depth + 1)
-            self._expect(")")
-            return found
-        return self._comparison()
-
-    def _comparison(self) -> Predicate:
-        column = self._column()
-        if self._take("is"):
-            is_not = self._take("not")
-            self._expect("null")
-            return Negation(IsNull(column.name)) if is_not else IsNull(column.name)
-        is_not = self._take("not")
-        if self._take("in"):
-            found = self._one_of(column)
-        elif self._take("between"):
-            low = Comparison(column.name, ">=", self._literal(column))
-            self._expect("and")
-            found = CombinedPredicate(
-                "AND", low, Comparison(column.name, "<=", self._literal(column))
-            )
-        else:
-            kind, text = self._next()
-            sign = _SAME.get(text, text)
-            if is_not or kind != "sign" or sign not in _SIGNS:
-                raise self._wrong(f"{cut(text)!r} does not compare {column.name} with a literal")
-            found = Comparison(column.name, sign, self._literal(column))
-        return Negation(found) if is_not else found
-
-    def _one_of(self, column: pa.Field) -> Predicate:
-        self._expect("(")
-        found: Predicate = Comparison(column.name, "=", self._literal(column))
-        while self._take(","):
-            found = CombinedPredicate(
-                "OR", found, Comparison(column.name, "=", self._literal(column))
-            )
-        self._expect(")")
-        return found
-
-    def _column(self) -> pa.Field:
-        kind, text = self._next()
-        column = self._columns.get(CASE_INSENSITIVE.key(text))
-        if kind not in {"word", "quoted"}:
-            raise self._wrong(f"{cut(text)!r} stands where a column is expected")
+    def _column(self, node: predicate.Node) -> pa.Field:
+        if not isinstance(node, predicate.ColumnName):
+            raise self._wrong(f"{_shown(node)} stands where a column is expected")
+        column = (
+            self._columns.get(CASE_INSENSITIVE.key(node.text)) if len(node.parts) == 1 else None
+        )
         if column is None:
-            raise self._wrong(f"there is no column {cut(text)!r}")
+            raise self._wrong(f"there is no column {cut(node.text)!r}")
         return column
 
-    def _literal(self, column: pa.Field) -> pa.Scalar:
-        kind, text = self._next()
-        if kind == "keyword" and text in {"date", "timestamp"}:
-            kind, text = self._next()
+    def _literal(self, column: pa.Field, node: predicate.Node) -> pa.Scalar:
         found = None
-        if kind in {"text", "number"} or text in {"true", "false"}:
-            found = literal(text, column.type, is_text=kind == "text")
+        if isinstance(node, predicate.LiteralValue) and node.kind != "null":
+            is_text = node.kind not in {"number", "boolean"}
+            found = literal(node.text, column.type, is_text=is_text)
         if found is None:
             raise self._wrong(
-                f"{cut(text)!r} is no literal of the type of {column.name} ({column.type})"
+                f"{_shown(node)} is no literal of the type of {column.name} ({column.type})"
             )
         return found
 
-    def _next(self) -> tuple[str, str]:
-        if self._at == len(self._tokens):
-            raise self._wrong("it ends too early")
-        self._at += 1
-        return self._tokens[self._at - 1]
-
-    def _take(self, text: str) -> bool:
-        """Consume the next token if it is this keyword or sign; tell whether it was."""
-        is_next = self._tokens[self._at : self._at + 1]
-        if not is_next or is_next[0] not in {("keyword", text), ("sign", text)}:
-            return False
-        self._at += 1
-        return True
-
-    def _expect(self, text: str) -> None:
-        if not self._take(text):
-            raise self._wrong(f"{text.upper()} is expected behind token {self._at}")
-
     def _wrong(self, reason: str) -> OptionError:
-        return OptionError(
-            f"{self._option} {cut(self._text)!r} cannot be used: {reason}. Compare columns with "
-            "literals (=, <>, <, <=, >, >=, IN, BETWEEN, IS NULL), joined by AND, OR and NOT."
-        )
+        return predicate.unusable(self._option, self._text, reason, _HINT)
+
+
+def _shown(node: predicate.Node) -> str:
+    text = node.word if isinstance(node, predicate.Operation) else node.text
+    return repr(cut(text))
