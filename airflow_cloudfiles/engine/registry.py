@@ -22,7 +22,10 @@ _EXTENSIONS: Final = {
     "merge": "merge.commit:merge_batch",
     "merge rule": "merge.source_rows:MergeRule",
     "promote": "promotion.promote:promote_for_run",
+    "check registration": "registration.check:check_run",
     "quarantine": "file_operations.of_table:put_aside",
+    "register": "registration.register:register",
+    "register splits": "registration.register:splits_to_register",
     "replay": "replay:replay",
 }
 """Module and name of each, below `extensions`."""

@@ -174,6 +174,8 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     zone = _zone_warning(spec, columns, options)
     if spec.transform is None:  # else the function says which columns there are, and the writer
         check_target(spec, to_arrow(columns))
+    if options.load_mode != "copy":
+        extension("check registration")(spec, options)
     opened.end_reads()
     known = {**of_schema, "warnings": [*filter(None, (*resolved.warnings, zone))]}
     run = earlier or LeftRun(
