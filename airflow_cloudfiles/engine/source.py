@@ -49,6 +49,8 @@ class FileSource(_OfFormat):
     records_arrivals = True
     shown = (
         "files",
+        "registered_files",
+        "copied_files",
         "rows",
         "rescued_rows",
         "inserted_rows",

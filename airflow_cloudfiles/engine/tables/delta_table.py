@@ -121,7 +121,7 @@ class DeltaWriter(TableWriter):
         if split.context.options.load_mode == "copy":
             return super().write_split(split)
         written: TaskWritten = extension("register")(
-            split, self._how, self._options.required_columns, super().write_split
+            split, self._how, self._target, self._options.required_columns, super().write_split
         )
         return written
 
