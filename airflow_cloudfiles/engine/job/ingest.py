@@ -133,6 +133,8 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     if options.cleaning.is_on:
         check_cleaning(options, spec.target, open_state=opened.open)
     check_source(spec.table_options, options)
+    if options.load_mode != "copy":
+        extension("check registration")(spec, options)
     begun = position_of_a_job(state, PlanLog(state))
     target_table(str(spec.target)).check_before_run(state, locate(spec.source, state).name)
     resolve = partial(definition.resolve_schema, options, open_state=opened.open)
@@ -174,8 +176,6 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     zone = _zone_warning(spec, columns, options)
     if spec.transform is None:  # else the function says which columns there are, and the writer
         check_target(spec, to_arrow(columns))
-    if options.load_mode != "copy":
-        extension("check registration")(spec, options)
     opened.end_reads()
     known = {**of_schema, "warnings": [*filter(None, (*resolved.warnings, zone))]}
     run = earlier or LeftRun(

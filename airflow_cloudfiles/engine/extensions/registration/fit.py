@@ -137,7 +137,9 @@ class FileFit:
         known = self._without_nulls(fields, groups)
         names = [each.name for each in fields]
         kinds = pa.schema([self._columns[name].field for name in names])
-        statistics = FileStatistics(kinds, self._indexed, is_seen=False).to_json(footer)
+        # By it, a promotion knows that it need not read the file.
+        lacking = [self._rescued] if self._rescued in self._columns else []
+        statistics = FileStatistics(kinds, self._indexed, is_seen=False).to_json(footer, lacking)
         values = {
             asked: self._count(key, footer.num_rows, known, partitions)
             for key, asked in self._required.items()

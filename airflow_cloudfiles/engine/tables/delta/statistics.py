@@ -149,11 +149,16 @@ class FileStatistics:
             if leaf.path not in self._with_nan and _has_nan(batch, self._names, leaf):
                 self._with_nan.add(leaf.path)
 
-    def to_json(self, footer: pq.FileMetaData) -> str:
-        """Write the statistics as the log has them."""
+    def to_json(self, footer: pq.FileMetaData, lacking: Sequence[str] = ()) -> str:
+        """Write the statistics as the log has them.
+
+        Args:
+            footer: Of the file.
+            lacking: Columns that the file lacks, so that they are null in all rows.
+        """
         low: dict[str, Any] = {}
         high: dict[str, Any] = {}
-        nulls: dict[str, Any] = {}
+        nulls: dict[str, Any] = dict.fromkeys(lacking, footer.num_rows)
         for leaf in self._leaves:
             if leaf.index is None:
                 continue
