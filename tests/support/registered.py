@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,7 +68,7 @@ class Landing:
             report: dict[str, Any] = {"warnings": []}
             spec = self.spec(**more)
             try:
-                ingest(spec, NoSpark(spec), report, {})
+                ingested(spec, report)
             except UnknownFieldException:
                 if not left:
                     raise
@@ -97,6 +98,15 @@ class Landing:
         reader = DataFileReader(TableColumns.of(snapshot))
         batches = [batch for file in snapshot.files for batch in reader.read(file)]
         return pa.Table.from_batches(batches, reader.schema)
+
+
+def ingested(spec: JobSpec, report: dict[str, Any] | None = None) -> None:
+    """Carry out a run in this process, which then handles signals as before."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ingest(spec, NoSpark(spec), {"warnings": []} if report is None else report, {})
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def multiset(rows: pa.Table, root: Path | None = None) -> list[str]:

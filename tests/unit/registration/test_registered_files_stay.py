@@ -28,9 +28,7 @@ from airflow_cloudfiles.engine.extensions.transfer.move import move_state
 from airflow_cloudfiles.engine.extensions.transfer.relocate import relocate_source
 from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
 from airflow_cloudfiles.engine.extensions.upkeep.vacuum import vacuum
-from airflow_cloudfiles.engine.job.ingest import ingest
 from airflow_cloudfiles.engine.job.run import run
-from airflow_cloudfiles.engine.job.session import NoSpark
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
@@ -39,7 +37,7 @@ from airflow_cloudfiles.engine.tables.delta import data_files
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
 from tests.support.delta_tables import read_by_duckdb
-from tests.support.registered import REFERENCE, Landing, multiset
+from tests.support.registered import REFERENCE, Landing, ingested, multiset
 
 FORMAT = {"cloudFiles.format": "parquet", **REFERENCE}
 
@@ -68,9 +66,8 @@ def ids(landing: Landing) -> list[int]:
 ALL = [0, 1, 2, 10, 11, 12, 20]
 
 
-def _fails(landing: Landing, **more: Any) -> None:
-    spec = landing.spec(**more)
-    ingest(spec, NoSpark(spec), {"warnings": []}, {})
+def _run_once(landing: Landing, **more: Any) -> None:
+    ingested(landing.spec(**more))
 
 
 # What is refused ------------------------------------------------------------------------------
@@ -134,23 +131,23 @@ def test_a_source_that_a_vacuum_may_empty_is_refused(landing: Landing, folder: s
     place.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows(), place / "a.parquet")
     with pytest.raises(OptionError, match=r"needs a source in a folder of the table .*_landing"):
-        _fails(landing, source=str(place), checkpoint_location=str(landing.target.parent / "new"))
+        _run_once(landing, source=str(place), checkpoint_location=str(landing.target.parent / "new"))
 
 
 def test_runs_that_give_other_rows_are_refused(landing: Landing) -> None:
     with pytest.raises(OptionError, match="mergeKeys"):
-        _fails(landing, options={**REFERENCE, "mergeKeys": "id"})
+        _run_once(landing, options={**REFERENCE, "mergeKeys": "id"})
     with pytest.raises(OptionError, match="a function makes other rows"):
-        _fails(landing, transform={"name": "f", "code": ""})
+        _run_once(landing, transform={"name": "f", "code": ""})
     with pytest.raises(OptionError, match="Iceberg"):
-        _fails(landing, target="iceberg://catalog/ns/table")
+        _run_once(landing, target="iceberg://catalog/ns/table")
 
 
 def test_a_table_with_column_mapping_is_refused(tmp_path: Path) -> None:
     landing = Landing(tmp_path, {**REFERENCE, "delta.columnMapping.mode": "name"})
     landing.add("one.parquet", rows())
     with pytest.raises(OptionError, match="has column mapping"):
-        _fails(landing)
+        _run_once(landing)
 
 
 # What goes wrong in a run ---------------------------------------------------------------------
@@ -170,7 +167,7 @@ def test_a_file_that_is_overwritten_before_the_commit_is_not_registered(
 
     monkeypatch.setattr(data_files, "require", overwritten)
     with pytest.raises(DataFileLostError, match=r"three\.parquet was to be registered .* run again"):
-        _fails(landing)
+        _run_once(landing)
     monkeypatch.undo()
     assert path.exists()
     report = landing.run()
@@ -182,7 +179,7 @@ def test_a_batch_that_is_refused_leaves_the_files_of_the_source(landing: Landing
     path = landing.add("three.parquet", rows(30))
     landing.add("more.parquet", pa.table({"id": pa.array([40], pa.int16())}))
     with pytest.raises(ExpectationError, match=r"expect\.minRows"):
-        _fails(landing, options={**REFERENCE, "expect.minRows": "5"})
+        _run_once(landing, options={**REFERENCE, "expect.minRows": "5"})
     assert path.exists()
     assert landing.run()["registered_files"] == 1
     assert ids(landing) == [*ALL, 30, 31, 32, 40]
@@ -191,11 +188,11 @@ def test_a_batch_that_is_refused_leaves_the_files_of_the_source(landing: Landing
 def test_expected_columns_are_counted_by_the_footer(landing: Landing) -> None:
     landing.add("three.parquet", rows(30))
     asked = {**REFERENCE, "expect.requiredColumns": "ID, name", "expect.minRows": "3"}
-    _fails(landing, options=asked)
+    _run_once(landing, options=asked)
     assert "three.parquet" in landing.registered()
     landing.add("four.parquet", pa.table({"id": pa.array([40], pa.int64())}))
     with pytest.raises(ExpectationError, match="name"):
-        _fails(landing, options=asked)
+        _run_once(landing, options=asked)
 
 
 def test_a_batch_that_the_table_has_leaves_the_files_of_the_source(landing: Landing) -> None:
@@ -206,7 +203,7 @@ def test_a_batch_that_the_table_has_leaves_the_files_of_the_source(landing: Land
     assert newest is not None
     (landing.state / "_source" / "sink" / "0" / f"{newest.batch:020}").unlink()
     before = sorted(landing.source.iterdir())
-    _fails(landing)  # it finds that the table has the batch
+    _run_once(landing)  # it finds that the table has the batch
     assert sorted(landing.source.iterdir()) == before
     assert ids(landing) == [*ALL, 30, 31, 32, 40]
 

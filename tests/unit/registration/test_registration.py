@@ -16,12 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from airflow_cloudfiles.engine.errors import UnknownFieldException
-from airflow_cloudfiles.engine.job.ingest import ingest
-from airflow_cloudfiles.engine.job.session import NoSpark
+from airflow_cloudfiles.engine.errors import SchemaMismatchError, UnknownFieldException
 from airflow_cloudfiles.engine.storage.local import LocalStore
 from tests.support.delta_tables import read_by_duckdb
-from tests.support.registered import REFERENCE, Landing, multiset
+from tests.support.registered import REFERENCE, Landing, ingested, multiset
 
 FITTING = pa.schema(
     [
@@ -162,9 +160,8 @@ def test_a_file_in_doubt_is_copied_and_the_log_says_why(
 
 def test_a_new_field_evolves_the_schema_as_ever(landing: Landing) -> None:
     landing.add("new.parquet", rows(10).append_column("more", pa.array([1, 2, 3])))
-    spec = landing.spec()
     with pytest.raises(UnknownFieldException, match="more"):
-        ingest(spec, NoSpark(spec), {"warnings": []}, {})
+        ingested(landing.spec())
     assert landing.run()["registered_files"] == 1  # it is what the table is now
     assert landing.rows()["more"].to_pylist().count(None) == 3
 
@@ -213,10 +210,9 @@ def test_a_column_that_is_not_null_is_checked_by_the_counts_of_the_footer(
 ) -> None:
     _forbid_nulls(landing, "name")
     landing.add("second.parquet", table)
-    spec, report = landing.spec(), {"warnings": []}
     if not registered:
-        with pytest.raises(Exception, match="NOT NULL constraint violated for column: name"):
-            ingest(spec, NoSpark(spec), report, {})
+        with pytest.raises(SchemaMismatchError, match="constraint violated for column: name"):
+            ingested(landing.spec())
         assert (landing.source / "second.parquet").exists()
         return
     assert landing.run()["registered_files"] == 1

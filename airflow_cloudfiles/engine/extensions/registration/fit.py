@@ -119,6 +119,7 @@ class FileFit:
             field.name: _Column(field, column)
             for field, column in zip(schema, layout.columns, strict=True)
         }
+        self._last: tuple[pq.FileMetaData, FileColumns, list[pa.Field]] | None = None
 
     def of(self, path: str, footer: pq.FileMetaData) -> RegisteredFile:
         """Describe a file as a data file.
@@ -132,7 +133,7 @@ class FileFit:
         """
         found = self._sources.of(path)
         partitions = self._partition_values(path, found)
-        fields = self._fields(footer, found)
+        fields = self._compared(footer, found)
         groups = _row_groups(footer)
         known = self._without_nulls(fields, groups)
         names = [each.name for each in fields]
@@ -177,6 +178,19 @@ class FileFit:
         if given:
             raise Copied(f"{next(iter(given))} is in its path, and not a partition of the table")
         return tuple(written)
+
+    def _compared(self, footer: pq.FileMetaData, found: FileColumns) -> list[pa.Field]:
+        """Compare the columns of a file; most files of a stream have the same."""
+        last = self._last
+        is_same = (
+            last is not None
+            and last[1] is found
+            and footer.schema.equals(last[0].schema)
+            and footer.metadata == last[0].metadata
+        )
+        if last is None or not is_same:
+            last = self._last = footer, found, self._fields(footer, found)
+        return last[2]
 
     def _fields(self, footer: pq.FileMetaData, found: FileColumns) -> list[pa.Field]:
         """Compare the columns of a file with those of the table; all that it has, in order."""
