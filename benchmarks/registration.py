@@ -22,6 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_cloudfiles.engine.job.ingest import ingest
+from airflow_cloudfiles.engine.job.session import NoSpark
+from airflow_cloudfiles.engine.job.spec import JobSpec
 from benchmarks import measure
 
 FIGURES = "FIGURES "
@@ -94,10 +97,6 @@ def _write(folder: Path, files: int, rows: int) -> int:
 
 def contend(task: dict[str, Any]) -> None:
     """Ingest the files of a folder, in a process of its own."""
-    from airflow_cloudfiles.engine.job.ingest import ingest
-    from airflow_cloudfiles.engine.job.session import NoSpark
-    from airflow_cloudfiles.engine.job.spec import JobSpec
-
     folder = Path(task["folder"])
     spec = JobSpec(
         kind="ingest",
@@ -118,7 +117,7 @@ def contend(task: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2 and sys.argv[1].startswith("{"):  # noqa: PLR2004 - the task of a contender
+    if len(sys.argv) == 2 and sys.argv[1].startswith("{"):
         contend(json.loads(sys.argv[1]))
     else:
         main()

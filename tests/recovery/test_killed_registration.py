@@ -102,5 +102,3 @@ def test_spark_and_processes_of_the_machine_finish_what_the_other_began(tmp_path
     assert driver.ids() == sorted(landed)
     assert report is not None
     assert report["registered_files"] + report["copied_files"] == report["files"]
-
-

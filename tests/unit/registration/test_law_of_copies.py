@@ -53,7 +53,10 @@ COLUMNS: dict[str, tuple[st.SearchStrategy[Any], list[pa.DataType]]] = {
         _STRUCTS,
         [pa.struct(_STRUCT), pa.struct(_STRUCT), pa.struct(_STRUCT[::-1]), pa.struct(_STRUCT[:1])],
     ),
-    "l": (st.lists(st.none() | _TEXTS, max_size=3), [pa.list_(pa.string()), pa.large_list(pa.string())]),
+    "l": (
+        st.lists(st.none() | _TEXTS, max_size=3),
+        [pa.list_(pa.string()), pa.large_list(pa.string())],
+    ),
     "m": (
         st.dictionaries(_TEXTS, _NUMBERS, max_size=2).map(lambda each: list(each.items())),
         [pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.int32())],
@@ -137,5 +140,5 @@ def _outcome(stream: Landing) -> tuple[str, dict[str, Any]]:
     """The class of the error, if there is one, and the report."""
     try:
         return "", stream.run()
-    except Exception as error:  # whichever it is, it is the same for both
+    except Exception as error:  # noqa: BLE001 - whichever it is, it is the same for both
         return type(error).__name__, {}

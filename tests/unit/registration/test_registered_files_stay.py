@@ -131,7 +131,9 @@ def test_a_source_that_a_vacuum_may_empty_is_refused(landing: Landing, folder: s
     place.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows(), place / "a.parquet")
     with pytest.raises(OptionError, match=r"needs a source in a folder of the table .*_landing"):
-        _run_once(landing, source=str(place), checkpoint_location=str(landing.target.parent / "new"))
+        _run_once(
+            landing, source=str(place), checkpoint_location=str(landing.target.parent / "new")
+        )
 
 
 def test_runs_that_give_other_rows_are_refused(landing: Landing) -> None:
@@ -166,7 +168,9 @@ def test_a_file_that_is_overwritten_before_the_commit_is_not_registered(
         require(location, files)
 
     monkeypatch.setattr(data_files, "require", overwritten)
-    with pytest.raises(DataFileLostError, match=r"three\.parquet was to be registered .* run again"):
+    with pytest.raises(
+        DataFileLostError, match=r"three\.parquet was to be registered .* run again"
+    ):
         _run_once(landing)
     monkeypatch.undo()
     assert path.exists()
@@ -265,9 +269,7 @@ def test_a_promotion_leaves_them(landing: Landing) -> None:
 @pytest.mark.parametrize("action", ["replay", "forget"])
 def test_a_file_that_is_ingested_once_more_is_copied(landing: Landing, action: Any) -> None:
     more = {"append": True} if action == "replay" else {}
-    operate_on_files(
-        str(landing.state), action, "one.parquet", target=str(landing.target), **more
-    )
+    operate_on_files(str(landing.state), action, "one.parquet", target=str(landing.target), **more)
     landing.add("three.parquet", rows(30))
     assert landing.run()["registered_files"] == 1
     assert ids(landing) == sorted([*ALL, 0, 1, 2, 30, 31, 32])
@@ -300,7 +302,7 @@ def test_a_source_with_registered_files_moves_with_its_table_only(
     landing: Landing, tmp_path: Path
 ) -> None:
     shutil.copytree(landing.source, tmp_path / "moved")
-    with pytest.raises(StateError, match="2 files of .* are data files of .*Move the table with"):
+    with pytest.raises(StateError, match=r"2 files of .* are data files of .*Move the table with"):
         relocate_source(str(landing.state), str(tmp_path / "moved"))
     shutil.copytree(landing.target, tmp_path / "new" / "table")
     shutil.rmtree(landing.target)

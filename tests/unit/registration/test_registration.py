@@ -231,9 +231,7 @@ def _forbid_nulls(landing: Landing, column: str) -> None:
     (log / f"{len(list(log.glob('*.json'))):020}.json").write_text(json.dumps(action))
 
 
-def test_only_the_ends_of_files_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_ends_of_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     landing = Landing(tmp_path)
     landing.add("first.parquet", rows())
     landing.run()

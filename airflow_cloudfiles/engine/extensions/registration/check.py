@@ -74,7 +74,9 @@ def check_run(spec: JobSpec, options: CloudFilesOptions) -> None:
     state = table_state(target)
     mode = (spec.table_options.column_mapping or "none") if state is None else state.mode
     if mode != "none":
-        raise _refusal(f"{target} has column mapping ({MODE}={mode}), so its files have other names")
+        raise _refusal(
+            f"{target} has column mapping ({MODE}={mode}), so its files have other names"
+        )
     if state is not None and _MATERIALIZED in state.features:
         raise _refusal(f"{target} has the table feature {_MATERIALIZED}")
 

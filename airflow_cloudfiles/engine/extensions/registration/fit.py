@@ -139,7 +139,7 @@ class FileFit:
         names = [each.name for each in fields]
         kinds = pa.schema([self._columns[name].field for name in names])
         # By it, a promotion knows that it need not read the file.
-        lacking = [self._rescued] if self._rescued in self._columns else []
+        lacking = [] if self._rescued not in self._columns else [str(self._rescued)]
         statistics = FileStatistics(kinds, self._indexed, is_seen=False).to_json(footer, lacking)
         values = {
             asked: self._count(key, footer.num_rows, known, partitions)
@@ -155,29 +155,31 @@ class FileFit:
         if lost:
             raise Copied(f"the value of {next(iter(lost))} in its path does not fit")
         given = {name: value for name, value in values.items() if value.is_valid}
-        written = []
+        written: list[tuple[str, str | None]] = []
         for name, place in self._layout.partitions:
             column = None if place is None else self._rows.field(place).name
-            if column is None:
+            if place is None or column is None:
                 written.append((name, None))
-                continue
-            if column not in values:
+            elif column not in values:
                 raise Copied(f"the table is partitioned by {column}, which is not in its path")
-            layout = self._layout.columns[place]
-            value = given.pop(column, None)
-            text = None
-            if value is not None:
-                if value.type != layout.field.type:
-                    raise Copied(f"{column} has another type in the table")
-                text = value_text(value, name, self._target)
-            if text is None and layout.required:
-                raise Copied(f"{column} is NOT NULL, and its path has no value")
-            if layout.checks_texts and layout.lengths[1] is not None:
-                raise Copied(f"the length of {column} is limited")
-            written.append((name, text))
+            else:
+                text = self._partition_text(name, place, given.pop(column, None))
+                written.append((name, text))
         if given:
             raise Copied(f"{next(iter(given))} is in its path, and not a partition of the table")
         return tuple(written)
+
+    def _partition_text(self, name: str, place: int, value: pa.Scalar | None) -> str | None:
+        """Write the value of a partition column as the log has it."""
+        layout = self._layout.columns[place]
+        if value is not None and value.type != layout.field.type:
+            raise Copied(f"{name} has another type in the table")
+        if layout.lengths[1] is not None:
+            raise Copied(f"the length of {name} is limited")
+        text = None if value is None else value_text(value, name, self._target)
+        if text is None and layout.required:
+            raise Copied(f"{name} is NOT NULL, and its path has no value")
+        return text
 
     def _compared(self, footer: pq.FileMetaData, found: FileColumns) -> list[pa.Field]:
         """Compare the columns of a file; most files of a stream have the same."""
@@ -324,10 +326,6 @@ def _is_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
         kind: Of a file, with what its writer has noted of Arrow's types.
         wanted: Of the column.
     """
-    if isinstance(kind, pa.BaseExtensionType):
-        return False
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
     if pa.types.is_struct(wanted):
         return (
             pa.types.is_struct(kind)
@@ -343,17 +341,20 @@ def _is_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
             and _is_alike(kind.key_type, wanted.key_type)
             and _is_alike(kind.item_type, wanted.item_type)
         )
+    return _is_alike_leaf(kind.value_type if pa.types.is_dictionary(kind) else kind, wanted)
+
+
+def _is_alike_leaf(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Tell the same of a type that has none inside, whose Parquet type is known to be right."""
     if is_text(wanted):
         return is_text(kind)
     if pa.types.is_binary(wanted):
         return is_bytes(kind) and not pa.types.is_fixed_size_binary(kind)
     if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(kind):
         return bool(kind.unit == wanted.unit and (kind.tz is None) == (wanted.tz is None))
-    return bool(kind == wanted) or (
-        pa.types.is_decimal(kind)
-        and pa.types.is_decimal(wanted)
-        and (kind.precision, kind.scale) == (wanted.precision, wanted.scale)
-    )
+    if pa.types.is_decimal(wanted) and pa.types.is_decimal(kind):
+        return (kind.precision, kind.scale) == (wanted.precision, wanted.scale)
+    return bool(kind == wanted)
 
 
 def _inside(kind: pa.StructType) -> list[pa.DataType]:

@@ -8,7 +8,6 @@ to who copies the file, and tells what is wrong with it.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Final
@@ -32,9 +31,6 @@ _TAIL: Final = 8
 _SIGNATURE: Final = 28
 """Bytes behind the metadata, in the footer, of a file with encrypted columns."""
 
-Footer = pq.FileMetaData | str
-"""A footer; or why there is none."""
-
 
 def tail_of(size: int) -> tuple[int, int]:
     """Choose what is asked for of a file: where it begins, and how long it is."""
@@ -44,8 +40,8 @@ def tail_of(size: int) -> tuple[int, int]:
 
 def footers(
     store: ObjectStore, ranges: Sequence[FileRange]
-) -> Iterator[tuple[FileRange, Footer]]:
-    """Yield the footers of files, in their order.
+) -> Iterator[tuple[FileRange, pq.FileMetaData | str]]:
+    """Yield the footers of files, in their order; a text says why there is none.
 
     Args:
         store: The source.
@@ -57,7 +53,7 @@ def footers(
             yield part, _footer(store, part, first)
 
 
-def _footer(store: ObjectStore, part: FileRange, first: FirstRead | None) -> Footer:
+def _footer(store: ObjectStore, part: FileRange, first: FirstRead | None) -> pq.FileMetaData | str:
     if not part.is_whole:
         return "it is cut into parts"
     if part.file.size <= len(_MAGIC) + _TAIL:
@@ -79,7 +75,7 @@ def _read(store: ObjectStore, file: FileEntry) -> bytes | None:
     return store.get_range(file.path, *tail_of(file.size))
 
 
-def _parsed(store: ObjectStore, file: FileEntry, tail: bytes) -> Footer:
+def _parsed(store: ObjectStore, file: FileEntry, tail: bytes) -> pq.FileMetaData | str:
     if not tail.endswith(_MAGIC):
         return "it does not end as a Parquet file in plain text does"
     size = int.from_bytes(tail[-_TAIL : -len(_MAGIC)], "little")

@@ -32,6 +32,8 @@ from airflow_cloudfiles.engine.tables.delta.data_files import DataFile
 from airflow_cloudfiles.engine.tables.delta.lineage import REGISTERED
 
 if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
     from airflow_cloudfiles.engine.intake.intake import Intake
     from airflow_cloudfiles.engine.state.file_log import FileLog
     from airflow_cloudfiles.engine.tables.delta.write.rows import TableWrite
@@ -104,10 +106,8 @@ def register(
     reasons: dict[str, list[FileRange]] = {}
     for part, footer in footers(source, split.ranges):
         try:
-            _require_name(part.file.path)
-            if isinstance(footer, str):
-                raise Copied(footer)
-            registered.append((part, fit.of(part.file.path, footer)))
+            found = _registered(fit, part.file.path, footer)
+            registered.append((part, found))
         except Copied as reason:
             rest.append(part)
             reasons.setdefault(str(reason), []).append(part)
@@ -119,15 +119,18 @@ def register(
     return written
 
 
-def _require_name(path: str) -> None:
-    """Leave names out that not all readers of tables find.
+def _registered(fit: FileFit, path: str, footer: pq.FileMetaData | str) -> RegisteredFile:
+    """Describe a file as a data file.
 
     Raises:
-        Copied: It is one.
+        Copied: It cannot be one.
     """
-    is_text = not any("\ud800" <= each <= "\udfff" for each in path)
-    if not is_text or not path.isprintable() or set(path.split("/")) & {"", ".", ".."}:
+    # Not all readers find a file with another name.
+    if not path.isprintable() or set(path.split("/")) & {"", ".", ".."}:
         raise Copied("not all readers find a file of its name")
+    if isinstance(footer, str):
+        raise Copied(footer)
+    return fit.of(path, footer)
 
 
 def _data_file(folder: str, file: FileEntry, found: RegisteredFile) -> DataFile:

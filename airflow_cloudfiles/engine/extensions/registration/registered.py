@@ -80,18 +80,18 @@ class RegisteredFiles:
         for there in self._store.list(self._folder, ordered=False) if left else ():
             file = left.pop(there.path, None)
             if file is not None and not _is_same(file, there.size, there.modification_time_us):
-                yield (
-                    self._store.child_uri(there.path),
+                problem = (
                     f"It was written again since it was registered as a data file of "
                     f"{self.target}, which has {file.size} bytes of it: the rows of that table "
-                    "are not what was ingested, or cannot be read. Put the file back as it was.",
+                    "are not what was ingested, or cannot be read. Put the file back as it was."
                 )
+                yield self._store.child_uri(there.path), problem
         for key in left:
-            yield (
-                self._store.child_uri(key),
+            problem = (
                 f"It is gone, and a data file of {self.target}, which cannot be read without it. "
-                "Put it back.",
+                "Put it back."
             )
+            yield self._store.child_uri(key), problem
 
 
 def _is_same(file: AddFile, size: int, time_us: int) -> bool:

@@ -350,8 +350,8 @@ class _Relocation:
             raise StateError(
                 f"{counted(count, 'file')} of {printable_path(self._old.source)} "
                 f"{plural(count, 'is a data file', 'are data files')} of {registered.target} "
-                "(cloudFiles.loadMode=reference): moved, they would be lost to it. Move the table with "
-                "them; or have it write them anew first (cloudfiles table optimize --target "
+                "(cloudFiles.loadMode=reference): moved, they would be lost to it. Move the table "
+                "with them; or have it write them anew first (cloudfiles table optimize --target "
                 f"{registered.target} --all), and keep the old files as long as older versions of "
                 "it are read."
             )

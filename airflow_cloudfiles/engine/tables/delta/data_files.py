@@ -293,8 +293,8 @@ def require(location: DeltaLocation, files: Sequence[DataFile]) -> None:
         if file.source is not None:
             raise DataFileLostError(
                 f"The file {file.name} was to be registered in {location.target} with {file.size} "
-                f"bytes and {now} before its commit, or was overwritten. Nothing was committed: run "
-                "again. Files of the source must not change once they are there."
+                f"bytes and {now} before its commit, or was overwritten. Nothing was committed: "
+                "run again. Files of the source must not change once they are there."
             )
         raise DataFileLostError(
             f"The data file {file.name} was written to {location.target} with {file.size} "

@@ -135,9 +135,7 @@ class FileStatistics:
         is_seen: Whether all rows are looked at (`add`). Where they are not, a float may be NaN.
     """
 
-    def __init__(
-        self, schema: pa.Schema, columns: IndexedColumns, *, is_seen: bool = True
-    ) -> None:
+    def __init__(self, schema: pa.Schema, columns: IndexedColumns, *, is_seen: bool = True) -> None:
         self._leaves = columns.chosen(leaves_of(schema))
         self._names = schema.names
         self._floats = [each for each in self._leaves if pa.types.is_floating(each.kind)]
