@@ -100,11 +100,19 @@ class Landing:
         return pa.Table.from_batches(batches, reader.schema)
 
 
+class _OneProcess(NoSpark):
+    """Carries the tasks of a run in this process, where a test can see what they do."""
+
+    def parallelism(self) -> int:
+        """Give all files to one task."""
+        return 1
+
+
 def ingested(spec: JobSpec, report: dict[str, Any] | None = None) -> None:
     """Carry out a run in this process, which then handles signals as before."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        ingest(spec, NoSpark(spec), {"warnings": []} if report is None else report, {})
+        ingest(spec, _OneProcess(spec), {"warnings": []} if report is None else report, {})
     finally:
         signal.signal(signal.SIGTERM, handler)
 
