@@ -19,8 +19,7 @@ from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.reading.fetch import FirstRead, fetched_ahead
 from airflow_cloudfiles.engine.reading.opened import piece
 from airflow_cloudfiles.engine.reading.splits import FileRange
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, ObjectStore
-from airflow_cloudfiles.engine.storage.base import ObjectChangedError
+from airflow_cloudfiles.engine.storage import ObjectStore
 
 _LEAST, _MOST = 2**13, 2**16
 """Bytes that are asked for at the end of a file, and of a large one."""
@@ -64,7 +63,7 @@ def _footer(store: ObjectStore, part: FileRange, first: FirstRead | None) -> pq.
         if tail is None:
             return "it has changed since it was discovered"
         return _parsed(store, part.file, tail)
-    except (ObjectChangedError, ObjectNotFoundError):
+    except LookupError:  # what a store raises where the version is not there
         return "it has changed since it was discovered"
     except (OSError, pa.ArrowException, ValueError) as error:
         return f"its end cannot be read ({type(error).__name__})"
