@@ -89,6 +89,8 @@ def tables(draw: Callable[..., Any]) -> pa.Table:
         values, kinds = COLUMNS[name]
         kind = kinds[0] if is_usual else draw(st.sampled_from(kinds))
         found = draw(st.lists(st.none() | values, min_size=rows, max_size=rows))
+        if pa.types.is_unsigned_integer(kind):
+            found = [None if each is None else abs(each) for each in found]
         arrays.append(pa.array(found, kind))
         is_other_case = not is_usual and draw(st.integers(0, 9)) == 0
         spelled.append(name.upper() if is_other_case else name)
