@@ -18,7 +18,7 @@ ALONE = not spark and not airflow and not emulator and not cluster
 QUICK = $(ALONE) and not law and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup emulators oldest-spark delta-spark older-delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-profile newcomers pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs generate golden lock size audit dist ci clean other-servers providers iceberg-spark yarn
+.PHONY: help setup emulators oldest-spark delta-spark older-delta-spark classes demo torture test-matrix bench bench-discovery bench-formats bench-freshness bench-registration bench-profile newcomers pictures quick test test-unit test-spark test-airflow test-emulators fmt lint types imports docs generate golden lock size audit dist ci clean other-servers providers iceberg-spark yarn
 
 help:
 	@echo 'airflow-provider-cloudfiles: files landing in storage go into tables'
@@ -29,6 +29,7 @@ help:
 	@echo '  make bench-discovery  the same for finding files'
 	@echo '  make bench-formats    the same for each format, and for inference'
 	@echo '  make bench-freshness  from an object to its row: queries, watchers and DAGs'
+	@echo '  make bench-registration  Parquet files that are registered, beside copies of them'
 	@echo '  make bench-profile    CPU seconds of each part of a run, by groups of functions'
 	@echo
 	@echo 'Change it'
@@ -166,6 +167,9 @@ bench-discovery: setup
 
 bench-formats: setup
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.formats $(ARGS)
+
+bench-registration: setup
+	@$(BIN)/python -m benchmarks.registration $(ARGS)
 
 bench-freshness: setup emulators
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.freshness $(ARGS)

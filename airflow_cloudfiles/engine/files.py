@@ -49,6 +49,11 @@ class FileEntry:
     content: str = ""
     archived_in: str = field(default="", compare=False, repr=False)
 
+    @property
+    def version(self) -> tuple[int, int | str]:
+        """What another version of the file has not, as far as its store tells."""
+        return (self.size, self.etag or self.modification_time_us)
+
 
 def iso_time(moment_us: int) -> str:
     """Write a moment as ISO 8601, in UTC.

@@ -25,7 +25,10 @@ _EXTENSIONS: Final = {
     "merge": "merge.commit:merge_batch",
     "promote": "promotion.promote:promote_for_run",
     "quarantine of rows": "row_rules.batch:settle",
+    "check registration": "registration.check:check_run",
     "quarantine": "file_operations.of_table:put_aside",
+    "register": "registration.register:register",
+    "register splits": "registration.register:splits_to_register",
     "replay": "replay:replay",
     "row rules": "row_rules.batch:RowRules",
 }

@@ -48,6 +48,8 @@ class FileSource(_OfFormat):
     records_arrivals = True
     shown = (
         "files",
+        "registered_files",
+        "copied_files",
         "rows",
         "rescued_rows",
         "corrupt_records",

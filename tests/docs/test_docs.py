@@ -56,7 +56,7 @@ def _is_spark(page: Path) -> bool:
     return any("SparkSession" in block.code for block in PLAIN[page])
 
 
-def _run(block: Block, names: dict[str, Any], tmp_path: Path) -> None:
+def run_block(block: Block, names: dict[str, Any], tmp_path: Path) -> None:
     """Run a block as a reader would, below a folder of the test's instead of /tmp and /data."""
 
     def here(text: str) -> str:
@@ -80,7 +80,7 @@ def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     for block in PLAIN[page]:
         if page not in DAGS:
-            _run(block, names, tmp_path)
+            run_block(block, names, tmp_path)
         else:
             compile(block.code, block.name, "exec")
 
@@ -91,7 +91,7 @@ def test_the_spark_blocks_of_a_page_run_and_print_what_it_says(
 ) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     for block in PLAIN[page]:
-        _run(block, names, tmp_path)
+        run_block(block, names, tmp_path)
 
 
 @pytest.mark.airflow
@@ -103,7 +103,7 @@ def test_the_airflow_blocks_of_a_page_are_valid_dags(page: Path, tmp_path: Path)
     dags = {}
     for block in DAGS[page]:
         if not _is_spark(page) or block.is_dag:
-            _run(block, names, tmp_path)
+            run_block(block, names, tmp_path)
         tasks = [each for each in names.values() if isinstance(each, BaseOperator)]
         dags |= {task.dag_id: task.dag for task in tasks if task.has_dag()}
     for dag in dags.values():
@@ -127,7 +127,7 @@ def test_a_day_by_folder_takes_its_files_on_the_state_of_the_stream(tmp_path: Pa
 
     names: dict[str, Any] = {"__name__": "page"}
     for block in DAGS[Path("docs/how-to/backfill.md")]:
-        _run(block, names, tmp_path)
+        run_block(block, names, tmp_path)
     assert names["picked"].dag_id == "orders_backfill_by_folder"
     assert recorded() == []
     for day in ("2026-01-02", "2026-01-02", "2026-01-03"):

@@ -61,16 +61,16 @@ class Driver:
         """What the next run is told."""
         self.runs += 1
         self.run_id = f"run-{self.runs}"
-        return JobSpec(
-            kind="ingest",
-            source=str(self.source),
-            format="json",
-            checkpoint_location=str(self.state),
-            target=str(self.target),
-            run_id=self.run_id,
-            options=self.options,
-            **more,
-        )
+        given: dict[str, Any] = {
+            "kind": "ingest",
+            "source": str(self.source),
+            "format": "json",
+            "checkpoint_location": str(self.state),
+            "target": str(self.target),
+            "run_id": self.run_id,
+            "options": self.options,
+        }
+        return JobSpec(**(given | more))
 
     def start(self, crash_at: str | None = None) -> subprocess.Popen[str]:
         """Start a run without waiting for it."""

@@ -20,6 +20,7 @@ from airflow_cloudfiles.engine.intake.opening import opened_at_once
 from airflow_cloudfiles.engine.messages import Progress, counted
 from airflow_cloudfiles.engine.reading.fetch import packed
 from airflow_cloudfiles.engine.reading.splits import BatchContext, Split, with_places
+from airflow_cloudfiles.engine.registry import extension
 from airflow_cloudfiles.engine.state.sink_log import position_of_a_job
 from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, side_by_side
 from airflow_cloudfiles.engine.stream import definition
@@ -106,8 +107,11 @@ class FileBatches:
         placed = list(intake.files.placed(start, end))
         files = [file for _, file in placed]
         context = definition.batch_context(options, resolved, intake, start, end)
-        places = [place for place, _ in placed]
-        splits = split_up(intake.source, files, context, self._parallelism, places)
+        if options.load_mode == "copy":
+            places = [place for place, _ in placed]
+            splits = split_up(intake.source, files, context, self._parallelism, places)
+        else:
+            splits = extension("register splits")(intake, placed, context, self._parallelism)
         number = self._number + 1
         self._planned = len(files), sum(file.size for file in files)
         how_many = counted(len(files), "file"), counted(len(splits), "split")

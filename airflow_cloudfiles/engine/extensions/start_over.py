@@ -184,9 +184,14 @@ def _require_other_rows(state: ObjectStore, stream: StreamMetadata, target: str)
     table = target_table(target)
     origin = metadata.origin(state, stream.source)
     if table.has(stream.stream_id, 0) or table.newest_of_origin(origin, besides=None) is not None:
+        is_above = not is_iceberg(target) and open_store(target).key_of(stream.source)
+        keep = f" without {printable_path(stream.source)}, which lies in its folder" * bool(
+            is_above
+        )
         raise StateConflictError(
             f"{printable_path(target)} has rows of this stream, and each would be there twice: "
-            "starting over removes no row. Delete the table first, or give another one as target."
+            f"starting over removes no row. Delete the table first{keep}, or give another one as "
+            "target."
         )
 
 

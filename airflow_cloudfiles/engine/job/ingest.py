@@ -130,9 +130,7 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     """Ingest, under the lock of jobs; what remains of an earlier part of the same run."""
     options = spec.parsed()
     state = opened.open(spec.checkpoint_location)
-    if options.cleaning.is_on:
-        check_cleaning(options, spec.target, open_state=opened.open)
-    check_source(spec.table_options, options)
+    _check_options(spec, options, opened)
     begun = position_of_a_job(state, PlanLog(state))
     target_table(str(spec.target)).check_before_run(state, locate(spec.source, state).name)
     resolve = partial(definition.resolve_schema, options, open_state=opened.open)
@@ -200,6 +198,19 @@ def _ingest(  # noqa: PLR0913 - as `ingest`
     _run_query(query, found, leaving, report)
     if options.cleaning.is_on and found.has_work and leaving.query is None:
         extension("clean after a run")(spec, options, before, report, durations)
+
+
+def _check_options(spec: JobSpec, options: CloudFilesOptions, opened: OpenedState) -> None:
+    """Refuse options that do not go with this source or this table.
+
+    Raises:
+        OptionError: There are some.
+    """
+    if options.cleaning.is_on:
+        check_cleaning(options, spec.target, open_state=opened.open)
+    check_source(spec.table_options, options)
+    if options.load_mode != "copy":
+        extension("check registration")(spec, options)
 
 
 def _zone_warning(spec: JobSpec, columns: StructType, options: CloudFilesOptions) -> str | None:

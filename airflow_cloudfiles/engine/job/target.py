@@ -20,7 +20,7 @@ from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.storage.uri import is_iceberg
 from airflow_cloudfiles.engine.tables import sink_state
 from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
-from airflow_cloudfiles.engine.tables.table_writer import iceberg_table
+from airflow_cloudfiles.engine.tables.target_table import iceberg_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.job.spec import JobSpec
     from airflow_cloudfiles.engine.state.plan_log import PlanLog
     from airflow_cloudfiles.engine.storage import ObjectStore
-    from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TargetTable
+    from airflow_cloudfiles.engine.tables.table_writer import TableWriter
+    from airflow_cloudfiles.engine.tables.target_table import TargetTable
 
 _log = logging.getLogger(__name__)
 

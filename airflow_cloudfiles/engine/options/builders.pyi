@@ -952,6 +952,16 @@ class OrcSource(Source):
 class ParquetSource(Source):
     """Options of sources of parquet."""
 
+    def load_mode(self, value: Literal["copy", "reference"]) -> Self:
+        """Set `cloudFiles.loadMode`: `copy`, `reference`. Default: `copy`.
+
+        How a run loads files into a Delta table. `copy` reads each file and writes its rows.
+        `reference` registers the files that are just what the table's own data files are: they
+        become data files where they lie, and only their footers are read; the others of the
+        batch are copied. The source must lie in a folder of the table whose name begins with
+        `_`. Ours, not Auto Loader's (in Snowflake `LOAD_MODE=ADD_FILES_REFERENCE`).
+        """
+
     def reader_case_sensitive(self, value: bool) -> Self:
         """Set `readerCaseSensitive`: true or false. Default: `true`.
 

@@ -166,6 +166,7 @@ EvolutionMode = Literal[
     "addNewColumns", "addNewColumnsWithTypeWidening", "rescue", "failOnNewColumns", "none"
 ]
 InexactNumbers = Literal["none", "wholeNumbers", "all"]
+LoadMode = Literal["copy", "reference"]
 ParseMode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
 
 EVOLUTION_MODES: tuple[EvolutionMode, ...] = get_args(EvolutionMode)
@@ -175,6 +176,7 @@ WATCHING_MODES = ADDING_MODES | {"failOnNewColumns"}
 """Modes in which a reader must report new fields."""
 PARSE_MODES: tuple[ParseMode, ...] = get_args(ParseMode)
 DEFAULT_RESCUED_DATA_COLUMN = "_rescued_data"
+_REFERENCE: Final = "cloudFiles.loadMode=reference"
 _INFERRED: Final = tuple(name for name, own in FORMATS.items() if own.INFERS_SCHEMA)
 _TEXT_FORMATS: Final = tuple(name for name in _INFERRED if not FORMATS[name].HAS_TYPES)
 """Formats with records that may not be valid."""
@@ -258,6 +260,14 @@ class CloudFilesOptions(OptionGroup):
     max_bytes_per_trigger: int | None = option("cloudFiles.maxBytesPerTrigger", size, default=None)
     """Soft limit of bytes in a micro-batch; the file that reaches it is the last. The limit of
     files holds besides."""
+    load_mode: LoadMode = option(
+        "cloudFiles.loadMode", choice(get_args(LoadMode)), default="copy", formats=("parquet",)
+    )
+    """How a run loads files into a Delta table. `copy` reads each file and writes its rows.
+    `reference` registers the files that are just what the table's own data files are: they become
+    data files where they lie, and only their footers are read; the others of the batch are copied.
+    The source must lie in a folder of the table whose name begins with `_`. Ours, not Auto Loader's
+    (in Snowflake `LOAD_MODE=ADD_FILES_REFERENCE`)."""
     partition_columns: tuple[str, ...] | None = option(
         "cloudFiles.partitionColumns", names, default=None
     )
@@ -391,6 +401,50 @@ class CloudFilesOptions(OptionGroup):
                 "cloudFiles.includeExistingFiles=false is for streams: a batch read is of the "
                 "files that exist. Remove it; modifiedAfter leaves older files out."
             )
+        self.check_query()
+
+    def check_query(self) -> None:
+        """Refuse what only a run does, whose tasks know the table.
+
+        Raises:
+            OptionError: It is asked for.
+        """
+        if self.load_mode == "reference":
+            raise OptionError(
+                f"{_REFERENCE} is for runs (CloudFilesIngestOperator, cloudfiles ingest): a query "
+                "of your own gives rows to Spark, and a file that is registered gives none. Remove "
+                "it, or let a run ingest the files."
+            )
+
+    def _check_reference(self) -> None:
+        """Refuse what does not go with data files of a table that are files of the source."""
+        if self.load_mode != "reference":
+            return
+        identity = self.discovery.identity
+        contradicting = {
+            f"cloudFiles.cleanSource={self.cleaning.mode}": (
+                self.cleaning.is_on,
+                "the table would lose the files that it is made of",
+            ),
+            f"cloudFiles.fileIdentity={identity} (or cloudFiles.allowOverwrites=true)": (
+                identity != "path",
+                "a file that is overwritten in place changes the rows that the table has",
+            ),
+            METADATA_COLUMNS: (
+                bool(self.metadata_columns),
+                "the files do not have such columns, so that each would have to be copied",
+            ),
+            "ignoreCorruptFiles=true": (
+                self.ignore_corrupt_files,
+                "only the end of a file is read, so damage elsewhere would go into the table",
+            ),
+        }
+        for option_name, (is_given, why) in contradicting.items():
+            if is_given:
+                raise OptionError(
+                    f"{_REFERENCE} and {option_name} contradict each other: {why}. Remove one of "
+                    "them."
+                )
 
     @classmethod
     def parse(
@@ -421,7 +475,7 @@ class CloudFilesOptions(OptionGroup):
         discovery, cleaning = DiscoveryOptions.read(given), CleaningOptions.read(given)
         if discovery.follows:
             discovery = _following(values, discovery, cleaning)
-        return cls(
+        found = cls(
             **values,
             discovery=discovery,
             cleaning=cleaning,
@@ -429,6 +483,8 @@ class CloudFilesOptions(OptionGroup):
             format_options=FORMATS[name].read(given),
             has_schema=has_schema,
         )
+        found._check_reference()
+        return found
 
 
 GROUPS: Final[Groups] = (CloudFilesOptions, DiscoveryOptions, CleaningOptions, UpkeepOptions)

@@ -199,7 +199,7 @@ def _counted(  # noqa: PLR0913, PLR0917 - private
         found, known = _first_of(store, part, first, range_of)
     except ObjectChangedError:
         found, known = _found(store, part.file.path), None
-    is_other = _version(found) != _version(part.file)
+    is_other = found.version != part.file.version
     if is_other and part.is_whole and superseded is not None:
         superseded(found)
         _leave(store, part.file, counts)
@@ -319,7 +319,7 @@ def _is_same(store: ObjectStore, file: FileEntry) -> bool:
         found = store.head(file.path)
     except OSError:  # reading it will report what is wrong
         return True
-    return found is not None and _version(found) == _version(file)
+    return found is not None and found.version == file.version
 
 
 def _found(store: ObjectStore, path: str) -> FileEntry:
@@ -330,17 +330,13 @@ def _found(store: ObjectStore, path: str) -> FileEntry:
     return found
 
 
-def _version(file: FileEntry) -> tuple[int, int | str]:
-    return (file.size, file.etag or file.modification_time_us)
-
-
 def _refuse_overwritten(store: ObjectStore, part: FileRange, found: FileEntry) -> None:
     """Refuse a file that differs after reading: what was read may be a mixture.
 
     One that was deleted meanwhile was read to its end.
     """
     after = None if found.etag else store.head(part.file.path)
-    if after is not None and _version(after) != _version(found):
+    if after is not None and after.version != found.version:
         raise _overwritten(store, part)
 
 

@@ -288,7 +288,7 @@ class ColumnSources:
         if not partitions.fields and batch.schema.names == self.arrow_schema.names:
             return batch
         found = dict(zip(batch.schema.names, batch.columns, strict=True))
-        values, lost = self._path_values(path, partitions)
+        values, lost = self.path_values(path, partitions)
         found |= {name: pa.repeat(value, batch.num_rows) for name, value in values.items()}
         if made := self._options.metadata_columns:
             sheet = (batch.schema.metadata or {}).get(SHEET_NAME.encode())
@@ -304,10 +304,15 @@ class ColumnSources:
         arrays = [found[name] for name in self.arrow_schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
-    def _path_values(
+    def path_values(
         self, path: str, partitions: StructType
     ) -> tuple[dict[str, pa.Scalar], dict[str, str]]:
-        """Convert the values of a path; texts that do not fit are null, and named."""
+        """Convert the values of a path; texts that do not fit are null, and named.
+
+        Args:
+            path: Of a file.
+            partitions: The columns that come from it.
+        """
         texts = partition_values(path, partitions.names, self._matcher)
         values, lost = {}, {}
         for field in to_arrow(partitions):

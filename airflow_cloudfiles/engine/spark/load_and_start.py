@@ -345,6 +345,7 @@ def _infer_first(reader: Any, given: dict[str, Any], path: str, *, has_log: bool
     from airflow_cloudfiles.engine.stream import definition  # noqa: PLC0415
 
     options = CloudFilesOptions.parse(options_of(reader, given), path=path)
+    options.check_query()
     if has_log:
         definition.resolve_schema(options)
     else:

@@ -114,6 +114,7 @@ class CloudFilesDataSource(DataSource):
         log_to_stderr()
         check_client(self.options)
         options = CloudFilesOptions.parse(self.options)
+        options.check_query()
         # Spark does not say which it is; only a stream that `register` knows is sure to be one.
         is_stream = bool(options.token or options.client_version) and not options.is_batch
         if not options.is_batch:
@@ -141,6 +142,7 @@ class CloudFilesDataSource(DataSource):
         check_client(self.options)
         has_schema = self._resolved is None
         options = CloudFilesOptions.parse(self.options, has_schema=has_schema)
+        options.check_query()
         resolved: ResolvedSchema | None = self._resolved
         if resolved is None:
             check_cleaning(options)

@@ -239,6 +239,7 @@ MOST_MISSING = 100
 """Files that were gone, which a note names."""
 _SHOWN = {
     "files": "{file}",
+    "registered_files": "registered",
     "rows": "{row}",
     "rescued_rows": "rescued",
     "corrupt_records": "corrupt",

@@ -39,12 +39,14 @@ from airflow_cloudfiles.engine.tables.delta.opening import open_table, open_to_w
 from airflow_cloudfiles.engine.tables.delta.read.table_state import TableState
 from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 from airflow_cloudfiles.engine.tables.delta.write.rows import TableWrite, write_rows
-from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TargetTable, TaskWritten
+from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TaskWritten
+from airflow_cloudfiles.engine.tables.target_table import TargetTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_cloudfiles.engine.options.sink import TableOptions
+    from airflow_cloudfiles.engine.reading.splits import Split
     from airflow_cloudfiles.engine.tables.delta.commit import Appender
     from airflow_cloudfiles.engine.tables.delta.write.former_rows import FormerRows
 
@@ -114,6 +116,15 @@ class DeltaWriter(TableWriter):
         if self._written == "files":  # the run has checked it
             return table_state(self._target)
         return check_target(self._target, self._arrow_schema, self._rules)
+
+    def write_split(self, split: Split) -> TaskWritten:
+        """Write a split (`TableWriter.write_split`), or register files of it as they are."""
+        if split.context.options.load_mode == "copy":
+            return super().write_split(split)
+        written: TaskWritten = extension("register")(
+            split, self._how, self._target, self._options.required_columns, super().write_split
+        )
+        return written
 
     def _write_rows(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
         layout = self._how.layout(schema)

@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.state.metadata import open_metadata
 from airflow_cloudfiles.engine.state.run_history import encode_report
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
-from airflow_cloudfiles.engine.tables.table_writer import TargetTable
+from airflow_cloudfiles.engine.tables.target_table import TargetTable
 from tests.support.iceberg_tables import LocalCatalog
 from tests.support.ingested import Ingested
 from tests.support.laws import some

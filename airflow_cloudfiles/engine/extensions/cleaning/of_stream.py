@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, StateError
 from airflow_cloudfiles.engine.extensions.cleaning.clean import Cleaning, CleaningReport, clean
+from airflow_cloudfiles.engine.extensions.registration.registered import RegisteredFiles
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake.move_destination import check_cleaning
 from airflow_cloudfiles.engine.intake.opening import locate
@@ -73,16 +74,33 @@ def clean_after_run(
 
 
 def task_of(spec: JobSpec, options: CloudFilesOptions, **more: Any) -> Cleaning:
-    """Describe the cleaning of a stream, with its options."""
+    """Describe the cleaning of a stream, with its options.
+
+    Raises:
+        OptionError: Its table has files of the source as data files.
+    """
+    state = open_store(spec.checkpoint_location)
+    place = locate(spec.source, state)
+    _refuse_registered(RegisteredFiles(state, place.name))
     return Cleaning(
         location=spec.checkpoint_location,
-        place=locate(spec.source, open_store(spec.checkpoint_location)),
+        place=place,
         options=options.cleaning,
         verify=_verify,
         is_exact=options.discovery.identity == "pathAndModificationTime",
         keeps_given_up=options.ignore_corrupt_files,
         **more,
     )
+
+
+def _refuse_registered(registered: RegisteredFiles) -> None:
+    if registered:
+        has = sentence(len(registered), "data {file}")
+        raise OptionError(
+            f"{registered.target} has {has} that lie in the source (cloudFiles.loadMode="
+            "reference), and would be lost to it. Nothing is cleaned. Have the table write them "
+            f"anew first: cloudfiles table optimize --target {registered.target} --all"
+        )
 
 
 def say(found: CleaningReport) -> None:

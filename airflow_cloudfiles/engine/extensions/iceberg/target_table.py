@@ -18,7 +18,8 @@ from airflow_cloudfiles.engine.extensions.iceberg.data_files import IcebergFileW
 from airflow_cloudfiles.engine.extensions.iceberg.lineage import SnapshotPresence
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.state.sink_log import BatchId, CommitResult, ExpectedBatch
-from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TargetTable, TaskWritten
+from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TaskWritten
+from airflow_cloudfiles.engine.tables.target_table import TargetTable
 
 if TYPE_CHECKING:
     import pyarrow as pa

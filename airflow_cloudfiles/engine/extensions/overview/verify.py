@@ -1,8 +1,9 @@
 """Read all of a state, and say what of it is not as it was written.
 
 Every object that has a checksum is held against it; the logs are read from their first entry to
-their last, out of packs too; plans must follow each other and end within the file log. Nothing is
-changed, and no lock is taken: a run may be at work.
+their last, out of packs too; plans must follow each other and end within the file log. Files of the
+source that the table has as data files must be as they were registered. Nothing is changed, and no
+lock is taken: a run may be at work.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from airflow_cloudfiles.engine.errors import CloudFilesError
+from airflow_cloudfiles.engine.extensions.registration.registered import RegisteredFiles
 from airflow_cloudfiles.engine.files import START, Offset, printable_path
 from airflow_cloudfiles.engine.intake.ledger import snapshots
 from airflow_cloudfiles.engine.schema.log_entry import open_log, read_entry
@@ -137,7 +139,14 @@ class _Verification:
                 f"{head.to_json()}. Restore the checkpoint location as a whole from a backup.",
             )
         self._read(self._state.uri, lambda: position(self._state))
+        self._registered_files(metadata.source)
         return self._found
+
+    def _registered_files(self, source: str) -> None:
+        """Look whether the files of the source that its table has are as they were."""
+        registered = self._read(self._state.uri, lambda: RegisteredFiles(self._state, source))
+        for name, problem in registered.changed() if registered else ():
+            self._note(name, problem)
 
     def _objects(self) -> None:
         """Read all that is no entry of the file log or the plan log."""

@@ -26,6 +26,7 @@ from airflow_cloudfiles.engine.discovery.filters import FileFilter
 from airflow_cloudfiles.engine.discovery.globs import split_pattern
 from airflow_cloudfiles.engine.discovery.listing.directory import DirectoryListing
 from airflow_cloudfiles.engine.errors import OptionError, StateError, StateMovedError
+from airflow_cloudfiles.engine.extensions.registration.registered import RegisteredFiles
 from airflow_cloudfiles.engine.extensions.transfer.move import fence, no_state
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.intake.ledger.base import Ledger, catch_up
@@ -258,6 +259,7 @@ class _Relocation:
         self._own = (state.uri, schema_location)
         self._files = FileLog(state)
         self._require_finished()
+        self._require_unregistered()
 
     def compare(self, count: int | None) -> Survey:
         if count is not None:
@@ -330,6 +332,20 @@ class _Relocation:
                 f"{counted(left, 'recorded file')} of {printable_path(self._old.source)} "
                 f"{plural(left, 'waits', 'wait')} to be ingested. Run the stream there until "
                 "nothing is left, then relocate it."
+            )
+
+    def _require_unregistered(self) -> None:
+        """Refuse where files of the old place are data files of the table: they must stay."""
+        registered = RegisteredFiles(self._state, self._old.source)
+        if registered and not registered.has_moved_along(self._place.root):
+            count = len(registered)
+            raise StateError(
+                f"{counted(count, 'file')} of {printable_path(self._old.source)} "
+                f"{plural(count, 'is a data file', 'are data files')} of {registered.target} "
+                "(cloudFiles.loadMode=reference): moved, they would be lost to it. Move the table "
+                "with them; or have it write them anew first (cloudfiles table optimize --target "
+                f"{registered.target} --all), and keep the old files as long as older versions of "
+                "it are read."
             )
 
     def _ledger(self) -> Ledger:

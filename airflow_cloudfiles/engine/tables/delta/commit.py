@@ -196,7 +196,8 @@ def _committed_before(
     with location.translate_errors("may lose a commit"):
         make_durable(location)  # the process that committed it may have been killed before it did
     kept = names_of(table)
-    is_new = any(file.name in kept for file in files)
+    # A file of the source has the same name whoever has registered it.
+    is_new = any(file.name in kept for file in files if file.source is None)
     if is_new:
         _log.info("Batch %s was committed to %s, but the response was lost", batch.number, target)
     else:
@@ -416,6 +417,10 @@ def prepared_table(target: str, schema: pa.Schema, rules: WriteRules) -> DeltaTa
 
 
 def remove_files(target: str, files: Sequence[DataFile]) -> None:
-    """Remove data files that are in no version of the table, nor ever will be."""
-    if files:
-        data_files.remove(DeltaLocation.of(target), [file.name for file in files])
+    """Remove data files that are in no version of the table, nor ever will be.
+
+    Files of the source stay, which were to be registered.
+    """
+    written = [file.name for file in files if file.source is None]
+    if written:
+        data_files.remove(DeltaLocation.of(target), written)

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_cloudfiles.engine.errors import DataFileLostError, TargetNotDeltaError
+from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.options.values import parse_size
 from airflow_cloudfiles.engine.storage.base import key_bytes, key_text
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
@@ -59,6 +60,8 @@ class DataFile:
         modification_time_ms: When it was finished.
         statistics: What the log says of its columns, as JSON.
         partition_values: By physical name of the partition column; `None` is null.
+        source: The file of the source that it is, where that was registered and not copied: it is
+            never removed. `None` for a file that was written for the table.
     """
 
     name: str
@@ -67,6 +70,13 @@ class DataFile:
     modification_time_ms: int
     statistics: str
     partition_values: tuple[tuple[str, str | None], ...] = ()
+    source: FileEntry | None = None
+
+    def is_as_written(self, there: FileEntry | None) -> bool:
+        """Tell whether it is as it was, by what a store says of it now."""
+        if there is None or there.size != self.size:
+            return False
+        return self.source is None or there.version == self.source.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,13 +287,20 @@ def require(location: DeltaLocation, files: Sequence[DataFile]) -> None:
     with location.translate_errors("cannot be checked"):
         found = at_once(store, [partial(store.head, file.name) for file in files])
     for file, there in zip(files, found, strict=True):
-        if there is None or there.size != file.size:
-            now = "is gone" if there is None else f"has {there.size}"
+        if file.is_as_written(there):
+            continue
+        now = "is gone" if there is None else f"has {there.size}"
+        if file.source is not None:
             raise DataFileLostError(
-                f"The data file {file.name} was written to {location.target} with {file.size} "
-                f"bytes and {now} before its commit. Nothing was committed: run again. Find out "
-                "what removes files there, such as a vacuum with no retention or a lifecycle rule."
+                f"The file {file.name} was to be registered in {location.target} with {file.size} "
+                f"bytes and {now} before its commit, or was overwritten. Nothing was committed: "
+                "run again. Files of the source must not change once they are there."
             )
+        raise DataFileLostError(
+            f"The data file {file.name} was written to {location.target} with {file.size} "
+            f"bytes and {now} before its commit. Nothing was committed: run again. Find out "
+            "what removes files there, such as a vacuum with no retention or a lifecycle rule."
+        )
 
 
 def remove(location: DeltaLocation, names: Iterable[str]) -> None:

@@ -368,6 +368,8 @@ MERGED: Final = (*COUNTS, SUPERSEDED)
 """What the result of a merge counts."""
 COMPACTED: Final = ("compacted_files", "compacted_into_files")
 """What an automatic compaction counts."""
+REGISTERED: Final = ("registered_files", "copied_files")
+"""What a stream with `cloudFiles.loadMode=reference` counts."""
 
 
 def find_again(

@@ -132,13 +132,14 @@ class FileStatistics:
     Args:
         schema: Of the file.
         columns: Which columns have statistics.
+        is_seen: Whether all rows are looked at (`add`). Where they are not, a float may be NaN.
     """
 
-    def __init__(self, schema: pa.Schema, columns: IndexedColumns) -> None:
+    def __init__(self, schema: pa.Schema, columns: IndexedColumns, *, is_seen: bool = True) -> None:
         self._leaves = columns.chosen(leaves_of(schema))
         self._names = schema.names
         self._floats = [each for each in self._leaves if pa.types.is_floating(each.kind)]
-        self._with_nan: set[tuple[str, ...]] = set()
+        self._with_nan = set() if is_seen else {each.path for each in self._floats}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Look for what a footer does not tell."""
@@ -146,11 +147,16 @@ class FileStatistics:
             if leaf.path not in self._with_nan and _has_nan(batch, self._names, leaf):
                 self._with_nan.add(leaf.path)
 
-    def to_json(self, footer: pq.FileMetaData) -> str:
-        """Write the statistics as the log has them."""
+    def to_json(self, footer: pq.FileMetaData, lacking: Sequence[str] = ()) -> str:
+        """Write the statistics as the log has them.
+
+        Args:
+            footer: Of the file.
+            lacking: Columns that the file lacks, so that they are null in all rows.
+        """
         low: dict[str, Any] = {}
         high: dict[str, Any] = {}
-        nulls: dict[str, Any] = {}
+        nulls: dict[str, Any] = dict.fromkeys(lacking, footer.num_rows)
         for leaf in self._leaves:
             if leaf.index is None:
                 continue
