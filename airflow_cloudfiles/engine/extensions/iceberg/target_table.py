@@ -2,7 +2,7 @@
 
 As with a Delta table, whose records these are: tasks write Parquet files, and each micro-batch is
 one commit (`iceberg.commit`). pyiceberg is an extra of this package, so this module is imported by
-its name (`table_writer.iceberg_table`).
+its name (`target_table.iceberg_table`).
 """
 
 from __future__ import annotations
