@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
-from airflow_cloudfiles.engine.extensions.row_rules.quarantine import Quarantine, Selection
+from airflow_cloudfiles.engine.extensions.row_rules.quarantine import Quarantine, RowSelection
 from airflow_cloudfiles.engine.job.launch import LocalPython
 from tests.support import laws
 from tests.support.crash_points import QUARANTINE_POINTS, RELEASE_POINTS
@@ -30,8 +30,8 @@ _RELEASED = st.sampled_from([*RELEASE_POINTS, None, "no release"])
 _STEPS = st.lists(st.tuples(_ACTIONS, _POINTS, _RELEASED), min_size=1, max_size=2)
 _RELEASE = """
 import sys
-from airflow_cloudfiles.engine.extensions.row_rules.quarantine import Quarantine, Selection
-Quarantine(sys.argv[1]).release(Selection())
+from airflow_cloudfiles.engine.extensions.row_rules.quarantine import Quarantine, RowSelection
+Quarantine(sys.argv[1]).release(RowSelection())
 """
 
 
@@ -80,7 +80,7 @@ def test_each_row_is_in_one_place_whatever_is_killed(
                 [sys.executable, "-c", _RELEASE, str(driver.target)], env=env, check=False
             )
             assert done.returncode in {0, -signal.SIGKILL}
-            Quarantine(str(driver.target)).release(Selection())
+            Quarantine(str(driver.target)).release(RowSelection())
             assert _ids(aside) == []
             assert _ids(driver.target) == sorted([*there, *put])
     assert set(_ids(driver.target)) | set(_ids(aside)) <= set(read)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 
 from airflow_cloudfiles.engine.errors import ExpectationError
-from airflow_cloudfiles.engine.extensions.row_rules.quarantine import Quarantine, Selection
+from airflow_cloudfiles.engine.extensions.row_rules.quarantine import Quarantine, RowSelection
 from airflow_cloudfiles.engine.job.launch import LocalSpark, launch
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from tests.support.landing import drop, rows
@@ -64,5 +64,5 @@ def test_a_run_on_spark_puts_rows_aside_and_refuses_what_a_rule_does_not_allow(
     with pytest.raises(ExpectationError, match=r"5\.json \(1, the first is row 2\)"):
         run(**{**aside, "positive.onViolation": "fail"})
     assert run(**aside)["quarantined_rows"] == 1
-    Quarantine(str(tmp_path / "table")).release(Selection(where="id > -3"))
+    Quarantine(str(tmp_path / "table")).release(RowSelection(where="id > -3"))
     assert sorted(row["id"] for row in rows(tmp_path / "table")) == [-2, -1, 0, 1, 2, 3, 5]

@@ -8,10 +8,10 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.extensions.row_rules.quarantine import Quarantine, Selection
+from airflow_cloudfiles.engine.extensions.row_rules.quarantine import Quarantine, RowSelection
 from tests.support.ingested import Ingested
 
-ALL = Selection()
+ALL = RowSelection()
 
 
 class Ruled(Ingested):

@@ -139,7 +139,7 @@ class LiteralValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class PredicateOperation:
     """An operator or a function, with what it is applied to.
 
     Attributes:
@@ -155,7 +155,7 @@ class Operation:
     kind: tuple[str, tuple[int, ...]] = ("", ())
 
 
-Node: TypeAlias = "ColumnName | LiteralValue | Operation"
+Node: TypeAlias = "ColumnName | LiteralValue | PredicateOperation"
 
 
 def parse(option: str, text: str, *, hint: str, has_escapes: bool = True) -> Node:
@@ -186,7 +186,7 @@ def names_in(node: Node) -> Iterator[ColumnName]:
     """Yield the columns of a predicate."""
     if isinstance(node, ColumnName):
         yield node
-    elif isinstance(node, Operation):
+    elif isinstance(node, PredicateOperation):
         for each in node.arguments:
             yield from names_in(each)
 
@@ -246,20 +246,20 @@ class _Parser:
         """Parse `a OR b OR c`."""
         found = self._conjunction(depth)
         while self._take("or"):
-            found = Operation("or", (found, self._conjunction(depth)))
+            found = PredicateOperation("or", (found, self._conjunction(depth)))
         return found
 
     def _conjunction(self, depth: int) -> Node:
         found = self._negation(depth)
         while self._take("and"):
-            found = Operation("and", (found, self._negation(depth)))
+            found = PredicateOperation("and", (found, self._negation(depth)))
         return found
 
     def _negation(self, depth: int) -> Node:
         if depth > _MOST_DEPTH:
             raise self._wrong("it is nested too deeply")
         if self._take("not"):
-            return Operation("not", (self._negation(depth + 1),))
+            return PredicateOperation("not", (self._negation(depth + 1),))
         return self._comparison(depth)
 
     def _comparison(self, depth: int) -> Node:
@@ -271,7 +271,7 @@ class _Parser:
         sign = SAME.get(text, text)
         if kind == "sign" and sign in COMPARISONS:
             self._at += 1
-            return Operation(sign, (left, self._sum(depth)))
+            return PredicateOperation(sign, (left, self._sum(depth)))
         is_not = self._take("not")
         found = self._matched(left, depth)
         if found is None:
@@ -283,41 +283,44 @@ class _Parser:
     def _test(self, left: Node) -> Node:
         """Parse what follows IS."""
         if self._take("null"):
-            return Operation("is null", (left,))
+            return PredicateOperation("is null", (left,))
         for word in ("true", "false"):
             if self._take(word):
-                return Operation("<=>", (left, LiteralValue("boolean", word)))
+                return PredicateOperation("<=>", (left, LiteralValue("boolean", word)))
         raise self._wrong("NULL, TRUE or FALSE is expected behind IS")
 
     def _matched(self, left: Node, depth: int) -> Node | None:
         """Parse what compares with several values or a pattern; `None` where nothing does."""
         if self._take("in"):
             self._expect("(")
-            return Operation("in", (left, *self._list(depth)))
+            return PredicateOperation("in", (left, *self._list(depth)))
         if self._take("between"):
             low = self._sum(depth)
             self._expect("and")
             high = self._sum(depth)
-            return Operation("and", (Operation(">=", (left, low)), Operation("<=", (left, high))))
+            return PredicateOperation(
+                "and",
+                (PredicateOperation(">=", (left, low)), PredicateOperation("<=", (left, high))),
+            )
         for word in ("like", "ilike"):
             if self._take(word):
                 pattern = self._sum(depth)
                 escape = (self._sum(depth),) if self._take("escape") else ()
-                return Operation(word, (left, pattern, *escape))
+                return PredicateOperation(word, (left, pattern, *escape))
         if self._take("rlike") or self._take("regexp"):
-            return Operation("rlike", (left, self._sum(depth)))
+            return PredicateOperation("rlike", (left, self._sum(depth)))
         return None
 
     def _sum(self, depth: int) -> Node:
         found = self._product(depth)
         while (sign := self._sign("+", "-")) is not None:
-            found = Operation(sign, (found, self._product(depth)))
+            found = PredicateOperation(sign, (found, self._product(depth)))
         return found
 
     def _product(self, depth: int) -> Node:
         found = self._signed(depth)
         while (sign := self._sign("*", "/")) is not None:
-            found = Operation(sign, (found, self._signed(depth)))
+            found = PredicateOperation(sign, (found, self._signed(depth)))
         return found
 
     def _signed(self, depth: int) -> Node:
@@ -331,7 +334,7 @@ class _Parser:
             return found
         if isinstance(found, LiteralValue) and found.kind == "number" and found.text[0] != "-":
             return LiteralValue("number", f"-{found.text}")
-        return Operation("-", (LiteralValue("number", "0"), found))
+        return PredicateOperation("-", (LiteralValue("number", "0"), found))
 
     def _value(self, depth: int) -> Node:
         kind, text = self._next()
@@ -387,7 +390,7 @@ class _Parser:
         if not least <= len(arguments) <= most:
             wanted = str(least) if least == most else f"{least} to {most}"
             raise self._wrong(f"{name} takes {wanted} arguments, and has {len(arguments)}")
-        return Operation(name, arguments)
+        return PredicateOperation(name, arguments)
 
     def _list(self, depth: int) -> tuple[Node, ...]:
         """Parse values up to the closing parenthesis."""
@@ -403,13 +406,13 @@ class _Parser:
         while self._take("when"):
             condition = self.disjunction(depth)
             self._expect("then")
-            found += [condition if of is None else Operation("=", (of, condition))]
+            found += [condition if of is None else PredicateOperation("=", (of, condition))]
             found += [self.disjunction(depth)]
         if not found:
             raise self._wrong("WHEN is expected behind CASE")
         other = self.disjunction(depth) if self._take("else") else LiteralValue("null", "null")
         self._expect("end")
-        return Operation("case", (*found, other))
+        return PredicateOperation("case", (*found, other))
 
     def _cast(self, depth: int) -> Node:
         self._expect("(")
@@ -425,7 +428,7 @@ class _Parser:
             raise self._wrong(f"{cut(text)!r} is no type that CAST takes here{hint}")
         numbers = self._numbers() if name in {"decimal", "dec", "numeric"} else ()
         self._expect(")")
-        return Operation("cast", (found,), (name, numbers))
+        return PredicateOperation("cast", (found,), (name, numbers))
 
     def _numbers(self) -> tuple[int, int]:
         """Parse the precision and the scale of a decimal."""
@@ -477,4 +480,4 @@ class _Parser:
 
 
 def _negated(node: Node, *, is_not: bool) -> Node:
-    return Operation("not", (node,)) if is_not else node
+    return PredicateOperation("not", (node,)) if is_not else node

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_cloudfiles import cli
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError, TargetNotDeltaError
-from airflow_cloudfiles.engine.extensions.row_rules.quarantine import Quarantine, Selection
+from airflow_cloudfiles.engine.extensions.row_rules.quarantine import Quarantine, RowSelection
 from airflow_cloudfiles.engine.extensions.upkeep import alter
 from tests.support import laws
 from tests.support.crash_points import QUARANTINE_POINTS, RELEASE_POINTS
@@ -55,17 +55,17 @@ def test_rows_are_listed_by_rule_batch_and_file(stream: Ruled) -> None:
     ("selection", "ids"),
     [
         (ALL, "bcd"),
-        (Selection(batches=(0,)), "bc"),
-        (Selection(rules=("Known",)), "c"),
-        (Selection(files=("one.json", "three.json")), "bd"),
-        (Selection(where="b < -1 OR b IS NULL"), "cd"),
-        (Selection(where="b < 0", batches=(1,)), "d"),
-        (Selection(rules=("nothing",)), ""),
+        (RowSelection(batches=(0,)), "bc"),
+        (RowSelection(rules=("Known",)), "c"),
+        (RowSelection(files=("one.json", "three.json")), "bd"),
+        (RowSelection(where="b < -1 OR b IS NULL"), "cd"),
+        (RowSelection(where="b < 0", batches=(1,)), "d"),
+        (RowSelection(rules=("nothing",)), ""),
     ],
     ids=str,
 )
 def test_what_is_meant_is_released_and_the_rest_stays(
-    stream: Ruled, selection: Selection, ids: str
+    stream: Ruled, selection: RowSelection, ids: str
 ) -> None:
     found = stream.opened.release(selection)
     assert found.rows == len(ids)
@@ -76,15 +76,15 @@ def test_what_is_meant_is_released_and_the_rest_stays(
 
 
 def test_one_row_is_released_by_its_id(stream: Ruled) -> None:
-    row = stream.opened.listed(Selection(rules=("known",)))["sample"][0]
-    assert stream.opened.release(Selection(ids=(row["_quarantine_id"],))).rows == 1
+    row = stream.opened.listed(RowSelection(rules=("known",)))["sample"][0]
+    assert stream.opened.release(RowSelection(ids=(row["_quarantine_id"],))).rows == 1
     assert stream.ids() == ["a", "c", "e"]
 
 
 def test_discarded_rows_are_in_no_table(stream: Ruled) -> None:
-    found = stream.opened.discard(Selection(batches=(0,)))
+    found = stream.opened.discard(RowSelection(batches=(0,)))
     assert (found.rows, stream.ids(), stream.aside()) == (2, list("ae"), ["d"])
-    assert stream.opened.discard(Selection(batches=(0,))).rows == 0
+    assert stream.opened.discard(RowSelection(batches=(0,))).rows == 0
 
 
 def test_rows_that_still_violate_a_rule_stay(stream: Ruled) -> None:
@@ -150,10 +150,10 @@ def test_without_a_rescued_data_column_nothing_is_lost(stream: Ruled) -> None:
     keep = DeltaTable(str(stream.target)).to_pyarrow_table().select(["id"])
     write_deltalake(stream.target, keep, mode="overwrite", schema_mode="overwrite")
     with pytest.raises(SchemaMismatchError, match=r"no column that takes b .* rescued data column"):
-        stream.opened.release(Selection(files=("one.json",)))
+        stream.opened.release(RowSelection(files=("one.json",)))
     assert stream.ids() == list("ae")
     alter.add_column(str(stream.target), "b BIGINT", dry_run=False)
-    done = stream.opened.release(Selection(files=("one.json",)))
+    done = stream.opened.release(RowSelection(files=("one.json",)))
     assert (done.rows, done.finished_releases, done.finished_rows) == (0, 1, 1)
     assert (stream.ids(), stream.aside()) == (list("abe"), list("cd"))
 
@@ -298,4 +298,4 @@ def test_rows_are_listed_released_and_discarded_in_a_shell(
 
 def test_a_where_that_does_not_fit_is_refused(stream: Ruled) -> None:
     with pytest.raises(OptionError, match="--where 'bb = 1' cannot be used: there is no column"):
-        stream.opened.listed(Selection(where="bb = 1"))
+        stream.opened.listed(RowSelection(where="bb = 1"))

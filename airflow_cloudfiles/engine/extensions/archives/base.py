@@ -28,7 +28,7 @@ PIECE_BYTES: Final = 2**16
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArchiveMember:
     """A member of an archive, of which nothing was read yet.
 
     Attributes:

@@ -25,8 +25,8 @@ from airflow_cloudfiles.engine.discovery.filters import is_member_input
 from airflow_cloudfiles.engine.discovery.globs import compile_path
 from airflow_cloudfiles.engine.errors import FileUnreachableError
 from airflow_cloudfiles.engine.extensions.archives.base import (
+    ArchiveMember,
     Budget,
-    Member,
     member_uri,
     unsupported,
 )
@@ -89,7 +89,7 @@ def members(archive: OpenedFile, options: CloudFilesOptions) -> Iterator[OpenedF
         _log.warning("%s: nothing is read of it, %s", archive.uri, text)
 
 
-def _refuse_nested(archive: OpenedFile, member: Member, options: CloudFilesOptions) -> None:
+def _refuse_nested(archive: OpenedFile, member: ArchiveMember, options: CloudFilesOptions) -> None:
     if is_archive(member.name) and options.format != "binaryFile":
         raise unsupported(archive, member.name, "it is an archive in an archive", "Unpack it")
 
@@ -102,7 +102,7 @@ class MemberFile:
         member: What it has of it.
     """
 
-    def __init__(self, archive: OpenedFile, member: Member) -> None:
+    def __init__(self, archive: OpenedFile, member: ArchiveMember) -> None:
         whole = archive.entry
         path = f"{whole.path}{MEMBER}{member.name}"
         self.entry = FileEntry(path, member.size, whole.modification_time_us)

@@ -20,9 +20,9 @@ from typing import IO, TYPE_CHECKING, Final
 
 from airflow_cloudfiles.engine.extensions.archives.base import (
     PIECE_BYTES,
+    ArchiveMember,
     Budget,
     Content,
-    Member,
     damaged,
     plain_name,
     unsupported,
@@ -49,7 +49,7 @@ _IS_EXTENDED, _GOES_ON = 482, 504
 the map follows."""
 
 
-def tar_members(archive: OpenedFile, budget: Budget) -> Iterator[Member]:
+def tar_members(archive: OpenedFile, budget: Budget) -> Iterator[ArchiveMember]:
     """Yield the members of a tar, compressed or not, in their order.
 
     Raises:
@@ -71,11 +71,11 @@ def tar_members(archive: OpenedFile, budget: Budget) -> Iterator[Member]:
 
 def _member(
     archive: OpenedFile, blocks: _Blocks, header: tarfile.TarInfo, said: dict[str, str]
-) -> Iterator[Member]:
+) -> Iterator[ArchiveMember]:
     """Yield the member of a header, unless it is a folder, and pass over its content."""
     name = plain_name(said.get("path", header.name))
     if header.type in _WITHOUT_CONTENT:
-        yield Member(name, 0, io.BytesIO, is_file=False)
+        yield ArchiveMember(name, 0, io.BytesIO, is_file=False)
         return
     if header.type == tarfile.DIRTYPE:
         return
@@ -84,9 +84,9 @@ def _member(
     blocks.begin(size, is_sparse=header.type == tarfile.GNUTYPE_SPARSE)
     if is_sparse or header.type not in _FILES:
         kind = "it is sparse" if is_sparse else f"it is of the unknown kind {header.type!r}"
-        yield Member(name, size, partial(_refuse, archive, name, kind))
+        yield ArchiveMember(name, size, partial(_refuse, archive, name, kind))
     else:
-        yield Member(name, size, blocks.content)
+        yield ArchiveMember(name, size, blocks.content)
     blocks.skip()
 
 

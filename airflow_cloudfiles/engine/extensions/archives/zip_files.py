@@ -20,9 +20,9 @@ from typing import IO, TYPE_CHECKING, Final, cast
 
 from airflow_cloudfiles.engine.extensions.archives.base import (
     PIECE_BYTES,
+    ArchiveMember,
     Budget,
     Content,
-    Member,
     damaged,
     plain_name,
     unsupported,
@@ -44,7 +44,7 @@ _DAMAGE: Final = (
 """What `zipfile` raises for content that is not valid."""
 
 
-def zip_members(archive: OpenedFile, budget: Budget) -> Iterator[Member]:
+def zip_members(archive: OpenedFile, budget: Budget) -> Iterator[ArchiveMember]:
     """Yield the members of a zip archive.
 
     Raises:
@@ -59,7 +59,7 @@ def zip_members(archive: OpenedFile, budget: Budget) -> Iterator[Member]:
             if not member.is_dir():
                 is_file = stat.S_IFMT(member.external_attr >> 16) not in _NO_FILES
                 content = partial(_content, archive, source, opened, member, budget)
-                yield Member(plain_name(member.filename), member.file_size, content, is_file)
+                yield ArchiveMember(plain_name(member.filename), member.file_size, content, is_file)
 
 
 class _Source(WatchedBytes):

@@ -24,7 +24,12 @@ from airflow_cloudfiles.engine.extensions.row_rules.casts import arrow_kind, cas
 from airflow_cloudfiles.engine.messages import cut, few
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, dotted
 from airflow_cloudfiles.engine.options import predicate
-from airflow_cloudfiles.engine.options.predicate import ColumnName, LiteralValue, Node, Operation
+from airflow_cloudfiles.engine.options.predicate import (
+    ColumnName,
+    LiteralValue,
+    Node,
+    PredicateOperation,
+)
 from airflow_cloudfiles.engine.options.row_rules import HINT
 
 if TYPE_CHECKING:
@@ -145,7 +150,7 @@ class _Binder:
 
     # Operators ------------------------------------------------------------------------------
 
-    def _operation(self, node: Operation) -> Expression:
+    def _operation(self, node: PredicateOperation) -> Expression:
         if node.word == "cast":
             return self._cast(node)
         given = [self._bind(each) for each in node.arguments]
@@ -174,7 +179,7 @@ class _Binder:
             return _of(given[0].kind, _unless, given[0], same)
         return self._case(given) if word in {"case", "if"} else self._coalesced(given)
 
-    def _cast(self, node: Operation) -> Expression:
+    def _cast(self, node: PredicateOperation) -> Expression:
         of = self._bind(node.arguments[0])
         kind = arrow_kind(*node.kind)
         cast = cast_from(of.kind, kind)

@@ -76,7 +76,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class RowSelection:
     """Which rows of a quarantine table are meant: those that all of this applies to.
 
     Attributes:
@@ -149,7 +149,7 @@ class Quarantine:
 
     # What there is ------------------------------------------------------------------------
 
-    def listed(self, selection: Selection, *, sample: int = 10) -> dict[str, Any]:
+    def listed(self, selection: RowSelection, *, sample: int = 10) -> dict[str, Any]:
         """Count the rows, and show some of them.
 
         Args:
@@ -194,7 +194,7 @@ class Quarantine:
     # What is done -------------------------------------------------------------------------
 
     def release(
-        self, selection: Selection, *, check: Mapping[str, str] | None = None
+        self, selection: RowSelection, *, check: Mapping[str, str] | None = None
     ) -> QuarantineChange:
         """Put rows back into the target, once however often it is called.
 
@@ -223,7 +223,7 @@ class Quarantine:
             done.rows = self._finish(release) or done.rows
         return self._versions(done)
 
-    def discard(self, selection: Selection) -> QuarantineChange:
+    def discard(self, selection: RowSelection) -> QuarantineChange:
         """Remove rows from the quarantine table: they are in no table any more.
 
         Rows of batches that the target does not have yet stay: they may be read again.
@@ -246,7 +246,7 @@ class Quarantine:
 
     def _moved(
         self,
-        selection: Selection,
+        selection: RowSelection,
         rules: Sequence[RowRule],
         release: str | None,
         done: QuarantineChange,
@@ -352,7 +352,7 @@ class Quarantine:
         return seen is not None and seen >= int(batch or 0)
 
     def _files(
-        self, found: TableFiles, selection: Selection, *, with_released: bool = False
+        self, found: TableFiles, selection: RowSelection, *, with_released: bool = False
     ) -> Iterator[TableFile]:
         for file in found.files.values():
             _, batch, release = place_of(file)
@@ -363,7 +363,7 @@ class Quarantine:
             yield file
 
     def _chosen(
-        self, found: TableFiles, selection: Selection, *, with_released: bool
+        self, found: TableFiles, selection: RowSelection, *, with_released: bool
     ) -> Iterator[tuple[TableFile, pa.RecordBatch]]:
         chooser = _RowChooser(selection, found.schema, ())
         for file in self._files(found, selection, with_released=with_released):
@@ -385,7 +385,9 @@ class _RowChooser:
         violating: How many rows were meant, and not taken.
     """
 
-    def __init__(self, selection: Selection, schema: pa.Schema, rules: Sequence[RowRule]) -> None:
+    def __init__(
+        self, selection: RowSelection, schema: pa.Schema, rules: Sequence[RowRule]
+    ) -> None:
         self._selection = selection
         self._where = RowPredicate("--where", selection.where, schema) if selection.where else None
         self._rules = [RowPredicate(each.option, each.predicate, schema) for each in rules]
@@ -553,7 +555,7 @@ def _values(column: pa.Array) -> list[Any]:
     return [json.loads(json.dumps(each, default=str)) for each in values]
 
 
-def _plain(selection: Selection) -> dict[str, Any]:
+def _plain(selection: RowSelection) -> dict[str, Any]:
     return {
         name: list(v) if isinstance(v, tuple) else v for name, v in asdict(selection).items() if v
     }
@@ -564,7 +566,7 @@ def quarantine_action(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         given: `action` (`list`, `release` or `discard`), `target`, `table`, `rescued_column`,
-            `selection` (fields of `Selection`), `all_rows`, `sample` and `check`.
+            `selection` (fields of `RowSelection`), `all_rows`, `sample` and `check`.
 
     Raises:
         OptionError: No row is named.
@@ -573,7 +575,7 @@ def quarantine_action(given: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {
         name: tuple(v) if isinstance(v, list) else v for name, v in chosen.items()
     }
-    selection = Selection(**fields)
+    selection = RowSelection(**fields)
     action = given["action"]
     if action != "list" and selection.is_all and not given.get("all_rows"):
         raise OptionError(

@@ -203,7 +203,7 @@ class _Binder:
 
     def bind(self, node: predicate.Node) -> Predicate:
         """Convert a condition."""
-        if isinstance(node, predicate.Operation):
+        if isinstance(node, predicate.PredicateOperation):
             word, given = node.word, node.arguments
             if word in {"and", "or"}:
                 left, right = map(self.bind, given)
@@ -255,5 +255,5 @@ class _Binder:
 
 
 def _shown(node: predicate.Node) -> str:
-    text = node.word if isinstance(node, predicate.Operation) else node.text
+    text = node.word if isinstance(node, predicate.PredicateOperation) else node.text
     return repr(cut(text))
