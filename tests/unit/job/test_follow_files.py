@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -27,9 +29,16 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.options.sink import TableOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.tables.delta.commit import check_target
+from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
+from airflow_cloudfiles.engine.tables.delta.read.files import DataFileReader, TableColumns
+from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
+from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 from tests.support.crash_points import FOLLOWING_POINTS
+from tests.support.delta_tables import base85, bitmap
 from tests.support.ingested import Ingested
 from tests.support.laws import examples, some
 from tests.support.operated import told
@@ -192,6 +201,60 @@ def test_what_was_there_before_the_first_start_and_goes_is_forgotten(tmp_path: P
     delete(stream, "y")
     stream.run()
     assert stream.rows() == ["overwritten"]
+
+
+def test_rows_that_a_deletion_vector_has_deleted_do_not_come_back(tmp_path: Path) -> None:
+    stream = following(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "10"})
+    vectors = {"delta.enableDeletionVectors": "true"}
+    columns = pa.schema([(name, pa.string()) for name in ("a", "_rescued_data", "file_path")])
+    stream.given["cloudFiles.metadataColumns"] = "file_path"
+    check_target(str(stream.target), columns, WriteRules.of(TableOptions.read(vectors)))
+    put(stream, "x", "x 1", "x 2")
+    put(stream, "y", "y 1", "y 2")
+    put(stream, "z", "z 1")
+    stream.run()
+    assert live(stream) == ["x 1", "x 2", "y 1", "y 2", "z 1"]
+    _delete_by_vector(stream, "y 2")
+    put(stream, "x", "new")
+    delete(stream, "z")
+    stream.run()
+    assert live(stream) == ["new", "y 1"]
+    delete(stream, "x", "y")
+    stream.run()
+    assert live(stream) == []
+
+
+def live(stream: Ingested) -> list[str]:
+    """The rows of the newest version, without those that are deleted."""
+    snapshot = TableLog(DeltaLocation.to_read(str(stream.target))).snapshot()
+    reader = DataFileReader(TableColumns.of(snapshot), ["a"], open_store(str(stream.target)))
+    batches = [batch for file in snapshot.files for batch in reader.read(file)]
+    return sorted(row["a"] for batch in batches for row in batch.to_pylist())
+
+
+def _delete_by_vector(stream: Ingested, value: str) -> None:
+    """Delete a row as Delta does: the file stays, and a vector says which row is gone."""
+    snapshot = TableLog(DeltaLocation.to_read(str(stream.target))).snapshot()
+    log = stream.target / "_delta_log"
+    version = max(int(path.stem) for path in log.glob("*.json"))
+    lines = "".join(path.read_text() for path in sorted(log.glob("*.json"))).splitlines()
+    adds = [json.loads(line)["add"] for line in lines if line.startswith('{"add"')]
+    for file in snapshot.files:
+        rows = pq.read_table(stream.target / file.path)["a"].to_pylist()
+        if value not in rows:
+            continue
+        (add,) = [each for each in adds if each["path"] == file.path]
+        content = bitmap([rows.index(value)])
+        vector = {
+            "storageType": "i",
+            "pathOrInlineDv": base85(content),
+            "sizeInBytes": len(content),
+            "cardinality": 1,
+        }
+        remove = {"path": file.path, "deletionTimestamp": 0, "dataChange": True}
+        actions = [{"remove": remove}, {"add": {**add, "deletionVector": vector}}]
+        text = "".join(json.dumps(each) + "\n" for each in actions)
+        (log / f"{version + 1:020}.json").write_text(text)
 
 
 # ── the guard ────────────────────────────────────────────────────────────────────────────────────

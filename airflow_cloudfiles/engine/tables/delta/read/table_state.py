@@ -316,12 +316,13 @@ def require_appendable(state: TableState) -> None:
     _refuse(state, [*rules, *_constraints(state), *_computed(state.columns, ())])
 
 
-def require_rewritable(state: TableState, *, takes_all: bool) -> None:
+def require_rewritable(state: TableState, *, takes_all: bool, takes_vectors: bool = False) -> None:
     """Refuse tables whose files are not replaced here.
 
     Args:
         state: The table.
         takes_all: Whether neither partitions nor column mapping are a reason.
+        takes_vectors: Whether deletion vectors are none either.
 
     Raises:
         SinkError: The table is one, or must keep its rows, or may have deleted ones in its files.
@@ -331,7 +332,7 @@ def require_rewritable(state: TableState, *, takes_all: bool) -> None:
             f"{state.target} has delta.appendOnly=true: its rows must not change. Set it to false, "
             "or choose another target."
         )
-    if "deletionVectors" in (state.protocol.reader_features or ()):
+    if not takes_vectors and "deletionVectors" in (state.protocol.reader_features or ()):
         raise SinkError(
             f"{state.target} has deletion vectors, which are not read here. Remove them with "
             "REORG TABLE ... APPLY (PURGE) and ALTER TABLE ... DROP FEATURE deletionVectors."

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql.types import StructType  # noqa: TC002 - read when the module is
@@ -30,7 +31,7 @@ from pyspark.sql.types import StructType  # noqa: TC002 - read when the module i
 from airflow_cloudfiles.engine.tables.delta import data_files
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFile
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
-from airflow_cloudfiles.engine.tables.delta.read.actions import AddFile
+from airflow_cloudfiles.engine.tables.delta.read.actions import AddFile, DeletionVector
 from airflow_cloudfiles.engine.tables.delta.read.columns import physical_name
 from airflow_cloudfiles.engine.tables.delta.read.log import decoded
 from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
@@ -60,11 +61,13 @@ class TableFile:
         name: Its path, as the table's log has it.
         size: Its bytes.
         partition_values: Of all its rows, by physical name of the column.
+        vector: Which of its rows are deleted.
     """
 
     name: str
     size: int
     partition_values: tuple[tuple[str, str | None], ...] = ()
+    vector: DeletionVector | None = None
 
 
 class TableFiles:
@@ -75,6 +78,7 @@ class TableFiles:
         location: Where it is.
         what: What is to be done to the table, for errors, as `optimized`.
         takes_all: Whether tables with partitions or column mapping are taken.
+        takes_vectors: Whether tables with deletion vectors are taken.
 
     Attributes:
         state: What the version says of itself.
@@ -87,12 +91,18 @@ class TableFiles:
     """
 
     def __init__(
-        self, table: DeltaTable, location: DeltaLocation, what: str, *, takes_all: bool = False
+        self,
+        table: DeltaTable,
+        location: DeltaLocation,
+        what: str,
+        *,
+        takes_all: bool = False,
+        takes_vectors: bool = False,
     ) -> None:
         self.table = table
         self.location = location
         self._what = what
-        self._takes_all = takes_all
+        self._takes = {"takes_all": takes_all, "takes_vectors": takes_vectors}
         self.state = self._replaceable()
         self.columns: StructType = self.state.columns
         in_log = self.state.partition_columns
@@ -143,7 +153,7 @@ class TableFiles:
         )
 
         reader = DataFileReader(TableColumns.of(state), wanted.names, self.location.store())
-        for batch in reader.read(AddFile(file.name, file.size)):
+        for batch in reader.read(AddFile(file.name, file.size, deletion_vector=file.vector)):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
 
     def replace(
@@ -213,7 +223,7 @@ class TableFiles:
     def _replaceable(self) -> TableState:
         """Return the table's state; refuse it where its files are not replaced here."""
         state = TableState.of(self.table, self.location.target)
-        require_rewritable(state, takes_all=self._takes_all)
+        require_rewritable(state, **self._takes)
         require_library(state, self._what)
         return state
 
@@ -250,6 +260,7 @@ def replacement(
             "extendedFileMetadata": True,
             "partitionValues": dict(each.partition_values),
             "size": each.size,
+            **({} if each.vector is None else {"deletionVector": _vector_of(each.vector)}),
         }
         for each in removed
     )
@@ -266,6 +277,11 @@ def names_of(table: DeltaTable) -> set[str]:
     return {*paths, *map(decoded, paths)}
 
 
+def _vector_of(vector: DeletionVector) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(vector)
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def table_file(file: AddFile, names: Sequence[str]) -> TableFile:
     """Convert a file as the log has it to a `TableFile`.
 
@@ -275,4 +291,4 @@ def table_file(file: AddFile, names: Sequence[str]) -> TableFile:
     """
     # The protocol has two ways to say null: an empty text is one, too.
     values = tuple((name, file.partition_value(name) or None) for name in names)
-    return TableFile(file.path, file.size, values)
+    return TableFile(file.path, file.size, values, file.deletion_vector)
