@@ -209,6 +209,7 @@ def _check_options(spec: JobSpec, options: CloudFilesOptions, opened: OpenedStat
     if options.cleaning.is_on:
         check_cleaning(options, spec.target, open_state=opened.open)
     check_source(spec.table_options, options)
+    spec.check_follows(options)
     if options.load_mode != "copy":
         extension("check registration")(spec, options)
 

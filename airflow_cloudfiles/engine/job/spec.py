@@ -35,11 +35,7 @@ from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PRE
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
-from airflow_cloudfiles.engine.storage.uri import (
-    is_iceberg,
-    refuse_iceberg,
-    refuse_source_only,
-)
+from airflow_cloudfiles.engine.storage.uri import is_iceberg, refuse_iceberg, refuse_source_only
 from airflow_cloudfiles.engine.versions import FIELD, fields_of, read_note
 
 if TYPE_CHECKING:
@@ -137,9 +133,7 @@ class JobSpec:
             refuse_iceberg(self.target)
         if self.transform is not None:
             self._check_transform()
-        if self.kind == "ingest":
-            self._check_follows()
-        else:
+        if self.kind != "ingest":
             source_of(self.format).require_files(
                 f"A source of format {self.format} can be ingested only: to {self.kind} is for "
                 "streams of files."
@@ -155,16 +149,25 @@ class JobSpec:
                 "returns do not say how many records were corrupt. Remove it."
             )
 
-    def _check_follows(self) -> None:
-        """Refuse what leaves no rows in the table of which each is known to be of a file."""
-        given = _lower(self.options)
-        asked = {"cloudfiles.onoverwrite": "replace", "cloudfiles.ondelete": "delete"}
-        if not any(str(given.get(name)).lower() == value for name, value in asked.items()):
+    def check_follows(self, options: CloudFilesOptions) -> None:
+        """Refuse what leaves no rows in the table of which each is known to be of a file.
+
+        Raises:
+            UnsupportedOptionError: The table is to follow its files, and cannot.
+        """
+        if not options.discovery.follows:
             return
+        is_inside = is_iceberg(str(self.target)) and len(options.discovery.path_column) > 1
         whys = {
-            "mergeKeys": ("mergekeys" in given, "a merged row may be of several files"),
+            "mergeKeys": (
+                bool(self.table_options.merge_keys),
+                "a merged row may be of several files",
+            ),
             "transform": (self.transform is not None, "its function makes rows of its own"),
-            "an Iceberg table": (is_iceberg(self.target or ""), "rows are only added to it"),
+            "cloudFiles.metadataColumns=_metadata": (
+                is_inside,
+                "rows of an Iceberg table are found by a column in no struct, such as file_path",
+            ),
         }
         for name, (is_given, why) in whys.items():
             if is_given:

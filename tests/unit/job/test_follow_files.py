@@ -39,6 +39,7 @@ from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 from tests.support.crash_points import FOLLOWING_POINTS
 from tests.support.delta_tables import base85, bitmap
+from tests.support.iceberg_tables import LocalCatalog
 from tests.support.ingested import Ingested
 from tests.support.laws import examples, some
 from tests.support.operated import told
@@ -257,6 +258,31 @@ def _delete_by_vector(stream: Ingested, value: str) -> None:
         (log / f"{version + 1:020}.json").write_text(text)
 
 
+def test_an_iceberg_table_follows_its_files(tmp_path: Path) -> None:
+    lake = LocalCatalog(tmp_path)
+    stream = following(tmp_path, **{"cloudFiles.metadataColumns": "file_path AS source"})
+    stream.given["cloudFiles.maxFilesPerTrigger"] = "10"
+    stream.iceberg = lake.uri("t")
+    for name in ("x", "y", "z"):
+        put(stream, name, f"{name} 1", f"{name} 2")
+    stream.run()
+
+    def rows() -> list[str]:
+        return sorted(row["a"] for row in lake.rows("t"))
+
+    assert rows() == there(stream)
+    put(stream, "x", "new")
+    delete(stream, "z")
+    stream.run()
+    assert rows() == ["new", "y 1", "y 2"]
+    snapshots = len(lake.table("t").snapshots())
+    stream.run()
+    assert len(lake.table("t").snapshots()) == snapshots
+    delete(stream, "x", "y")
+    stream.run()
+    assert rows() == []
+
+
 # ── the guard ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -393,15 +419,16 @@ def test_what_would_leave_rows_behind_is_refused(options: dict[str, str], named:
     ("target", "options", "named"),
     [
         ("/t", {"mergeKeys": "id"}, "do not go with mergeKeys"),
-        ("iceberg://c/n/t", {}, "do not go with an Iceberg table"),
+        ("iceberg://c/n/t", {}, "do not go with cloudFiles.metadataColumns=_metadata.* file_path"),
     ],
 )
 def test_a_run_that_cannot_know_its_rows_by_file_is_refused(
     tmp_path: Path, target: str, options: dict[str, str], named: str
 ) -> None:
     spec = following(tmp_path).spec()
+    spec = replace(spec, target=target, options={**spec.options, **options})
     with pytest.raises(UnsupportedOptionError, match=named):
-        replace(spec, target=target, options={**spec.options, **options})
+        spec.check_follows(spec.parsed())
 
 
 def test_a_table_with_rows_of_unknown_files_is_refused(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from pyiceberg import expressions
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import TableProperties
 
@@ -57,13 +58,15 @@ from airflow_cloudfiles.engine.extensions.iceberg.schema import (
     new_spec,
     plan_of,
 )
+from airflow_cloudfiles.engine.messages import few
 from airflow_cloudfiles.engine.state.sink_log import BatchId, CommitResult, FoundBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyiceberg.table import Table
+    from pyiceberg.table import Table, Transaction
 
     from airflow_cloudfiles.engine.state.sink_log import ExpectedBatch
+    from airflow_cloudfiles.engine.tables.delta.write.former_rows import FormerRows
 
 COMMIT_TRIES = 20
 """How often a commit is tried against other writers before giving up."""
@@ -191,6 +194,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
     columns: pa.Schema,
     rules: TableRules,
     expected: ExpectedBatch | None = None,
+    former: Sequence[FormerRows] = (),
 ) -> CommitResult:
     """Make a micro-batch visible, exactly once however often it is called.
 
@@ -204,6 +208,8 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
         columns: Of the data files.
         rules: What the table may become.
         expected: The batch that the table must have already; `None` for none.
+        former: The rows that those of the batch replace; pyiceberg reads each data file that has
+            some of them into memory, and writes it anew.
 
     Raises:
         LostBatchesError: The table lacks a batch that it had, or must have.
@@ -236,9 +242,10 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
             raise _rolled_back(target, batch, found)
         data_files.require(place, ready, files)
         crash_point("before-sink-commit")
-        sequence = _append(place, ready, batch, files)
+        sequence, counts = _append(place, ready, batch, files, former)
         crash_point("after-sink-commit")
-        return CommitResult(sequence, is_new=True, table_id=str(ready.metadata.table_uuid))
+        table_id = str(ready.metadata.table_uuid)
+        return CommitResult(sequence, is_new=True, table_id=table_id, counts=counts)
 
     return _retried(place, attempt)
 
@@ -265,12 +272,21 @@ def _noted(
 
 
 def _append(
-    target: IcebergTarget, table: Table, batch: BatchId, files: Sequence[IcebergDataFile]
-) -> int:
-    """Commit if the table has not changed; return the sequence number of the snapshot."""
-    sequence = table.metadata.next_sequence_number()
+    target: IcebergTarget,
+    table: Table,
+    batch: BatchId,
+    files: Sequence[IcebergDataFile],
+    former: Sequence[FormerRows],
+) -> tuple[int, dict[str, int]]:
+    """Commit if the table has not changed.
+
+    Returns:
+        The sequence number of the snapshot, and what was counted.
+    """
     with target.translate_errors("may not have taken a commit"):
         transaction = table.transaction()
+        counts = _delete_former(target, table, transaction, former)
+        sequence = transaction.table_metadata.next_sequence_number()
         summary = _noted(batch, files, 0, sequence).summary(batch.app_id)
         summary |= {ORIGIN: batch.origin} if batch.origin else {}
         update = transaction.update_snapshot(snapshot_properties=summary)
@@ -286,7 +302,33 @@ def _append(
             raise LostBatchesError(
                 f"{target.uri} was dropped while a batch was being committed to it."
             ) from failure
-    return sequence
+    return sequence, counts
+
+
+def _delete_former(
+    target: IcebergTarget, table: Table, transaction: Transaction, former: Sequence[FormerRows]
+) -> dict[str, int]:
+    """Delete the rows that a batch replaces, in snapshots before its own of the same commit.
+
+    Raises:
+        SinkError: It is not known of some rows from which file they came.
+    """
+    count, made = 0, cast("Any", expressions)  # whose types are those of its JSON
+    for each in former:
+        (column,) = each.column
+        if table.scan(row_filter=made.IsNull(column)).count():
+            raise SinkError(
+                f"{target.uri} has rows whose column {column} is null, so it is not known whether "
+                f"rows of {few(sorted(each.files))} are among them. A table that follows its files "
+                "needs the column from its first row on: fill it, or start the stream over into a "
+                "new table."
+            )
+        gone = made.In(column, each.files)
+        rows = table.scan(row_filter=gone).count()
+        if rows:
+            transaction.delete(gone)
+        count += rows
+    return {"replaced_rows": count} if former else {}
 
 
 def _committed_before(

@@ -100,7 +100,7 @@ class IcebergWriter(TableWriter):
         former: Sequence[FormerRows],
     ) -> CommitResult:
         """Commit data files (`TableWriter.make_visible`)."""
-        if former:
+        if any(each.need_rows for each in former):
             from airflow_cloudfiles.engine.tables.delta.write.former_rows import (  # noqa: PLC0415 - few do
                 refuse_former,
             )
@@ -113,6 +113,7 @@ class IcebergWriter(TableWriter):
             columns=written[0].schema if written else self._arrow_schema,
             rules=self._rules(),
             expected=expected,
+            former=former,
         )
 
     def _knows(self, batch: BatchId) -> bool:
