@@ -44,6 +44,7 @@ COMMANDS = {
     "ingest": "tables.ingest",
     "notifications": "source.notifications",
     "promote": "tables.jobs:add_promote",
+    "propose": "source.propose",
     "replay": "tables.jobs:add_replay",
     "rescued": "state.status:add_rescued",
     "runs": "state.runs",
