@@ -10,7 +10,6 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.extensions.proposal.document import as_json, as_yaml, write_file
 from airflow_cloudfiles.engine.extensions.proposal.propose import Limits, Places, propose
 from airflow_cloudfiles.engine.messages import counted
-from airflow_cloudfiles.engine.options.values import check_ends
 from airflow_cloudfiles.engine.storage import open_store
 
 
@@ -62,12 +61,11 @@ def _rate(text: str) -> float:
 
 
 def _propose(given: argparse.Namespace) -> Outcome:
-    check_ends("The URI", given.source)
     if given.output is not None:
         _check_output(given.output, given.source, force=given.force)
     found = propose(
         given.source,
-        Places(state_root=given.state_root, target_root=given.target_root),
+        Places(state_root=given.state_root, target_root=given.target_root, conn_id=given.conn_id),
         Limits(
             files=given.most_files,
             tables=given.most_tables,

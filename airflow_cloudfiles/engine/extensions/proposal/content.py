@@ -44,6 +44,8 @@ _CHUNK_BYTES: Final = 2**16
 _SHARE_OF_LINES: Final = 2
 """One of so many lines, at least, is a record by itself where a file has a record a line."""
 _MOST_LINES: Final = 50
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_XML_DECLARATION: Final = re.compile(r"^\s*<\?xml[^>]*\?>")
 _ROW_TAG: Final = re.compile(r"[^\W\d][\w.:-]*")
 
 
@@ -189,6 +191,7 @@ def _lines(text: str, found: Content, ending: str) -> None:
         found.format = "csv"
         found.options |= dialect.options
         found.doubts += dialect.doubts
+        _keep_zeros(dialect.zeros, found)
     elif _OF_ENDINGS.get(ending) == "csv":
         found.format = "csv"
         found.options |= {"sep": "\t" if ending == "tsv" else ",", "header": "true"}
@@ -197,6 +200,16 @@ def _lines(text: str, found: Content, ending: str) -> None:
         found.format = "text"
         found.options.pop("encoding", None)
         found.doubts.append("The lines have no separator in common: each is read as one text.")
+
+
+def _keep_zeros(names: list[str], found: Content) -> None:
+    """Read codes such as `01234` as texts: as numbers they would lose their zeros."""
+    plain = [name for name in names if _PLAIN.fullmatch(name)]
+    if plain:
+        found.options["cloudFiles.schemaHints"] = ", ".join(f"{name} STRING" for name in plain)
+    for name in names:
+        hint = "a hint keeps them" if name in plain else "as numbers they lose them"
+        found.doubts.append(f"Values of {cut(name)} begin with zeros: {hint}.")
 
 
 def _layout_of_json(text: str, found: Content) -> None:
@@ -231,43 +244,68 @@ def _is_json(text: str) -> bool:
         return False
 
 
+class _Elements:
+    """Counts the elements of an XML text by how deep they are.
+
+    Attributes:
+        levels: From the root down, how often each name was met.
+    """
+
+    def __init__(self) -> None:
+        self.levels: list[Counter[str]] = []
+        self._depth = 0
+
+    def count(self, text: str, *, is_whole: bool) -> str | None:
+        """Count the elements of a text; what is wrong with it, in a sentence, or `None`."""
+        parser = expat.ParserCreate("utf-8")
+        parser.StartElementHandler, parser.EndElementHandler = self._begin, self._end
+        parser.EntityDeclHandler = self._entity
+        try:
+            # The declaration may name the encoding that the text had.
+            parser.Parse(_XML_DECLARATION.sub("", text).encode(), is_whole)
+        except expat.ExpatError as error:
+            return f"The XML is not well-formed: {expat.ErrorString(error.code)}."
+        except _EntityDeclaredError:
+            return "The XML declares entities, which are not expanded."
+        return None
+
+    def _begin(self, name: str, _: object) -> None:
+        if len(self.levels) <= self._depth:
+            self.levels.append(Counter())
+        self.levels[self._depth][name] += 1
+        self._depth += 1
+
+    def _end(self, _: str) -> None:
+        self._depth -= 1
+
+    @staticmethod
+    def _entity(*_: object) -> None:
+        raise _EntityDeclaredError
+
+
+class _EntityDeclaredError(Exception):
+    """A text declares an entity, which could be one that grows without end."""
+
+
 def _row_tag(text: str, found: Content) -> None:
     """Find the element that recurs nearest to the root."""
-    levels: list[Counter[str]] = []
-    open_names: list[str] = []
-
-    def begin(name: str, _: object) -> None:
-        if len(levels) <= len(open_names):
-            levels.append(Counter())
-        levels[len(open_names)][name] += 1
-        open_names.append(name)
-
-    def end(_: str) -> None:
-        open_names.pop()
-
-    def entity(*_: object) -> None:
-        raise ValueError
-
-    parser = expat.ParserCreate("utf-8")
-    parser.StartElementHandler, parser.EndElementHandler = begin, end
-    parser.EntityDeclHandler = entity
-    try:
-        parser.Parse(re.sub(r"^\s*<\?xml[^>]*\?>", "", text).encode(), found.is_whole)
-    except expat.ExpatError as error:
-        found.doubts.append(f"The XML is not well-formed: {expat.ErrorString(error.code)}.")
-    except ValueError:
-        found.doubts.append("The XML declares entities, which are not expanded.")
+    elements = _Elements()
+    mistake = elements.count(text, is_whole=found.is_whole)
+    levels = elements.levels
+    if not levels:
+        found.format = ""
+        found.doubts = ["The text begins like XML, and has no element."]
+        return
+    if mistake is not None:
+        found.doubts.append(mistake)
     recurring = next((level for level in levels[1:] if max(level.values()) > 1), None)
-    if recurring is None:
-        names = levels[1] if len(levels) > 1 else levels[0] if levels else Counter[str]()
-        if len(names) > 1:
-            names = levels[0]
-        tag = next(iter(names), "")
-        found.doubts.append("No element recurs in the sample: which one is a row is a guess.")
-    else:
+    if recurring is not None:
         tag = recurring.most_common(1)[0][0]
+    else:
+        tag = next(iter(levels[1] if len(levels) > 1 and len(levels[1]) == 1 else levels[0]))
+        found.doubts.append("No element recurs in the sample: which one is a row is a guess.")
     if not _ROW_TAG.fullmatch(tag):
         found.format = ""
-        found.doubts.append(f"The name of a row was not found, or is unusual: {cut(tag)}")
+        found.doubts.append(f"The name of a row is unusual: {cut(tag)}.")
         return
     found.options["rowTag"] = tag

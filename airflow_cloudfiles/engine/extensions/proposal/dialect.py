@@ -23,9 +23,12 @@ _MOST_TITLES: Final = 10
 _ENOUGH: Final = 0.8
 """Of the records, so many have the same number of values."""
 _TYPED: Final = re.compile(
-    r"\s*(?:[-+]?[\d.,]*\d(?:[eE][-+]?\d+)?%?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ].*)?|true|false)\s*",
+    r"\s*(?:[-+]?[\d.,]*\d(?:[eE][-+]?\d+)?%?"
+    r"|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ].*)?|true|false)\s*",
     re.IGNORECASE,
 )
+
+_ZEROS: Final = re.compile(r"0\d+")
 
 
 @dataclass(slots=True)
@@ -36,16 +39,19 @@ class Dialect:
         options: Options of the reader, also those with default values.
         doubts: What is not certain, in sentences.
         share: Of the records, how many have the same number of values.
+        zeros: Names of columns with numbers that begin with zeros, such as postal codes.
     """
 
     options: dict[str, str]
     doubts: list[str] = field(default_factory=list)
     share: float = 1.0
+    zeros: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class _Parsed:
     sep: str
+    quote: str
     rows: Sequence[tuple[int, list[str]]]
     """Records, each with the number of lines before it."""
     width: int
@@ -61,14 +67,15 @@ def recognize_dialect(text: str, *, is_whole: bool) -> Dialect | None:
     """
     if not is_whole:
         text = text[: text.rfind("\n") + 1]
-    tried = (_parsed(text, sep, is_whole=is_whole) for sep in SEPARATORS)
+    quotes = ('"', "'") if "'" in text and '"' not in text else ('"',)
+    tried = (_parsed(text, sep, quote, is_whole=is_whole) for quote in quotes for sep in SEPARATORS)
     fitting = [each for each in tried if each is not None]
     if not fitting:
         return None
     best = max(fitting, key=lambda each: (round(each.share, 2), each.width))
     found = Dialect({"sep": best.sep}, share=best.share)
     rows = _without_titles(best, found)
-    _quotes(text, rows, found)
+    _quotes(text, rows, found, is_single=best.quote == "'")
     _header(rows, found)
     if best.share < 1:
         others = sum(len(row) != best.width for row in rows)
@@ -79,40 +86,48 @@ def recognize_dialect(text: str, *, is_whole: bool) -> Dialect | None:
     return found
 
 
-def _parsed(text: str, sep: str, *, is_whole: bool) -> _Parsed | None:
-    if sep not in text:
-        return None
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=sep)
-    rows: list[tuple[int, list[str]]] = []
-    before = 0
+def _parsed(text: str, sep: str, quote: str, *, is_whole: bool) -> _Parsed | None:
+    """Parse the records with a separator; `None` where they have not the same number of values."""
     try:
-        for row in reader:
-            if any(row):
-                rows.append((before, row))
-            before = reader.line_num
-            if len(rows) >= _MOST_RECORDS:
-                break
+        rows = _records(text, sep, quote) if sep in text else []
     except csv.Error:
         return None
-    if not is_whole and len(rows) > 1 and len(rows) < _MOST_RECORDS:
+    if not is_whole and 1 < len(rows) < _MOST_RECORDS:
         rows.pop()  # it may be cut
-    widths = Counter(len(row) for _, row in rows)
-    if not widths:
+    if not rows:
         return None
+    widths = Counter(len(row) for _, row in rows)
     width, count = max(widths.items(), key=lambda each: (each[1], each[0]))
+    share = count / max(1, len(rows) - _titles(rows, width))
+    found = _Parsed(sep, quote, rows, width, share)
+    return found if width > 1 and share >= _ENOUGH else None
+
+
+def _records(text: str, sep: str, quote: str) -> list[tuple[int, list[str]]]:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=sep, quotechar=quote)
+    rows: list[tuple[int, list[str]]] = []
+    before = 0
+    for row in reader:
+        if any(row):
+            rows.append((before, row))
+        before = reader.line_num
+        if len(rows) >= _MOST_RECORDS:
+            break
+    return rows
+
+
+def _titles(rows: Sequence[tuple[int, list[str]]], width: int) -> int:
+    """Count the records at the beginning that are shorter than the others."""
     titles = 0
     while titles < min(_MOST_TITLES, len(rows) - 1) and len(rows[titles][1]) < width:
         titles += 1
-    share = (count) / max(1, len(rows) - titles)
-    return _Parsed(sep, rows, width, share) if width > 1 and share >= _ENOUGH else None
+    return titles
 
 
 def _without_titles(parsed: _Parsed, found: Dialect) -> list[list[str]]:
     """Find where the records begin, and note what is skipped before."""
     rows = list(parsed.rows)
-    titles = 0
-    while titles < min(_MOST_TITLES, len(rows) - 1) and len(rows[titles][1]) < parsed.width:
-        titles += 1
+    titles = _titles(rows, parsed.width)
     if not titles:
         return [row for _, row in rows]
     if all(row[0].lstrip().startswith("#") for _, row in rows[:titles]):
@@ -126,15 +141,15 @@ def _without_titles(parsed: _Parsed, found: Dialect) -> list[list[str]]:
     return [row for _, row in rows[titles:]]
 
 
-def _quotes(text: str, rows: Sequence[Sequence[str]], found: Dialect) -> None:
+def _quotes(text: str, rows: Sequence[Sequence[str]], found: Dialect, *, is_single: bool) -> None:
     values = [value for row in rows for value in row]
     has_lines = any("\n" in value or "\r" in value for value in values)
     quoted = sum(len(each) > 1 and each[0] == each[-1] == "'" for each in values)
-    if '"' not in text and quoted and quoted * 4 >= len(values):
-        found.options["quote"] = "'"
-        return
     if has_lines:
         found.options["multiLine"] = "true"
+    if is_single or ('"' not in text and quoted and quoted * 4 >= len(values)):
+        found.options["quote"] = "'"
+        return
     sep = re.escape(found.options["sep"])
     if re.search(rf'""[^"\s{sep}]|[^"\s{sep}]""', text):
         if '\\"' in text:
@@ -155,6 +170,10 @@ def _header(rows: Sequence[Sequence[str]], found: Dialect) -> None:
     if not is_header:
         found.doubts.append("The first record looks like values, not like names: header is false.")
         return
+    columns = zip(
+        first, zip(*(row for row in others if len(row) == len(first)), strict=True), strict=False
+    )
+    found.zeros = [name for name, values in columns if any(map(_ZEROS.fullmatch, values))]
     typed = any(_TYPED.fullmatch(value) for row in others for value in row)
     if not typed:
         found.doubts.append(

@@ -41,7 +41,10 @@ def as_yaml(found: Proposal) -> str:
         parts += _comments(_facts(stream), "  ")
         parts += _comments(_marked(stream.doubts), "  ")
         text = yaml.safe_dump(
-            {stream.name: _arguments(found, stream)}, sort_keys=False, allow_unicode=True, width=_WIDTH
+            {stream.name: _arguments(found, stream)},
+            sort_keys=False,
+            allow_unicode=True,
+            width=_WIDTH,
         )
         parts.append(textwrap.indent(text, "  "))
     whole = "".join(parts)
@@ -93,6 +96,8 @@ def _arguments(found: Proposal, stream: ProposedStream) -> dict[str, Any]:
         "checkpoint_location": f"{found.places.state_root.rstrip('/')}/{stream.name}",
         "target": f"{found.places.target_root.rstrip('/')}/{stream.name}",
     }
+    if found.places.conn_id is not None:
+        arguments["conn_id"] = found.places.conn_id
     if stream.options:
         arguments["options"] = dict(stream.options)
     return arguments
@@ -147,9 +152,8 @@ def _facts(stream: ProposedStream) -> Iterator[str]:
         yield "Requests to this source have no price."
     else:
         asked = ", ".join(f"{kind} {n:,}" for kind, n in stream.cost.requests.items() if n)
-        yield (
-            f"Requests of a month, with {counted(stream.cost.new_files, 'new file')} a run: {asked}."
-        )
+        new = counted(stream.cost.new_files, "new file")
+        yield f"Requests of a month, with {new} a run: {asked}."
 
 
 def _comments(texts: Iterator[str], indent: str) -> list[str]:

@@ -18,7 +18,8 @@ _HEX: Final = r"(?<![0-9A-Za-z])(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{8,}(?![0-9A-Za-
 _NUMBER: Final = r"[0-9]+(?:[-_.: ]?[THWQM]?[0-9]+)*(?:Z(?![0-9A-Za-z]))?"
 _UNUSUAL: Final = r"[\ud800-\udfff\x00-\x1f\x7f\x85\u2028\u2029]+"
 """Bytes that are not UTF-8, and control characters, which a file of streams cannot hold."""
-_VARYING: Final = re.compile(f"{_UUID}|{_HEX}|{_NUMBER}|{_UNUSUAL}")
+_IDENTIFIER: Final = re.compile(f"{_UUID}|{_HEX}")
+_VARYING: Final = re.compile(f"{_NUMBER}|{_UNUSUAL}")
 _SEPARATORS: Final = frozenset("-_.: ")
 _KEY: Final = re.compile(r"[^=\ud800-\udfff]+=")
 ANY: Final = "*"
@@ -71,7 +72,7 @@ def split_compression(name: str) -> tuple[str, str]:
 
 def name_pattern(name: str) -> NamePattern:
     """Find the pattern of a name without its compression."""
-    begin, *others = _VARYING.split(name)
+    begin, *others = _VARYING.split(_without_identifiers(name))
     fixed = [begin]
     for at, text in enumerate(others):
         # Between two parts that vary a separator tells nothing.
@@ -85,6 +86,11 @@ def name_pattern(name: str) -> NamePattern:
     return NamePattern(tuple(fixed), ending.lower() if is_ending else "")
 
 
+def _without_identifiers(name: str) -> str:
+    """Put a character that varies in the place of identifiers, before numbers are searched for."""
+    return _IDENTIFIER.sub("\x00", name)
+
+
 def folder_step(name: str) -> str | None:
     """Find what stands for a folder in the pattern of its path.
 
@@ -96,7 +102,7 @@ def folder_step(name: str) -> str | None:
         return f"{escape_pattern(key[0])}*"
     if not name:
         return None
-    left = _VARYING.sub("", name)
+    left = _VARYING.sub("", _without_identifiers(name))
     is_varying = left != name and all(each in _SEPARATORS for each in left)
     return ANY if is_varying else None
 
@@ -113,7 +119,7 @@ def folder_pattern(folders: list[str]) -> tuple[str, ...]:
         Patterns of names, those that belong to it escaped.
     """
     steps = [folder_step(each) for each in folders]
-    while steps and steps[-1] is not None:
+    while steps and (steps[-1] is not None or not folders[len(steps) - 1]):
         steps.pop()
     return tuple(
         escape_pattern(name) if step is None else step

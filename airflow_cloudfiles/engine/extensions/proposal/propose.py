@@ -93,10 +93,12 @@ class Places:
     Attributes:
         state_root: The folder for their states.
         target_root: The folder for their tables.
+        conn_id: Airflow's connection that reaches them; `None` for the environment's own way.
     """
 
     state_root: str
     target_root: str
+    conn_id: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -157,9 +159,7 @@ class Proposal:
     bytes: int = 0
 
 
-def propose(
-    source: str, places: Places, limits: Limits, *, runs_an_hour: float = 1
-) -> Proposal:
+def propose(source: str, places: Places, limits: Limits, *, runs_an_hour: float = 1) -> Proposal:
     """Propose streams for a bucket, a prefix or a folder.
 
     Args:
@@ -190,14 +190,22 @@ def propose(
 
 
 def _check_places(store: ObjectStore, places: Places) -> None:
-    for name, location in (("state", places.state_root), ("target", places.target_root)):
-        normalize_uri(location)
+    """Refuse places where a state or a table would be ingested, or the source be overwritten."""
+    roots = {"state": places.state_root, "target": places.target_root}
+    for name, location in roots.items():
         refuse_source_only(location)
-        if store.key_of(location) is not None:
+        inside = store.key_of(location) is not None
+        if inside or f"{store.uri}/".startswith(normalize_uri(location).rstrip("/") + "/"):
+            how = "in the source" if inside else "a folder above the source"
             raise OptionError(
-                f"--{name}-root {printable_path(location)} is in the source, where it would be "
-                "ingested. Give a place outside of it."
+                f"--{name}-root {printable_path(location)} is {how}: streams would ingest what "
+                "streams write. Give a place apart from it."
             )
+    if len({normalize_uri(location) for location in roots.values()}) == 1:
+        raise OptionError(
+            "--state-root and --target-root are the same: each stream would keep its state in its "
+            "table. Give two places."
+        )
 
 
 class _Proposer:
@@ -263,10 +271,13 @@ class _Proposer:
         if kind.format == "text":
             options = dict(selection.options)
         source = selection.source
-        parsed = CloudFilesOptions.parse(
-            {"cloudFiles.format": kind.format, **options}, path=source
-        )
+        parsed = CloudFilesOptions.parse({"cloudFiles.format": kind.format, **options}, path=source)
         doubts = [*table.doubts, *kind.doubts, *_selection_doubts(selection)]
+        if len(table.files) == 1 and not table.name.varies:
+            doubts.append(
+                "There is one file, whose name has no number: how others will be named "
+                "is not known."
+            )
         columns = self._columns(contents, kind, parsed, doubts)
         growth = growth_of(table.files)
         return ProposedStream(
@@ -324,8 +335,13 @@ class _Proposer:
             return []
         try:
             found = infer_files(cast("ObjectStore", self._sampled), files, options)
-        except (CloudFilesError, OSError, LookupError, ValueError) as error:
+        except CloudFilesError as error:
             doubts.append(f"The columns could not be inferred: {error}")
+            return []
+        except Exception as error:  # noqa: BLE001 - the other tables go on
+            # A library may raise anything for a file that is damaged.
+            _log.debug("Unexpected", exc_info=error)
+            doubts.append(f"The columns could not be inferred: {type(error).__name__}: {error}")
             return []
         doubts += found.warnings
         fields = [*found.data_schema.fields, *found.partition_schema.fields]
@@ -409,8 +425,8 @@ def _whole_records(content: Content) -> bytes:
         end = f"</{content.options.get('rowTag', '')}>".encode()
         place = text.rfind(end)
         return text[: place + len(end)] if place >= 0 else text
-    if "encoding" in content.options and content.options["encoding"].upper().startswith("UTF-16"):
-        return text
+    if content.encoding.startswith(("UTF-16", "UTF-32")):
+        return text  # a byte that looks like the end of a line may be half of a character
     place = text.rfind(b"\n")
     return text[: place + 1] if place >= 0 else text
 

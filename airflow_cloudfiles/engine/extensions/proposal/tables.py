@@ -255,8 +255,10 @@ class Selector:
     """
 
     def __init__(self, store: ObjectStore, tables: Sequence[Table]) -> None:
-        self._root = store.uri.rstrip("/") if store.uri.count("/") > 3 else store.uri  # noqa: PLR2004 - file:///
-        self._owner = {file.path: number for number, each in enumerate(tables) for file in each.files}
+        self._root = store.uri
+        self._owner = {
+            file.path: number for number, each in enumerate(tables) for file in each.files
+        }
         self._numbers = {id(table): number for number, table in enumerate(tables)}
         self._files = sorted((f for t in tables for f in t.files), key=_by_name)
 
@@ -275,21 +277,21 @@ class Selector:
         is_pattern = any(step == ANY or step.endswith("=*") for step in table.folders)
         strict = {"cloudFiles.useStrictGlobber": "true"} if is_pattern else {}
         root = _escaped(self._root)
-        source = "/".join([root.rstrip("/"), *table.folders]) if table.folders else root
+        source = _below(root, table.folders)
         yield source, strict
         yield source, {**strict, "pathGlobFilter": glob}
         depths = {file.path.count("/") - len(table.folders) for file in table.files}
         if len(depths) == 1:
             steps = ["*"] * depths.pop()
             yield (
-                "/".join([source.rstrip("/"), *steps, glob]),
+                _below(source, [*steps, glob]),
                 {"cloudFiles.useStrictGlobber": "true"},
             )
 
     def _is_exact(self, table: Table, source: str, options: dict[str, str]) -> bool:
         """Try a source on files that were listed."""
         root, pattern = split_pattern(source)
-        prefix = self._below(root)
+        prefix = self._prefix(root)
         if prefix is None:
             return False
         parsed = CloudFilesOptions.parse({"cloudFiles.format": "text", **options}, path=source)
@@ -305,12 +307,19 @@ class Selector:
         )
         return not any(wanted.accepts(_relative(file, prefix)) for file in _some(list(others)))
 
-    def _below(self, root: str) -> str | None:
+    def _prefix(self, root: str) -> str | None:
         """Give how keys below a folder begin; `None` for a folder that is elsewhere."""
         whole = self._root.rstrip("/")
         if root.rstrip("/") == whole:
             return ""
         return root[len(whole) + 1 :] + "/" if root.startswith(whole + "/") else None
+
+
+def _below(root: str, steps: Sequence[str]) -> str:
+    """Write the URI of what is below a folder; the root of a disk ends in a slash."""
+    if not steps:
+        return root
+    return f"{root}{'' if root.endswith('/') else '/'}{'/'.join(steps)}"
 
 
 def _escaped(root: str) -> str:
