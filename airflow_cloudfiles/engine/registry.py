@@ -23,6 +23,7 @@ _EXTENSIONS: Final = {
     "merge": "merge.commit:merge_batch",
     "merge rule": "merge.source_rows:MergeRule",
     "promote": "promotion.promote:promote_for_run",
+    "propose": "proposal.propose:propose",
     "quarantine": "file_operations.of_table:put_aside",
     "replay": "replay:replay",
 }

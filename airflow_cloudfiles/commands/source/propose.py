@@ -8,9 +8,11 @@ from pathlib import Path
 from airflow_cloudfiles.commands.running.outcome import Commands, Outcome, Parser, add_command
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.extensions.proposal.document import as_json, as_yaml, write_file
-from airflow_cloudfiles.engine.extensions.proposal.propose import Limits, Places, propose
+from airflow_cloudfiles.engine.extensions.proposal.proposed import Limits, Places
 from airflow_cloudfiles.engine.messages import counted
+from airflow_cloudfiles.engine.registry import extension
 from airflow_cloudfiles.engine.storage import open_store
+from airflow_cloudfiles.engine.storage.vendors import import_with_extra
 
 
 def add_to(commands: Commands, shared: Parser) -> None:
@@ -63,7 +65,9 @@ def _rate(text: str) -> float:
 def _propose(given: argparse.Namespace) -> Outcome:
     if given.output is not None:
         _check_output(given.output, given.source, force=given.force)
-    found = propose(
+    # Types of columns are those of PySpark, which few commands need.
+    import_with_extra("pyspark.sql.types", "spark", needed_for="the types of proposed columns")
+    found = extension("propose")(
         given.source,
         Places(state_root=given.state_root, target_root=given.target_root, conn_id=given.conn_id),
         Limits(

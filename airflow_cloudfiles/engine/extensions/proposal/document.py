@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.extensions.proposal.propose import (
+from airflow_cloudfiles.engine.extensions.proposal.proposed import (
     NOT_SEEN,
     Proposal,
     ProposedStream,
