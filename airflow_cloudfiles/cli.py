@@ -44,6 +44,7 @@ COMMANDS = {
     "ingest": "tables.ingest",
     "notifications": "source.notifications",
     "promote": "tables.jobs:add_promote",
+    "propose": "source.propose",
     "quarantine": "tables.quarantine",
     "replay": "tables.jobs:add_replay",
     "rescued": "state.status:add_rescued",

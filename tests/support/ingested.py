@@ -38,6 +38,7 @@ class Ingested:
         target: The table.
         sink: More options of the sink.
         iceberg: URI of an Iceberg table to write to instead; empty for none.
+        format: Of the files.
     """
 
     def __init__(self, folder: Path, **options: str) -> None:
@@ -46,6 +47,7 @@ class Ingested:
         self.source.mkdir(exist_ok=True)
         self.sink: dict[str, str] = {}
         self.iceberg = ""
+        self.format = "json"
         self.given = {"cloudFiles.maxFilesPerTrigger": "1", **options}
 
     def add(self, *names: str, **fields: Any) -> None:
@@ -57,7 +59,7 @@ class Ingested:
         given: dict[str, Any] = {
             "kind": kind,
             "source": str(self.source),
-            "format": "json",
+            "format": self.format,
             "checkpoint_location": str(self.state),
             "target": self._target,
             "options": self.given,
@@ -126,7 +128,7 @@ class Ingested:
     def _opened(self, options: CloudFilesOptions) -> Intake:
         return Intake.open(
             source=str(self.source),
-            format="json",
+            format=self.format,
             checkpoint_location=str(self.state),
             exclude=own_locations(options, str(self.state), self._target),
             discovery=options.discovery,

@@ -144,14 +144,14 @@ def refuse_binary(head: bytes, uri: str, *, is_utf8: bool = True) -> None:
     kind = _binary_kind(head)
     if kind is not None:
         raise not_of_format(uri, kind)
-    if is_utf8 and b"\x00" in head and (codec := _wide_codec(head)) is not None:
+    if is_utf8 and b"\x00" in head and (codec := wide_codec(head)) is not None:
         raise FileUnreadableError(
             f"{uri} looks like {codec}, without a byte order mark. Set encoding={codec}, or write "
             "it in UTF-8."
         )
 
 
-def _wide_codec(head: bytes) -> str | None:
+def wide_codec(head: bytes) -> str | None:
     """Find a two-byte encoding of a text that is not UTF-8: much of it is ASCII."""
     if _is_utf8(head):
         return None
