@@ -101,7 +101,25 @@ class ConnectServer:
         return (self._folder / "server.log").read_text(errors="replace")
 
     def start(self) -> None:
-        """Start it, also again on the same port.
+        """Start it, also again on the same port; on another one where that was taken meanwhile."""
+        before = len(self.log()) if (self._folder / "server.log").exists() else 0
+        self._begin()
+
+        def logged(text: str) -> bool:
+            return text in self.log()[before:]
+
+        # That the port is open does not suffice: Spark's own driver may have drawn it.
+        until(
+            lambda: logged("BindException") or (logged("server started at") and self._listens()),
+            more=self.log,
+        )
+        if logged("BindException"):
+            self.stop()
+            self.port = free_port()
+            self.start()
+
+    def _begin(self) -> None:
+        """Start its process.
 
         As the JVM of a local run starts: `java` itself, with the classes of an earlier server.
         """
@@ -145,7 +163,6 @@ class ConnectServer:
                 },
                 cwd=self._folder,
             )
-        until(self._listens, more=self.log)
 
     def _listens(self) -> bool:
         assert self._process is not None

@@ -99,7 +99,7 @@ def test_a_lost_answer_does_not_change_the_id(state, fault):
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b"v5\n{}", IncompatibleStateError),
+        (b"v6\n{}", IncompatibleStateError),
         (b"v9\n{}", CorruptedStateError),
         (b'v9\n{"standing": "unbound", "formatVersion": 1}', CorruptedStateError),
         (b'v9\n{"standing": "moved", "place": "s3://b/x"}', CorruptedStateError),
