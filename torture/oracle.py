@@ -167,10 +167,11 @@ class Oracle:
             self.faults.append(f"{key} is not in the state")
         if len(said) > 1 and not self._schedule.allows_overwrites:
             self.faults.append(f"{key} is {len(said)} times in the state: {states}")
-        if any(each["status"] != "committed" for each in said):
+        is_gone = self._schedule.follows_deletes and key in self._history.deleted
+        done = {"committed", "deleted"} if is_gone else {"committed"}
+        if any(each["status"] not in done for each in said):
             self.faults.append(f"{key} is not committed: {states}")
         found = [self._present(each) for each in versions]
-        is_gone = self._schedule.follows_deletes and key in self._history.deleted
         is_there = "all" in found or "empty" in found or is_gone
         if not said and "all" in found:
             self.faults.append(f"{key} is in the table and not in the state")
