@@ -41,13 +41,14 @@ class Ingested:
         format: Of the files.
     """
 
+    format = "json"
+
     def __init__(self, folder: Path, **options: str) -> None:
         self.source, self.state = folder / "in", folder / "state"
         self.target = folder / "table"
         self.source.mkdir(exist_ok=True)
         self.sink: dict[str, str] = {}
         self.iceberg = ""
-        self.format = "json"
         self.given = {"cloudFiles.maxFilesPerTrigger": "1", **options}
 
     def add(self, *names: str, **fields: Any) -> None:

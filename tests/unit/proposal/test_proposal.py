@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.extensions.proposal.document import as_json, as_y
 from airflow_cloudfiles.engine.extensions.proposal.growth import growth_of, monthly_cost
 from airflow_cloudfiles.engine.extensions.proposal.naming import name_pattern
 from airflow_cloudfiles.engine.extensions.proposal.propose import propose
-from airflow_cloudfiles.engine.extensions.proposal.proposed import Limits, Places, Proposal
+from airflow_cloudfiles.engine.extensions.proposal.proposed import Limits, Places, StreamsProposal
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import open_store
@@ -31,11 +31,11 @@ PLACES = Places(state_root="s3://state/streams", target_root="s3://lake/tables")
 HOUR = 3600 * 10**6
 
 
-def _propose(folder: Path | str, **limits: int) -> Proposal:
+def _propose(folder: Path | str, **limits: int) -> StreamsProposal:
     return propose(str(folder), PLACES, Limits(**limits))
 
 
-def _streams(found: Proposal) -> dict[str, Any]:
+def _streams(found: StreamsProposal) -> dict[str, Any]:
     """The streams of the YAML, read as plain YAML."""
     streams: dict[str, Any] = yaml.safe_load(as_yaml(found))["streams"]
     return streams

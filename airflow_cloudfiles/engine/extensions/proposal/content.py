@@ -50,7 +50,7 @@ _ROW_TAG: Final = re.compile(r"[^\W\d][\w.:-]*")
 
 
 @dataclass(slots=True)
-class Content:
+class FileContent:
     """What a file is.
 
     Attributes:
@@ -71,7 +71,7 @@ class Content:
     is_whole: bool = True
 
 
-def recognize_content(head: bytes, uri: str, ending: str, size: int, most: int) -> Content:
+def recognize_content(head: bytes, uri: str, ending: str, size: int, most: int) -> FileContent:
     """Recognize what a file is.
 
     Args:
@@ -85,7 +85,7 @@ def recognize_content(head: bytes, uri: str, ending: str, size: int, most: int) 
         FileUnreadableError: It is compressed, and damaged at its beginning.
     """
     begin, is_whole = _opened(head, uri, size, most)
-    found = Content(text=begin, is_whole=is_whole)
+    found = FileContent(text=begin, is_whole=is_whole)
     kind = kind_of_content(begin)
     if kind is not None and kind not in FORMAT_NAMES:
         found.doubts.append(f"{kind} is no format of tables: no stream reads such files.")
@@ -123,7 +123,7 @@ def _opened(head: bytes, uri: str, size: int, most: int) -> tuple[bytes, bool]:
     return bytes(found[:most]), False
 
 
-def _read_text(begin: bytes, found: Content, ending: str) -> None:
+def _read_text(begin: bytes, found: FileContent, ending: str) -> None:
     codec = _encoding(begin, found)
     if codec is None:
         found.doubts.append("The bytes are no text, and of no format that is known.")
@@ -145,7 +145,7 @@ def _read_text(begin: bytes, found: Content, ending: str) -> None:
         _lines(text, found, ending)
 
 
-def _encoding(begin: bytes, found: Content) -> str | None:
+def _encoding(begin: bytes, found: FileContent) -> str | None:
     """Find the encoding of a text; `None` where it is none."""
     for mark, codec in BYTE_ORDER_MARKS:
         if begin.startswith(mark):
@@ -169,7 +169,7 @@ def _encoding(begin: bytes, found: Content) -> str | None:
     return "utf-8"
 
 
-def _one_byte_encoding(begin: bytes, found: Content) -> str:
+def _one_byte_encoding(begin: bytes, found: FileContent) -> str:
     try:
         begin.decode("windows-1252")
         codec = "windows-1252"
@@ -184,7 +184,7 @@ def _one_byte_encoding(begin: bytes, found: Content) -> str:
     return codec
 
 
-def _lines(text: str, found: Content, ending: str) -> None:
+def _lines(text: str, found: FileContent, ending: str) -> None:
     """Tell CSV from lines that are only texts."""
     dialect = recognize_dialect(text, is_whole=found.is_whole)
     if dialect is not None:
@@ -202,7 +202,7 @@ def _lines(text: str, found: Content, ending: str) -> None:
         found.doubts.append("The lines have no separator in common: each is read as one text.")
 
 
-def _keep_zeros(names: list[str], found: Content) -> None:
+def _keep_zeros(names: list[str], found: FileContent) -> None:
     """Read codes such as `01234` as texts: as numbers they would lose their zeros."""
     plain = [name for name in names if _PLAIN.fullmatch(name)]
     if plain:
@@ -212,7 +212,7 @@ def _keep_zeros(names: list[str], found: Content) -> None:
         found.doubts.append(f"Values of {cut(name)} begin with zeros: {hint}.")
 
 
-def _layout_of_json(text: str, found: Content) -> None:
+def _layout_of_json(text: str, found: FileContent) -> None:
     """Tell a record a line from a document."""
     lines = [line for line in text.splitlines() if line.strip()]
     if not found.is_whole and len(lines) > 1:
@@ -287,7 +287,7 @@ class _EntityDeclaredError(Exception):
     """A text declares an entity, which could be one that grows without end."""
 
 
-def _row_tag(text: str, found: Content) -> None:
+def _row_tag(text: str, found: FileContent) -> None:
     """Find the element that recurs nearest to the root."""
     elements = _Elements()
     mistake = elements.count(text, is_whole=found.is_whole)

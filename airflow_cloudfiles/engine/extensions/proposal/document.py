@@ -15,8 +15,8 @@ from typing import Any, Final
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.extensions.proposal.proposed import (
     NOT_SEEN,
-    Proposal,
     ProposedStream,
+    StreamsProposal,
 )
 from airflow_cloudfiles.engine.extensions.streams_file import read_streams
 from airflow_cloudfiles.engine.files import printable_path
@@ -28,7 +28,7 @@ _MOST_COLUMNS: Final = 50
 _MOST_COMMENT: Final = 2000
 
 
-def as_yaml(found: Proposal) -> str:
+def as_yaml(found: StreamsProposal) -> str:
     """Write a proposal as a file of streams, and read it back.
 
     Raises:
@@ -60,7 +60,7 @@ def _check(text: str) -> None:
         read_streams(path)
 
 
-def as_json(found: Proposal) -> dict[str, Any]:
+def as_json(found: StreamsProposal) -> dict[str, Any]:
     """Make a JSON object of a proposal."""
     return {
         "source": printable_path(found.source),
@@ -89,7 +89,7 @@ def as_json(found: Proposal) -> dict[str, Any]:
     }
 
 
-def _arguments(found: Proposal, stream: ProposedStream) -> dict[str, Any]:
+def _arguments(found: StreamsProposal, stream: ProposedStream) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "source": stream.source,
         "format": stream.format,
@@ -123,7 +123,7 @@ def write_file(text: str, path: str, *, force: bool) -> None:
         ) from error
 
 
-def _summary(found: Proposal) -> Iterator[str]:
+def _summary(found: StreamsProposal) -> Iterator[str]:
     asked = ", ".join(f"{kind} {count:,}" for kind, count in sorted(found.requests.items()))
     yield (
         f"Proposed for {printable_path(found.source)}: {counted(found.files, 'file')}, "

@@ -18,7 +18,7 @@ from typing import Final, cast
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SourceNotFoundError
 from airflow_cloudfiles.engine.extensions.proposal.content import (
     TEXT_FORMATS,
-    Content,
+    FileContent,
     recognize_content,
 )
 from airflow_cloudfiles.engine.extensions.proposal.growth import (
@@ -29,8 +29,8 @@ from airflow_cloudfiles.engine.extensions.proposal.naming import split_compressi
 from airflow_cloudfiles.engine.extensions.proposal.proposed import (
     Limits,
     Places,
-    Proposal,
     ProposedStream,
+    StreamsProposal,
 )
 from airflow_cloudfiles.engine.extensions.proposal.sample import (
     DOCUMENT_BYTES,
@@ -39,10 +39,10 @@ from airflow_cloudfiles.engine.extensions.proposal.sample import (
     chosen,
 )
 from airflow_cloudfiles.engine.extensions.proposal.tables import (
+    FileSelection,
+    FoundTable,
     Listing,
-    Selection,
     Selector,
-    Table,
     find_tables,
     list_files,
 )
@@ -68,7 +68,9 @@ _MOST_NAME: Final = 80
 _MOST_DOUBTS: Final = 20
 
 
-def propose(source: str, places: Places, limits: Limits, *, runs_an_hour: float = 1) -> Proposal:
+def propose(
+    source: str, places: Places, limits: Limits, *, runs_an_hour: float = 1
+) -> StreamsProposal:
     """Propose streams for a bucket, a prefix or a folder.
 
     Args:
@@ -85,7 +87,9 @@ def propose(source: str, places: Places, limits: Limits, *, runs_an_hour: float 
     store = open_store(source)
     _check_places(store, places)
     listing = list_files(store, limits.files)
-    found = Proposal(store.uri, places, doubts=list(listing.doubts), files=len(listing.files))
+    found = StreamsProposal(
+        store.uri, places, doubts=list(listing.doubts), files=len(listing.files)
+    )
     if not listing.files and not listing.doubts:
         raise SourceNotFoundError(
             f"There is no file in {printable_path(store.uri)}. Correct the URI, or propose when "
@@ -121,7 +125,7 @@ class _Proposer:
     """Looks at the tables of a folder, one after the other."""
 
     def __init__(
-        self, store: ObjectStore, tables: Sequence[Table], limits: Limits, runs_an_hour: float
+        self, store: ObjectStore, tables: Sequence[FoundTable], limits: Limits, runs_an_hour: float
     ) -> None:
         self._store = store
         self._tables = tables
@@ -131,7 +135,7 @@ class _Proposer:
         self._selector = Selector(store, tables)
         self._names: set[str] = set()
 
-    def add_to(self, found: Proposal, listing: Listing) -> None:
+    def add_to(self, found: StreamsProposal, listing: Listing) -> None:
         looked_at = self._tables[: self._limits.tables]
         without: list[str] = []
         for table in looked_at:
@@ -156,12 +160,12 @@ class _Proposer:
         _note_siblings(found.streams)
         found.bytes = self._sampled.bytes
 
-    def _shown(self, table: Table) -> str:
+    def _shown(self, table: FoundTable) -> str:
         first = printable_path(table.files[0].path)
         count = len(table.files)
         return first if count == 1 else f"{first} and {count - 1:,} more like it"
 
-    def _stream(self, table: Table) -> ProposedStream | None:
+    def _stream(self, table: FoundTable) -> ProposedStream | None:
         contents = self._contents(table)
         if not contents:
             if not any(file.size for file in table.files):
@@ -204,7 +208,7 @@ class _Proposer:
             doubts=list(dict.fromkeys(doubts))[:_MOST_DOUBTS],
         )
 
-    def _contents(self, table: Table) -> list[tuple[FileEntry, Content]]:
+    def _contents(self, table: FoundTable) -> list[tuple[FileEntry, FileContent]]:
         """Look at a few files of a table."""
         found = []
         for file in chosen(table.files, self._limits.sampled):
@@ -222,8 +226,8 @@ class _Proposer:
 
     def _columns(
         self,
-        contents: Sequence[tuple[FileEntry, Content]],
-        kind: Content,
+        contents: Sequence[tuple[FileEntry, FileContent]],
+        kind: FileContent,
         options: CloudFilesOptions,
         doubts: list[str],
     ) -> list[tuple[str, str]]:
@@ -256,7 +260,7 @@ class _Proposer:
         fields = [*found.data_schema.fields, *found.partition_schema.fields]
         return [(each.name, short_type(each.dataType)) for each in fields]
 
-    def _name(self, table: Table, selection: Selection) -> str:
+    def _name(self, table: FoundTable, selection: FileSelection) -> str:
         """Find a name that no other stream has."""
         folders = [_slug(each) for each in table.folders]
         last = next((each for each in reversed(folders) if each), "")
@@ -290,14 +294,14 @@ def _unread(uri: str, error: Exception) -> str:
     return text if isinstance(error, CloudFilesError) else f"{uri} cannot be read: {reason}."
 
 
-def _merged(contents: Sequence[tuple[FileEntry, Content]], table: Table) -> Content:
+def _merged(contents: Sequence[tuple[FileEntry, FileContent]], table: FoundTable) -> FileContent:
     """Decide for a table what its sampled files are, and note where they contradict each other."""
     formats = Counter(content.format for _, content in contents if content.format)
     if not formats:
         return contents[0][1]
     chosen_format = formats.most_common(1)[0][0]
     newest = next(content for _, content in contents if content.format == chosen_format)
-    merged = Content(
+    merged = FileContent(
         chosen_format, {}, newest.encoding, list(newest.doubts), newest.text, newest.is_whole
     )
     for file, content in contents:
@@ -321,13 +325,13 @@ def _merged(contents: Sequence[tuple[FileEntry, Content]], table: Table) -> Cont
     return merged
 
 
-def _selection_doubts(selection: Selection) -> list[str]:
+def _selection_doubts(selection: FileSelection) -> list[str]:
     if selection.is_exact:
         return []
     return ["The source selects files of other tables, too, or not all of its own."]
 
 
-def _whole_records(content: Content) -> bytes:
+def _whole_records(content: FileContent) -> bytes:
     """Cut the beginning of a file behind its last whole line, or row."""
     text = content.text or b""
     if content.format == "xml":

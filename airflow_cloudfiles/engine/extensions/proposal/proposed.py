@@ -80,7 +80,7 @@ class ProposedStream:
 
 
 @dataclass(slots=True)
-class Proposal:
+class StreamsProposal:
     """What is proposed for a folder.
 
     Attributes:

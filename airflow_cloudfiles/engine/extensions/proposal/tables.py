@@ -53,7 +53,7 @@ class Listing:
 
 
 @dataclass(slots=True)
-class Table:
+class FoundTable:
     """Files that belong together.
 
     Attributes:
@@ -70,7 +70,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class FileSelection:
     """A source that selects the files of a table.
 
     Attributes:
@@ -202,27 +202,27 @@ def _article(word: str) -> str:
     return "an" if word[0] in "AEIOU" else "a"
 
 
-def find_tables(files: Iterable[FileEntry]) -> list[Table]:
+def find_tables(files: Iterable[FileEntry]) -> list[FoundTable]:
     """Group files to tables; those with most files come first.
 
     Args:
         files: In the order of their names.
     """
-    found: dict[tuple[tuple[str, ...], NamePattern], Table] = {}
+    found: dict[tuple[tuple[str, ...], NamePattern], FoundTable] = {}
     for file in files:
         *folders, name = file.path.split("/")
         folder, pattern = folder_pattern(folders), name_pattern(split_compression(name)[0])
         table = found.get((folder, pattern))
         if table is None:
-            table = found[folder, pattern] = Table(folder, pattern)
+            table = found[folder, pattern] = FoundTable(folder, pattern)
         table.files.append(file)
     tables = _without_crowds(found.values())
     return sorted(tables, key=lambda table: (-len(table.files), table.folders, table.name.fixed))
 
 
-def _without_crowds(tables: Iterable[Table]) -> list[Table]:
+def _without_crowds(tables: Iterable[FoundTable]) -> list[FoundTable]:
     """Make one table of very many files in a folder whose names share nothing but an ending."""
-    crowds: dict[tuple[tuple[str, ...], str], list[Table]] = {}
+    crowds: dict[tuple[tuple[str, ...], str], list[FoundTable]] = {}
     others = []
     for table in tables:
         if table.name.varies:
@@ -234,7 +234,9 @@ def _without_crowds(tables: Iterable[Table]) -> list[Table]:
             others += crowd
             continue
         files = sorted((file for table in crowd for file in table.files), key=_by_name)
-        whole = Table(folders, NamePattern(("", f".{ending}" if ending else ""), ending), files)
+        whole = FoundTable(
+            folders, NamePattern(("", f".{ending}" if ending else ""), ending), files
+        )
         whole.doubts.append(
             f"{len(crowd):,} names share nothing but their ending: they are taken for one table."
         )
@@ -254,7 +256,7 @@ class Selector:
         tables: All of its tables.
     """
 
-    def __init__(self, store: ObjectStore, tables: Sequence[Table]) -> None:
+    def __init__(self, store: ObjectStore, tables: Sequence[FoundTable]) -> None:
         self._root = store.uri
         self._owner = {
             file.path: number for number, each in enumerate(tables) for file in each.files
@@ -262,16 +264,16 @@ class Selector:
         self._numbers = {id(table): number for number, table in enumerate(tables)}
         self._files = sorted((f for t in tables for f in t.files), key=_by_name)
 
-    def select(self, table: Table) -> Selection:
+    def select(self, table: FoundTable) -> FileSelection:
         """Find the simplest source that selects the files of a table, and no others."""
         candidates = list(self._candidates(table))
         for source, options in candidates:
             if self._is_exact(table, source, options):
-                return Selection(source, options, is_exact=True)
+                return FileSelection(source, options, is_exact=True)
         source, options = candidates[1]
-        return Selection(source, options, is_exact=False)
+        return FileSelection(source, options, is_exact=False)
 
-    def _candidates(self, table: Table) -> Iterable[tuple[str, dict[str, str]]]:
+    def _candidates(self, table: FoundTable) -> Iterable[tuple[str, dict[str, str]]]:
         compressions = frozenset(split_compression(file.path)[1] for file in table.files)
         glob = table.name.glob(compressions)
         is_pattern = any(step == ANY or step.endswith("=*") for step in table.folders)
@@ -288,7 +290,7 @@ class Selector:
                 {"cloudFiles.useStrictGlobber": "true"},
             )
 
-    def _is_exact(self, table: Table, source: str, options: dict[str, str]) -> bool:
+    def _is_exact(self, table: FoundTable, source: str, options: dict[str, str]) -> bool:
         """Try a source on files that were listed."""
         root, pattern = split_pattern(source)
         prefix = self._prefix(root)
