@@ -139,6 +139,7 @@ CODES = {
     "CF208": "TableRowsChangedError",
     "CF209": "VersionsGoneError",
     "CF210": "InventoryError",
+    "CF211": "MassDeletionError",
     "CF300": "StateError",
     "CF301": "StateUnreachableError",
     "CF302": "StateLockedError",

@@ -15,7 +15,7 @@ from airflow_cloudfiles.engine.files import FileEntry, Offset
 from airflow_cloudfiles.engine.formats.base import BadRecord
 from airflow_cloudfiles.engine.intake.opening import own_locations
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.reading import split_reader as bad_records
+from airflow_cloudfiles.engine.reading import bad_records
 from airflow_cloudfiles.engine.reading.bad_records import BadRecordWriter
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
 from airflow_cloudfiles.engine.state.metadata import open_metadata
