@@ -65,8 +65,8 @@ def _write(folder: Path, **files: str | bytes) -> None:
         ("nom,n\nRen\xe9,1\n".encode("utf-16"), {}),
         ("nom;n\n" + "Ren\xe9;1\n" * 30_000, {"sep": ";"}),
         (("nom;n\n" + "Ren\xe9;1\n" * 30_000).encode("utf-16"), {"sep": ";"}),
-        (gzip.compress(b"a;b\n" + b"1;2\n" * 300_000), {"sep": ";"}),
-        (gzip.compress(b"a;b\n1;2\n"), {"sep": ";"}),
+        (gzip.compress(b"a;b\n" + b"1;2\n" * 300_000, mtime=0), {"sep": ";"}),
+        (gzip.compress(b"a;b\n1;2\n", mtime=0), {"sep": ";"}),
     ],
 )
 def test_a_dialect_is_recognized(tmp_path: Path, content: str | bytes, expected: Any) -> None:
