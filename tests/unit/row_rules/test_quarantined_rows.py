@@ -124,16 +124,18 @@ def test_a_row_gets_null_in_columns_that_came_later_and_the_wider_type(tmp_path:
 
 
 def test_what_has_no_column_goes_into_the_rescued_data(tmp_path: Path) -> None:
-    hints = "id STRING, b BIGINT, extra DOUBLE, other STRUCT<x: INT>"
+    hints = "id STRING, b BIGINT, extra DOUBLE, other STRUCT<x: INT>, day DATE, bytes BINARY"
     stream = Ruled(tmp_path, **{"cloudFiles.schemaHints": hints})
     stream.rules(positive="b > 0", positive__action="quarantine")
     stream.drop("one", ("a", 1), ("b", -1), extra=2.5, other={"x": 1})
     stream.drop("two", ("c", -1))
     stream.drop("three", ("d", "no number"), extra=1.5)
+    odd = {"day": "+12345-01-31", "bytes": "AP8="}
+    stream.drop("four", ("e", -1), extra=float("nan"), **odd)
     stream.run()
-    assert stream.aside() == ["b", "c", "d"]
+    assert stream.aside() == ["b", "c", "d", "e"]
     keep = DeltaTable(str(stream.target)).to_pyarrow_table()
-    kept = keep.drop_columns(["extra", "other"])
+    kept = keep.drop_columns(["extra", "other", "day", "bytes"])
     write_deltalake(stream.target, kept, mode="overwrite", schema_mode="overwrite")
     stream.opened.release(ALL)
     rows = stream.rows_by_id()
@@ -144,6 +146,9 @@ def test_what_has_no_column_goes_into_the_rescued_data(tmp_path: Path) -> None:
     rescued = json.loads(rows["d"]["_rescued_data"])
     assert rescued.pop("_file_path").endswith("three.json")
     assert rescued == {"extra": 1.5, "b": "no number"}
+    rescued = json.loads(rows["e"]["_rescued_data"])
+    assert rescued.pop("_file_path").endswith("four.json")
+    assert rescued == {"extra": "NaN", "day": "12345-01-31", "bytes": "AP8="}
 
 
 def test_without_a_rescued_data_column_nothing_is_lost(stream: Ruled) -> None:

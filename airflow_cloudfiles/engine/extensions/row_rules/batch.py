@@ -50,6 +50,7 @@ from airflow_cloudfiles.engine.tables.delta.commit import (
     commit_batch,
     has_batch,
     note_of,
+    remove_files,
 )
 from airflow_cloudfiles.engine.tables.delta.lineage import COMMIT_NOTE
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options.sink import TaskSinkOptions
     from airflow_cloudfiles.engine.state.sink_log import BatchId
     from airflow_cloudfiles.engine.storage import ObjectStore
-    from airflow_cloudfiles.engine.tables.delta.data_files import DataFile
     from airflow_cloudfiles.engine.tables.table_writer import TaskWritten
 
 TABLES: Final = "_source/quarantine.json"
@@ -165,8 +165,8 @@ class RowRules:
     def remove(self, written: Sequence[TaskWritten]) -> None:
         """Remove the data files of rows that were put aside, of a batch that is given up."""
         files = [file for each in _checked(written) for file in each.files]
-        if self.quarantine is not None and files:
-            self.quarantine.remove(files)
+        if self.quarantine is not None:
+            remove_files(self.quarantine.table, files)
 
 
 def _in_file(uri: str, count: int, example: int | None) -> str:
@@ -283,7 +283,7 @@ class _BatchInTable:
         if not self._files and not is_there and not self._replayed:
             return
         if target_has():  # whose rows are where that commit has put them
-            remove(self._table, self._files)
+            remove_files(self._table, self._files)
             return
         crash_point("before-quarantine-commit")
         if table is not None and self._replayed:
@@ -318,7 +318,7 @@ class _BatchInTable:
                 gone, others, count, _ = split_rows(
                     files, file, lambda rows: pc.is_in(rows.column(FILE), uris)
                 )
-                remove(self._table, gone if count else others)
+                remove_files(self._table, gone if count else others)
                 if count:
                     old.append(file)
                     new += placed(others, stream, number, None)
@@ -348,8 +348,3 @@ class _BatchInTable:
                 files.replace(old, new, note, operation="WRITE")
 
         retried(f"The rows of batch {self._batch.number} in {self._table}", attempt)
-
-
-def remove(table: str, files: Sequence[DataFile]) -> None:
-    """Remove data files of a quarantine table that will not be committed."""
-    QuarantineFiles(table, None).remove(files)

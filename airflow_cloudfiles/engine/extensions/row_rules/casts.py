@@ -51,7 +51,7 @@ def cast_from(have: pa.DataType, want: pa.DataType) -> Cast | None:
         return lambda values: values.cast(want)
     if pa.types.is_string(have):
         return lambda values: _from_text(values, want)
-    if _is_number(have) and _is_number(want):
+    if is_number(have) and is_number(want):
         return lambda values: _from_number(values, want)
     if pa.types.is_timestamp(have) and pa.types.is_date(want):
         return _days
@@ -60,7 +60,8 @@ def cast_from(have: pa.DataType, want: pa.DataType) -> Cast | None:
     return None
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def is_number(kind: pa.DataType) -> bool:
+    """Tell whether a type is one of numbers."""
     found = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     return bool(found)
 

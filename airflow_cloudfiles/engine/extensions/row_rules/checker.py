@@ -27,6 +27,7 @@ from airflow_cloudfiles.engine.extensions.row_rules.table import QuarantineFiles
 from airflow_cloudfiles.engine.options.metadata_columns import MetadataColumn
 from airflow_cloudfiles.engine.options.row_rules import VIOLATIONS
 from airflow_cloudfiles.engine.reading.file_columns import file_path
+from airflow_cloudfiles.engine.tables.delta.commit import remove_files
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.options.row_rules import RowRule
@@ -156,7 +157,7 @@ class RowChecker:
     def discard(self) -> None:
         """Remove what was put aside; a task that fails has put nothing aside."""
         if self._quarantine is not None:
-            self._quarantine.remove(self.checked.files)
+            remove_files(self._quarantine.table, self.checked.files)
         self.checked.files = []
 
     def _kept(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_cloudfiles.engine.extensions.row_rules.casts import arrow_kind, cast_from
+from airflow_cloudfiles.engine.extensions.row_rules.casts import arrow_kind, cast_from, is_number
 from airflow_cloudfiles.engine.messages import cut, few
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, dotted
 from airflow_cloudfiles.engine.options import predicate
@@ -201,7 +201,7 @@ class _Binder:
             return _to(left, kind), _to(right, kind)
         if one == other and _is_ordered(one):
             return left, right
-        if _is_number(one) and _is_number(other):
+        if is_number(one) and is_number(other):
             return _as_numbers(left, right)
         if pa.types.is_temporal(one) and pa.types.is_temporal(other):
             kind = (
@@ -242,7 +242,7 @@ class _Binder:
 
     def _arithmetic(self, sign: str, left: Expression, right: Expression) -> Expression:
         for each in (left, right):
-            if not _is_number(each.kind):
+            if not is_number(each.kind):
                 raise self._wrong(
                     f"{each.shown} is no number. Cast it, such as CAST(amount AS DOUBLE)"
                 )
@@ -405,11 +405,6 @@ def _as_numbers(left: Expression, right: Expression) -> tuple[Expression, Expres
     return _to(left, kind), _to(right, kind)
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    found = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    return bool(found)
-
-
 def _has_zone(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
 
@@ -417,7 +412,7 @@ def _has_zone(kind: pa.DataType) -> bool:
 def _is_ordered(kind: pa.DataType) -> bool:
     """Tell whether values of a type are compared with each other."""
     return (
-        _is_number(kind)
+        is_number(kind)
         or pa.types.is_string(kind)
         or pa.types.is_boolean(kind)
         or pa.types.is_temporal(kind)
@@ -550,7 +545,7 @@ _FUNCTIONS: Final[Mapping[str, _Function]] = {
     "startswith": _contained(pc.starts_with),
     "endswith": _contained(pc.ends_with),
     "contains": _contained(pc.match_substring),
-    "abs": _Function("numbers", _is_number, None, pc.abs),
+    "abs": _Function("numbers", is_number, None, pc.abs),
     "isnan": _Function(
         "floating-point numbers",
         pa.types.is_floating,

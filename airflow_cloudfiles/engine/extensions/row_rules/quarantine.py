@@ -24,7 +24,6 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -32,32 +31,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError, TargetNotDeltaError
+from airflow_cloudfiles.engine.errors import OptionError, TargetNotDeltaError
 from airflow_cloudfiles.engine.extensions.row_rules.expressions import RowPredicate
+from airflow_cloudfiles.engine.extensions.row_rules.present_schema import APPENDED, PresentSchema
 from airflow_cloudfiles.engine.extensions.row_rules.table import (
     BROKEN,
     FILE,
     ID,
-    OWN,
     files_of,
     place_of,
     placed,
     split_rows,
     table_of,
 )
-from airflow_cloudfiles.engine.messages import counted, few
+from airflow_cloudfiles.engine.formats.columnar.strings import json_of
+from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.row_rules import read_rules, require_predicates
 from airflow_cloudfiles.engine.state.sink_log import BatchId
 from airflow_cloudfiles.engine.tables.delta.commit import commit_batch, has_batch, remove_files
 from airflow_cloudfiles.engine.tables.delta.lineage import newest_known
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.opening import load_table, make_durable, open_to_write
-from airflow_cloudfiles.engine.tables.delta.read.columns import rows_columns
 from airflow_cloudfiles.engine.tables.delta.read.table_state import TableState
-from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules, layout_for
 from airflow_cloudfiles.engine.tables.delta.write.log_commit import retried
 from airflow_cloudfiles.engine.tables.delta.write.rows import TableWrite, write_rows
-from airflow_cloudfiles.engine.types import simple_ddl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +67,6 @@ if TYPE_CHECKING:
 
 NOTE: Final = "cloudFiles.quarantine"
 """Key of what commits to a quarantine table note."""
-_APPENDED: Final = WriteRules()
 _SHOWN: Final = 20
 _log = logging.getLogger(__name__)
 
@@ -320,9 +316,9 @@ class Quarantine:
     def _append(self, found: TableFiles, files: Sequence[TableFile], batch: BatchId) -> int:
         """Append rows to the target, through the columns that it has now."""
         state = TableState.of(load_table(DeltaLocation.of(self._target)), self._target)
-        present = _PresentSchema(state, found.schema, self._rescued_column)
+        present = PresentSchema(state, found.schema, self._rescued_column)
         schema = present.schema
-        how = TableWrite(state, _APPENDED)
+        how = TableWrite(state, APPENDED)
         layout = how.layout(schema)
         rows = (present.rows(each) for file in files for each in found.batches(file))
         written = write_rows(self._target, schema, rows, layout, how.settings)
@@ -332,7 +328,7 @@ class Quarantine:
             batch=batch,
             files=written,
             schema=schema,
-            rules=_APPENDED,
+            rules=APPENDED,
             layout=layout,
         )
         return sum(each.rows for each in written)
@@ -441,96 +437,6 @@ def _is_of(uris: pa.Array, files: Sequence[str]) -> pa.Array:
     return found
 
 
-class _PresentSchema:
-    """Brings rows that were put aside to the columns that a target has now.
-
-    Args:
-        state: The target.
-        schema: Of the rows, with what is known of each.
-        rescued_column: Which takes what has no column.
-    """
-
-    def __init__(self, state: TableState, schema: pa.Schema, rescued_column: str) -> None:
-        self._state = state
-        own = set(OWN.names)
-        self._fields = [each for each in schema if each.name not in own]
-        rescued = [each.name for each in state.columns.fields]
-        is_there = rescued_column in rescued
-        self._rescued_column = rescued_column if is_there else None
-        self._fitting = [each for each in self._fields if self._fits(each)]
-        names = {each.name for each in self._fitting}
-        self._others = [each for each in self._fields if each.name not in names]
-        self._asked = rescued_column
-
-    @cached_property
-    def schema(self) -> pa.Schema:
-        """Of the rows that are written."""
-        found = pa.schema(self._fitting)
-        if self._rescued_column is not None and self._rescued_column not in found.names:
-            found = found.append(pa.field(self._rescued_column, pa.string()))
-        return found
-
-    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Give the rows as they are written.
-
-        Raises:
-            SchemaMismatchError: A value has no column, and there is no rescued data column.
-        """
-        count = len(batch)
-        arrays = {each.name: batch.column(each.name) for each in self._fitting}
-        lost = [each for each in self._others if batch.column(each.name).null_count < count]
-        if self._rescued_column is None:
-            if lost:
-                kinds = ", ".join(simple_ddl(rows_columns(pa.schema([each]))) for each in lost)
-                raise SchemaMismatchError(
-                    f"{self._state.target} has no column that takes {few([e.name for e in lost])} "
-                    f"({kinds}) of quarantined rows, and no rescued data column "
-                    f"{self._asked}. Add the column (cloudfiles table add-column), or name the "
-                    "rescued data column. The rows stay in the quarantine table."
-                )
-        else:
-            rescued = arrays.get(self._rescued_column)
-            rescued = pa.nulls(count, pa.string()) if rescued is None else rescued
-            arrays[self._rescued_column] = _with_lost(rescued, batch, lost)
-        return pa.RecordBatch.from_arrays(
-            [arrays[name] for name in self.schema.names], schema=self.schema
-        )
-
-    def _fits(self, field: pa.Field) -> bool:
-        try:
-            layout_for(self._state, pa.schema([field, *self._besides(field)]), _APPENDED)
-        except SchemaMismatchError:
-            return False
-        return True
-
-    def _besides(self, field: pa.Field) -> list[pa.Field]:
-        """Give a column that fits for certain: a layout needs one that is in files."""
-        name = self._rescued_column
-        is_own = name is None or field.name == name
-        return [] if is_own else [pa.field(name, pa.string())]
-
-
-def _with_lost(rescued: pa.Array, batch: pa.RecordBatch, lost: Sequence[pa.Field]) -> pa.Array:
-    """Add values that have no column to the rescued data of their rows."""
-    if not lost:
-        return rescued
-    columns = [(each.name, batch.column(each.name).to_pylist()) for each in lost]
-    files = batch.column(FILE).to_pylist()
-    found = []
-    for place, text in enumerate(rescued.to_pylist()):
-        values = {name: column[place] for name, column in columns if column[place] is not None}
-        if not values:
-            found.append(text)
-            continue
-        inner = json.dumps(values, ensure_ascii=False, default=str)[1:-1]
-        if text is None:
-            end = json.dumps({"_file_path": files[place]}, ensure_ascii=False)[1:]
-            found.append(f"{{{inner}, {end}")
-        else:
-            found.append(f"{{{inner}, {text.removeprefix('{')}")
-    return pa.array(found, rescued.type)
-
-
 def _rules(options: Mapping[str, str]) -> list[RowRule]:
     """Read the rules that rows are held against."""
     rules = read_rules({name.lower(): text for name, text in options.items()})
@@ -540,19 +446,14 @@ def _rules(options: Mapping[str, str]) -> list[RowRule]:
 
 def _shown(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     """Give rows as values that JSON has."""
-    found: list[dict[str, Any]] = [{} for _ in range(len(rows))]
-    for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        for row, value in zip(found, _values(column), strict=True):
-            row[name] = value
-    return found
-
-
-def _values(column: pa.Array) -> list[Any]:
-    try:
-        values = column.to_pylist()
-    except (OverflowError, ValueError):  # Python has no such date or time
-        values = [str(each) for each in column.cast(pa.int64()).to_pylist()]
-    return [json.loads(json.dumps(each, default=str)) for each in values]
+    texts = zip(*map(json_of, rows.columns), strict=True)
+    return [
+        {
+            name: json.loads(text or "null")
+            for name, text in zip(rows.schema.names, row, strict=True)
+        }
+        for row in texts
+    ]
 
 
 def _plain(selection: RowSelection) -> dict[str, Any]:

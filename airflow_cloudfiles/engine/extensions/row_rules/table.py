@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from airflow_cloudfiles.engine.errors import SchemaMismatchError, SinkError
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE
 from airflow_cloudfiles.engine.options.values import GIB
-from airflow_cloudfiles.engine.tables.delta.commit import check_target, remove_files, table_state
+from airflow_cloudfiles.engine.tables.delta.commit import check_target, table_state
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.opening import open_to_write
 from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules, create_table
@@ -148,10 +148,6 @@ class QuarantineFiles:
             layout = replace(layout, partitions=_NO_VALUES)
         plain = replace(layout, partitions=())
         return write_rows(self.table, schema, batches, plain, found.settings), layout
-
-    def remove(self, files: Sequence[DataFile]) -> None:
-        """Remove files that will not be committed."""
-        remove_files(self.table, files)
 
 
 def check_table(table: str, rows: pa.Schema) -> None:
