@@ -77,9 +77,7 @@ class DeletedFiles:
             ListingError: The source does not answer.
         """
         missing, known = self._missing(recorder.known)
-        gone = self._checked(missing, known)
-        parts = (gone[start : start + AT_ONCE] for start in range(0, len(gone), AT_ONCE))
-        return sum(recorder.record_deleted(part, self.gone) for part in parts)
+        return self._record(recorder, self._checked(missing, known))
 
     def record_announced(self, recorder: LedgerRecorder, paths: Sequence[str]) -> int:
         """Record which of some files are gone, as notifications say; as `record` otherwise.
@@ -97,8 +95,7 @@ class DeletedFiles:
         gone = self.gone(there)
         if len(gone) > 1:
             self._check(len(gone), sum(1 for _ in recorder.known.paths()), gone[0])
-        parts = (gone[start : start + AT_ONCE] for start in range(0, len(gone), AT_ONCE))
-        return sum(recorder.record_deleted(part, self.gone) for part in parts)
+        return self._record(recorder, gone)
 
     def unlisted(self, ledger: Ledger) -> Iterator[str]:
         """Give the known files that a full listing has not found, and are gone; records nothing."""
@@ -115,6 +112,10 @@ class DeletedFiles:
         with ThreadPoolExecutor(_LOOKS, thread_name_prefix="cloudfiles-head") as pool:
             found = pool.map(partial(head_of, self._source), paths)
             return [path for path, file in zip(paths, found, strict=True) if file is None]
+
+    def _record(self, recorder: LedgerRecorder, gone: Sequence[str]) -> int:
+        parts = (gone[start : start + AT_ONCE] for start in range(0, len(gone), AT_ONCE))
+        return sum(recorder.record_deleted(part, self.gone) for part in parts)
 
     def _missing(self, ledger: Ledger) -> tuple[list[str], int]:
         """Find the known files that were not listed, and how many are known."""

@@ -36,31 +36,10 @@ _KEPT: Final = frozenset("%_")
 """What keeps its backslash: it is one of LIKE."""
 SAME: Final[Mapping[str, str]] = {"==": "=", "!=": "<>"}
 COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">=", "<=>"})
-_WORDS: Final = frozenset(
-    [
-        "and",
-        "or",
-        "not",
-        "in",
-        "is",
-        "null",
-        "between",
-        "true",
-        "false",
-        "like",
-        "ilike",
-        "rlike",
-        "regexp",
-        "escape",
-        "case",
-        "when",
-        "then",
-        "else",
-        "end",
-        "cast",
-        "try_cast",
-    ]
-)
+_WORDS: Final = frozenset((
+    "and", "or", "not", "in", "is", "null", "between", "true", "false", "like", "ilike", "rlike",
+    "regexp", "escape", "case", "when", "then", "else", "end", "cast", "try_cast",
+))  # fmt: skip
 FUNCTIONS: Final[Mapping[str, tuple[int, int]]] = {
     "abs": (1, 1), "char_length": (1, 1), "character_length": (1, 1), "coalesce": (1, 20),
     "concat": (1, 20), "contains": (2, 2), "day": (1, 1), "dayofmonth": (1, 1),
@@ -70,44 +49,16 @@ FUNCTIONS: Final[Mapping[str, tuple[int, int]]] = {
     "startswith": (2, 2), "trim": (1, 1), "upper": (1, 1), "year": (1, 1),
 }  # fmt: skip
 """How many arguments each function takes, at least and at most."""
-_CHANGING: Final = frozenset(
-    [
-        "current_date",
-        "current_timestamp",
-        "now",
-        "rand",
-        "random",
-        "randn",
-        "uuid",
-        "localtimestamp",
-        "getdate",
-    ]
-)
+_CHANGING: Final = frozenset((
+    "current_date", "current_timestamp", "now", "rand", "random", "randn", "uuid",
+    "localtimestamp", "getdate",
+))  # fmt: skip
 """Functions whose value changes, so that a batch that is read again would have other rows."""
-TYPES: Final = frozenset(
-    [
-        "string",
-        "boolean",
-        "byte",
-        "tinyint",
-        "short",
-        "smallint",
-        "int",
-        "integer",
-        "long",
-        "bigint",
-        "float",
-        "real",
-        "double",
-        "decimal",
-        "dec",
-        "numeric",
-        "date",
-        "timestamp",
-        "timestamp_ltz",
-        "timestamp_ntz",
-    ]
-)
+TYPES: Final = frozenset((
+    "string", "boolean", "byte", "tinyint", "short", "smallint", "int", "integer", "long",
+    "bigint", "float", "real", "double", "decimal", "dec", "numeric", "date", "timestamp",
+    "timestamp_ltz", "timestamp_ntz",
+))  # fmt: skip
 """Types of CAST; a decimal has a precision and a scale."""
 _MOST_DEPTH: Final = 50
 _MOST_TOKENS: Final = 5000
@@ -380,9 +331,8 @@ class _Parser:
         if name not in FUNCTIONS:
             near = difflib.get_close_matches(name, FUNCTIONS, n=1)
             hint = f"; did you mean {near[0]}" if near else ""
-            changing = (
-                ", whose value changes when a batch is read again" if (name in _CHANGING) else ""
-            )
+            is_changing = name in _CHANGING
+            changing = ", whose value changes when a batch is read again" if is_changing else ""
             raise self._wrong(f"there is no function {cut(name)!r} here{changing}{hint}")
         self._expect("(")
         arguments = () if self._take(")") else self._list(depth)

@@ -154,10 +154,8 @@ def encode_results(found: Mapping[Place, Counted]) -> bytes:
     places = sorted(found)
     kept = places[:MOST_FILES]
     others = {place: each for place in kept if isinstance(each := found[place], FileCounts)}
-    sums = dict.fromkeys(_SUMS, 0)
-    for each in found.values():
-        for name in _SUMS:
-            sums[name] += getattr(_full(each), name) if not isinstance(each, int) else 0
+    full = [each for each in found.values() if isinstance(each, FileCounts)]
+    sums: dict[str, int] = {name: sum(getattr(each, name) for each in full) for name in _SUMS}
     sums["rows"] += sum(each for each in found.values() if isinstance(each, int))
     header: dict[str, Any] = {
         "id": uuid.uuid4().hex,

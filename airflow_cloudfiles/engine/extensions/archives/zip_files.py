@@ -41,7 +41,8 @@ _DAMAGE: Final = (
     *(zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, OverflowError),
     *(struct.error, zlib.error),
 )
-"""What `zipfile` raises for content that is not valid."""
+"""What `zipfile` raises for content that is not valid, and for features that it does not read:
+`NotImplementedError` is of those, such as a newer version or patched data."""
 
 
 def zip_members(archive: OpenedFile, budget: Budget) -> Iterator[ArchiveMember]:

@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.formats.recognize import (
     wide_codec,
 )
 from airflow_cloudfiles.engine.messages import cut
-from airflow_cloudfiles.engine.reading.decoding import MARKS, decompressed
+from airflow_cloudfiles.engine.reading.decoding import decompressed
 
 TEXT_FORMATS: Final = frozenset({"csv", "json", "text", "xml"})
 _OF_ENDINGS: Final = {
@@ -104,13 +104,9 @@ def recognize_content(head: bytes, uri: str, ending: str, size: int, most: int) 
 
 def _opened(head: bytes, uri: str, size: int, most: int) -> tuple[bytes, bool]:
     """Decompress the beginning of a file; with it, whether that is all of its content."""
-    if len(head) == size and not head.startswith(MARKS) and size <= most:
-        plain = decompressed(io.BytesIO(head), head[:MARK_BYTES], uri)
-        if isinstance(plain, io.BytesIO):
-            return head, True
     stream = decompressed(io.BytesIO(head), head[:MARK_BYTES], uri)
     found = bytearray()
-    while len(found) < most:
+    while len(found) <= most:
         try:
             chunk = stream.read1(_CHUNK_BYTES)  # type: ignore[attr-defined]
         except (CloudFilesError, OSError, EOFError):

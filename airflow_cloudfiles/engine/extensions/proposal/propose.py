@@ -21,10 +21,7 @@ from airflow_cloudfiles.engine.extensions.proposal.content import (
     FileContent,
     recognize_content,
 )
-from airflow_cloudfiles.engine.extensions.proposal.growth import (
-    growth_of,
-    monthly_cost,
-)
+from airflow_cloudfiles.engine.extensions.proposal.growth import growth_of, monthly_cost
 from airflow_cloudfiles.engine.extensions.proposal.naming import split_compression
 from airflow_cloudfiles.engine.extensions.proposal.proposed import (
     Limits,
@@ -56,12 +53,7 @@ from airflow_cloudfiles.engine.storage.uri import refuse_source_only
 from airflow_cloudfiles.engine.types import short_type
 
 _log = logging.getLogger(__name__)
-_DEFAULTS: Final = {
-    "sep": ",",
-    "header": "true",
-    "multiLine": "false",
-    "encoding": "UTF-8",
-}
+_DEFAULTS: Final = {"sep": ",", "header": "true", "multiLine": "false", "encoding": "UTF-8"}
 """Values that are those of the readers, and are not written."""
 _CONTRADICTING: Final = ("sep", "quote", "header", "encoding", "rowTag", "multiLine")
 _MOST_NAME: Final = 80
@@ -289,9 +281,10 @@ def _slug(text: str) -> str:
 
 
 def _unread(uri: str, error: Exception) -> str:
+    if isinstance(error, CloudFilesError):
+        return str(error)
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    text = str(error)
-    return text if isinstance(error, CloudFilesError) else f"{uri} cannot be read: {reason}."
+    return f"{uri} cannot be read: {reason}."
 
 
 def _merged(contents: Sequence[tuple[FileEntry, FileContent]], table: FoundTable) -> FileContent:
