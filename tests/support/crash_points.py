@@ -49,6 +49,8 @@ STREAM_POINTS = (
 """The points of planning, reading and committing a micro-batch, and of a schema change."""
 METADATA_POINTS = ("before-sink-metadata", "after-sink-columns")
 """The points that a commit passes besides when it changes the columns of a table by hand."""
+JOB_POINTS = ("after-data-files", "after-file-results", "after-sink-commit", "after-sink-record")
+"""The points that a batch of a job passes, in this order: a query records no results of files."""
 WIDENING_POINTS = ("before-sink-widening", "after-sink-widening")
 """The points that a commit passes besides when it rewrites its table for a wider column."""
 PROMOTION_POINTS = (

@@ -14,6 +14,7 @@ from airflow_cloudfiles.engine.discovery.queues.base import open_queue
 from airflow_cloudfiles.engine.errors import QueueAccessError
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.storage.vendors import BY_SCHEME
+from tests.support.discovery.known import MemoryRecorder
 from tests.support.discovery.places import AzurePlace, PubSubPlace, SqsPlace
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -94,7 +95,7 @@ def test_who_drains_again_and_again_records_while_other_threads_wait(place, monk
     monkeypatch.setattr(notifications, "GATHERED_SECONDS", 2 * PATIENCE_SECONDS)
     recorded = threading.Event()
 
-    class Noting:
+    class Noting(MemoryRecorder):
         def record(self, files, found_by):
             recorded.set()
             return place.recorder.record(files, found_by)
@@ -134,7 +135,7 @@ def test_poison_stays_in_the_queue_and_blocks_nothing(place, caplog):
 
 
 def test_what_was_received_and_not_recorded_is_visible_again_at_once(place):
-    class Full:
+    class Full(MemoryRecorder):
         def record(self, files, found_by):
             raise OSError("no space left")
 
@@ -155,7 +156,7 @@ def test_messages_stay_hidden_while_recording_takes_long(place, monkeypatch):
         renewed.update({message.id for message in messages} - {message.id for message in failed})
         return failed
 
-    class Slow:
+    class Slow(MemoryRecorder):
         def record(self, files, found_by):
             end = time.monotonic() + 300
             while len(renewed) < 2 or min(renewed.values()) < 3:

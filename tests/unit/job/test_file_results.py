@@ -24,6 +24,7 @@ from airflow_cloudfiles.engine.state.file_results import (
     encode_results,
 )
 from airflow_cloudfiles.engine.storage import open_store
+from tests.support.crash_points import JOB_POINTS
 from tests.support.ingested import Ingested
 
 RESCUE = {"cloudFiles.schemaEvolutionMode": "rescue", "cloudFiles.maxFilesPerTrigger": "3"}
@@ -87,9 +88,7 @@ def _killed_at(stream: Ingested, point: str) -> None:
     assert killed.returncode == -signal.SIGKILL, killed.stderr
 
 
-@pytest.mark.parametrize(
-    "point", ["after-data-files", "after-file-results", "after-sink-commit", "after-sink-record"]
-)
+@pytest.mark.parametrize("point", JOB_POINTS)
 def test_a_batch_that_is_killed_and_repeated_shows_the_same(tmp_path: Path, point: str) -> None:
     stream = _stream(tmp_path)
     _killed_at(stream, point)

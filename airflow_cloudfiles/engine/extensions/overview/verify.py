@@ -39,7 +39,7 @@ _ANY_VERSION: Final = 999_999_999
 """Whether a version is understood, its own reader says."""
 _ENTRIES: Final = re.compile(
     r"_source/(replays|sink/\d+)/\d{20}|_source/(cleaned|archived|changed/packed)"
-    r"|_schemas/proposed/\d+"
+    r"|_source/file_results/\d+|_schemas/proposed/\d+"
 )
 _PACKS: Final = re.compile(r"_source/.+/(packs/[^/]+\.[ab])")
 _SEALED: Final = re.compile(
@@ -49,7 +49,7 @@ _SEALED: Final = re.compile(
 )
 _NOT_NEEDED: Final = re.compile(
     r"/_source/(listing|events|inventory|head|summary)\.json$|/_source/(cleaned|archived)$"
-    r"|/_source/(batches|silence|changed|snapshots)/|/_(runs|reports)/[^/]+$"
+    r"|/_source/(batches|file_results|silence|changed|snapshots)/|/_(runs|reports)/[^/]+$"
 )
 """What may be deleted (docs/concepts/state.md), of runs that have ended."""
 _NOT_WHOLE: Final = (CloudFilesError, ValueError, TypeError, KeyError)
