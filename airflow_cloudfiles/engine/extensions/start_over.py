@@ -33,10 +33,10 @@ from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.locks.run_lock import locked
 from airflow_cloudfiles.engine.state.metadata_format import decode_standing, encode_standing
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, position
-from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
+from airflow_cloudfiles.engine.storage import ObjectNotFoundError, open_store
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import replace_if_same
-from airflow_cloudfiles.engine.storage.uri import is_iceberg
+from airflow_cloudfiles.engine.target import target_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -184,7 +184,8 @@ def _require_other_rows(state: ObjectStore, stream: StreamMetadata, target: str)
     table = target_table(target)
     origin = metadata.origin(state, stream.source)
     if table.has(stream.stream_id, 0) or table.newest_of_origin(origin, besides=None) is not None:
-        is_above = not is_iceberg(target) and open_store(target).key_of(stream.source)
+        folder = target_of(target).folder
+        is_above = folder is not None and open_store(folder).key_of(stream.source)
         keep = f" without {printable_path(stream.source)}, which lies in its folder" * bool(
             is_above
         )
@@ -211,7 +212,8 @@ def _require_own_schemas(
 
 def _require_no_data(state: ObjectStore, parts: Iterable[FileEntry], places: Iterable[str]) -> None:
     """Refuse a state in whose folders a table, or the source, lies."""
-    keys = [None if is_iceberg(each) else state.key_of(normalize_uri(each)) for each in places]
+    folders = (target_of(each).folder for each in places)
+    keys = (None if each is None else state.key_of(each) for each in folders)
     below = next((each for each in keys if each and _is_part(f"{each}/x")), None)
     table = next((each.path for each in parts if "/_delta_log/" in each.path), below)
     if table is not None:

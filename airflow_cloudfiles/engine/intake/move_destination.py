@@ -15,7 +15,8 @@ from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake.opening import SourcePath, named_locations, place_of
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import StoreOpener, normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.uri import bucket_and_path, is_iceberg
+from airflow_cloudfiles.engine.storage.uri import bucket_and_path
+from airflow_cloudfiles.engine.target import target_of
 
 OPTION: Final = "cloudFiles.cleanSource.moveDestination"
 
@@ -67,7 +68,8 @@ def check_destination(
             "would be ingested again. Give a folder outside of it."
         )
     for other in others:
-        if not is_iceberg(other) and _overlap(to, normalize_uri(other)):
+        folder = target_of(other).folder
+        if folder is not None and _overlap(to, folder):
             raise OptionError(
                 f"{OPTION}={destination} overlaps {printable_path(other)}, which this stream uses "
                 "itself: the state, the schemas, the target or the bad records. Give a folder of "

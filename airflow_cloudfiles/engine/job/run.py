@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.job.spec import BESIDE, REPORT, JobSpec
 from airflow_cloudfiles.engine.options.discovery import UpkeepOptions
 from airflow_cloudfiles.engine.reading.split_reader import names_of_the_dead
 from airflow_cloudfiles.engine.registry import extension
-from airflow_cloudfiles.engine.source import is_table
+from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.state import run_history
 from airflow_cloudfiles.engine.state.locks.run_lock import end_releases
@@ -137,7 +137,7 @@ def _carry_out(
         report |= _infer(spec)
     elif spec.kind != "ingest":
         report |= extension(spec.kind)(spec)
-    elif is_table(spec.format):
+    elif not source_of(spec.format).records_arrivals:
         from airflow_cloudfiles.engine.job.table_ingest import ingest_table  # noqa: PLC0415
 
         ingest_table(spec, spark, report, durations)

@@ -28,7 +28,7 @@ from airflow_cloudfiles.engine.job.jvm import Jvm
 from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, LAUNCHED, default_conf
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.spark.python_processes import forked_python
-from airflow_cloudfiles.engine.storage.uri import is_iceberg
+from airflow_cloudfiles.engine.target import target_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,7 +97,7 @@ class SparkStart:
                 handoff.process_folder(),
                 self._conf,
                 self._daemon,
-                for_iceberg=is_iceberg(str(self._spec.target)),
+                for_iceberg=target_of(str(self._spec.target)).folder is None,
             )
             self._jvm = Jvm(handoff.process_folder(), self._conf)
 

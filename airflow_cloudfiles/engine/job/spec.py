@@ -35,7 +35,8 @@ from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, RUNS_PRE
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
-from airflow_cloudfiles.engine.storage.uri import is_iceberg, refuse_iceberg, refuse_source_only
+from airflow_cloudfiles.engine.storage.uri import refuse_iceberg, refuse_source_only
+from airflow_cloudfiles.engine.target import target_of
 from airflow_cloudfiles.engine.versions import FIELD, fields_of, read_note
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class JobSpec:
         """
         if not options.discovery.follows:
             return
-        is_inside = is_iceberg(str(self.target)) and len(options.discovery.path_column) > 1
+        is_nested = len(options.discovery.path_column) > 1
         whys = {
             "mergeKeys": (
                 bool(self.table_options.merge_keys),
@@ -165,7 +166,7 @@ class JobSpec:
             ),
             "transform": (self.transform is not None, "its function makes rows of its own"),
             "cloudFiles.metadataColumns=_metadata": (
-                is_inside,
+                is_nested and not target_of(str(self.target)).finds_nested_rows,
                 "rows of an Iceberg table are found by a column in no struct, such as file_path",
             ),
         }

@@ -17,10 +17,10 @@ from airflow_cloudfiles.engine.registry import extension
 from airflow_cloudfiles.engine.state.run_history import BatchDone, note
 from airflow_cloudfiles.engine.state.sink_log import CommitResult, Position, SinkLog
 from airflow_cloudfiles.engine.storage import normalize_uri
-from airflow_cloudfiles.engine.storage.uri import is_iceberg
 from airflow_cloudfiles.engine.tables import sink_state
 from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
 from airflow_cloudfiles.engine.tables.target_table import iceberg_table
+from airflow_cloudfiles.engine.target import target_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +56,7 @@ def target_table(target: str) -> TargetTable:
     Args:
         target: Path or URI of a Delta table, or `iceberg://catalog/namespace/table`.
     """
-    return iceberg_table(target) if is_iceberg(target) else DeltaTargetTable(target)
+    return iceberg_table(target) if target_of(target).folder is None else DeltaTargetTable(target)
 
 
 def new_writer(spec: JobSpec, **stream: Any) -> TableWriter:

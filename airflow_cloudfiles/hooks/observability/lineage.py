@@ -22,7 +22,8 @@ from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.schema.ddl_grammar import names_and_types
 from airflow_cloudfiles.engine.source import source_of
 from airflow_cloudfiles.engine.storage import normalize_uri
-from airflow_cloudfiles.engine.storage.uri import iceberg_name, is_iceberg, local_path
+from airflow_cloudfiles.engine.storage.uri import local_path
+from airflow_cloudfiles.engine.target import target_of
 from airflow_cloudfiles.hooks.arguments import StreamArguments
 from airflow_cloudfiles.hooks.cloud_files import is_absolute
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
 _MERGED: Final = ("inserted_rows", "updated_rows", "deleted_rows")
-_DELTA: Final = "delta"
-_ICEBERG: Final = "iceberg"
 _PARQUET: Final = "parquet"
 _log = logging.getLogger(__name__)
 
@@ -86,7 +85,7 @@ def ingested(stream: StreamArguments, report: Mapping[str, Any] | None) -> Linea
     )
     target = _named(
         stream.target or "",
-        layer=_ICEBERG if is_iceberg(stream.target or "") else _DELTA,
+        layer=target_of(stream.target or "").layer,
         version=_version(known, "target_version"),
         columns=columns,
         rows=_written(known),
@@ -126,9 +125,10 @@ def dataset_name(location: str, *, is_source: bool = False) -> tuple[str, str] |
     if not is_absolute(location):
         return None
     try:
-        if is_iceberg(location):
-            catalog, identifier = iceberg_name(location.partition("?")[0])
-            return f"{_ICEBERG}://{catalog}", ".".join(identifier)
+        table = target_of(location.partition("?")[0])
+        if table.identifier is not None:
+            catalog, identifier = table.identifier
+            return f"{table.layer}://{catalog}", ".".join(identifier)
         folder = split_pattern(location)[0] if is_source else location
         uri = normalize_uri(folder)
     except OptionError:

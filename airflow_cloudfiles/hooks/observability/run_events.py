@@ -19,7 +19,7 @@ from airflow_cloudfiles.engine.errors import (
 )
 from airflow_cloudfiles.engine.messages import cut
 from airflow_cloudfiles.engine.options.cloud_files import DEFAULT_RESCUED_DATA_COLUMN
-from airflow_cloudfiles.engine.storage.uri import is_iceberg
+from airflow_cloudfiles.engine.target import target_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -171,7 +171,7 @@ def lost_files(report: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _rescued_fields(hook: CloudFilesHook, target: Any, column: str) -> list[dict[str, Any]]:
     """List the fields of the newest rescued data of a Delta table, without any value."""
-    if not target or is_iceberg(target):
+    if not target or target_of(target).folder is None:
         return []
     try:
         from airflow_cloudfiles.engine.extensions.overview.rescued import rescued_fields  # noqa: PLC0415 - needs extras

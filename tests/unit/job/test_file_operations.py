@@ -169,7 +169,7 @@ def test_a_replay_without_what_it_needs_is_refused_and_says_what_helps(tmp_path:
     stream.run()
     with pytest.raises(SinkError, match=r"has no row.*before the table had that column"):
         asked(stream, "replay", "x", "z")
-    with pytest.raises(SinkError, match="is an Iceberg table"):
+    with pytest.raises(OptionError, match="is an Iceberg table"):
         operate_on_files(str(stream.state), "replay", "z.json", target="iceberg://c/n/t")
     (stream.state / "_runs").mkdir()
     stream.given["mergeKeys"] = "a"

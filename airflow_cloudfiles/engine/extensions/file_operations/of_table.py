@@ -44,7 +44,6 @@ from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.run_history import newest_ingest
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, position_of_a_job
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.storage.uri import is_iceberg
 from airflow_cloudfiles.engine.tables import sink_state
 from airflow_cloudfiles.engine.tables.delta.opening import open_table, table_schema
 from airflow_cloudfiles.engine.tables.delta.write.former_rows import (
@@ -52,6 +51,7 @@ from airflow_cloudfiles.engine.tables.delta.write.former_rows import (
     is_path_column,
     require_rows,
 )
+from airflow_cloudfiles.engine.target import target_of
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.state.operations import Action
@@ -177,11 +177,8 @@ class StreamTarget:
                 "Nothing in the state says which table the stream writes, whose former rows are to "
                 f"be replaced: name it (--target). {_APPEND}"
             )
-        if is_iceberg(target):
-            raise SinkError(
-                f"Former rows are not replaced in {target}, because it is an Iceberg table. Delete "
-                f"them yourself first. {_APPEND}"
-            )
+        instead = f"Delete them yourself first. {_APPEND}"
+        target_of(target).require_delta("Former rows are replaced", instead)
         if run is not None and MergeRule.of(run.table_options) is not None:
             raise SinkError(
                 f"Former rows are not replaced in {target}, because the stream merges: a row may "

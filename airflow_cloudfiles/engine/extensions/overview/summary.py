@@ -26,8 +26,8 @@ from airflow_cloudfiles.engine.state.packs import Packs
 from airflow_cloudfiles.engine.state.sink_log import SinkLog, position
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
-from airflow_cloudfiles.engine.storage.uri import is_iceberg
 from airflow_cloudfiles.engine.tables.delta.opening import open_table
+from airflow_cloudfiles.engine.target import target_of
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.schema.history import SchemaEntry
@@ -194,7 +194,8 @@ def _of_table(target: str | None) -> dict[str, int]:
     Nothing where there is no Delta table, or its statistics do not tell.
     """
     try:
-        table = None if target is None or is_iceberg(target) else open_table(target)
+        folder = None if target is None else target_of(target).folder
+        table = None if folder is None else open_table(folder)
     except SinkError as failure:
         _log.warning("The rows of the table cannot be counted: %s", failure)
         return {}

@@ -14,16 +14,17 @@ from airflow_cloudfiles.engine.discovery.globs import split_pattern
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage import normalize_uri
-from airflow_cloudfiles.engine.storage.uri import is_iceberg
 from airflow_cloudfiles.engine.tables.delta.commit import table_state
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.table_state import MODE
+from airflow_cloudfiles.engine.target import target_of
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.job.spec import JobSpec
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 
 OPTION: Final = "cloudFiles.loadMode=reference"
+_COPY: Final = "Leave it out, and the files are copied."
 _TAKEN: Final = ("_delta_log", "_delta_index", "_change_data", "_cloudfiles")
 """How the names of folders begin in which a table has files of its own."""
 _MATERIALIZED: Final = "materializePartitionColumns"
@@ -64,8 +65,7 @@ def check_run(spec: JobSpec, options: CloudFilesOptions) -> None:
         OptionError: It is one.
     """
     target = str(spec.target)
-    if is_iceberg(target):
-        raise _refusal(f"{target} is an Iceberg table: files are registered in Delta tables only")
+    target_of(target).require_delta(f"{OPTION} is", _COPY)
     if spec.transform is not None:
         raise _refusal("a function makes other rows of those of the files (transform)")
     if spec.table_options.merge_keys:
@@ -82,6 +82,4 @@ def check_run(spec: JobSpec, options: CloudFilesOptions) -> None:
 
 
 def _refusal(why: str) -> OptionError:
-    return OptionError(
-        f"{OPTION} cannot be used here: {why}. Leave it out, and the files are copied."
-    )
+    return OptionError(f"{OPTION} cannot be used here: {why}. {_COPY}")

@@ -10,10 +10,10 @@ from airflow_cloudfiles.engine.discovery.globs import split_pattern
 from airflow_cloudfiles.engine.errors import SinkError, TargetNotDeltaError
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import normalize_uri
-from airflow_cloudfiles.engine.storage.uri import is_iceberg
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.log import relative_key
 from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
+from airflow_cloudfiles.engine.target import target_of
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
@@ -37,7 +37,7 @@ class RegisteredFiles:
     def __init__(self, state: ObjectStore, source: str) -> None:
         self.target, self._files, self._folder, self._id = "", {}, "", ""
         record = SinkLog(state).newest()
-        if record is None or not record.target or is_iceberg(record.target):
+        if record is None or not record.target or target_of(record.target).folder is None:
             return
         location = DeltaLocation.to_read(record.target)
         self._store = location.store()

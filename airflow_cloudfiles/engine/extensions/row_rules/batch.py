@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
-from airflow_cloudfiles.engine.errors import CorruptedStateError, ExpectationError, OptionError
+from airflow_cloudfiles.engine.errors import CorruptedStateError, ExpectationError
 from airflow_cloudfiles.engine.extensions.row_rules.checker import RowChecker
 from airflow_cloudfiles.engine.extensions.row_rules.expressions import RowPredicate
 from airflow_cloudfiles.engine.extensions.row_rules.table import (
@@ -44,7 +44,6 @@ from airflow_cloudfiles.engine.state.metadata import allow_quarantine, has_quara
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri
 from airflow_cloudfiles.engine.storage.outage import reaching_state
 from airflow_cloudfiles.engine.storage.small_objects import seal, unseal
-from airflow_cloudfiles.engine.storage.uri import is_iceberg
 from airflow_cloudfiles.engine.tables.delta.commit import (
     WrittenFiles,
     commit_batch,
@@ -57,6 +56,7 @@ from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.opening import load_table, open_to_write
 from airflow_cloudfiles.engine.tables.delta.read.log import decoded
 from airflow_cloudfiles.engine.tables.delta.write.log_commit import retried
+from airflow_cloudfiles.engine.target import target_of
 from airflow_cloudfiles.engine.versions import FIELD, fields_of
 
 if TYPE_CHECKING:
@@ -95,11 +95,8 @@ class RowRules:
         """
         if not options.quarantines_rows:
             return cls(options.row_rules, None)
-        if is_iceberg(target):
-            raise OptionError(
-                "onViolation=quarantine of a rule is for Delta tables, and the target is an "
-                "Iceberg table. Use warn, drop or fail."
-            )
+        instead = "Use warn, drop or fail."
+        target_of(target).require_delta("onViolation=quarantine of a rule is", instead)
         return cls(
             options.row_rules, QuarantineFiles.of(options.quarantine_table or table_of(target))
         )
