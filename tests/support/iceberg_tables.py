@@ -12,7 +12,7 @@ import duckdb
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
+from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergLocation
 
 
 class LocalCatalog:
@@ -49,7 +49,7 @@ class LocalCatalog:
 
     @property
     def catalog(self) -> Catalog:
-        return IcebergTarget.of(self.uri("any")).open_catalog()
+        return IcebergLocation.of(self.uri("any")).open_catalog()
 
     def uri(self, table: str) -> str:
         return f"iceberg://{self.name}/db/{table}"

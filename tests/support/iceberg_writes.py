@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
+from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergLocation
 from airflow_cloudfiles.engine.extensions.iceberg.commit import (
     TableRules,
     commit_batch,
@@ -45,7 +45,7 @@ class IcebergSink:
 
     def write_again(self, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> CommitResult:
         """Write the batch that was written last."""
-        target = IcebergTarget.of(self.lake.uri("t"))
+        target = IcebergLocation.of(self.lake.uri("t"))
         table = ready_table(target, schema, self.rules)
         batch = pa.RecordBatch.from_pylist(list(rows), schema)
         written = self.batches - 2

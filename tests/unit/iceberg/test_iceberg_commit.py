@@ -24,7 +24,7 @@ from airflow_cloudfiles.engine.errors import (
     TargetUnreachableError,
     UnsupportedTableError,
 )
-from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
+from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergLocation
 from airflow_cloudfiles.engine.extensions.iceberg.commit import (
     TableRules,
     check_expected,
@@ -51,7 +51,7 @@ RULES = TableRules(merge_schema=True)
 
 def write(lake: LocalCatalog, *values: int, rules: TableRules = RULES) -> list[IcebergDataFile]:
     """What the tasks of a batch do."""
-    target = IcebergTarget.of(lake.uri("t"))
+    target = IcebergLocation.of(lake.uri("t"))
     rows = [pa.RecordBatch.from_pydict({"a": list(values)}, schema=A)]
     return IcebergFileWriter(target, ready_table(target, A, rules)).write(rows)
 
@@ -369,7 +369,7 @@ def test_another_table_of_the_same_name_lacks_its_batches(lake: LocalCatalog) ->
         check_expected(lake.uri("t"), "stream", of_record(had))
     with pytest.raises(TargetChangedError, match="dropped, replaced"):
         commit(lake, 1, files)
-    ready_table(IcebergTarget.of(lake.uri("t")), A, RULES)
+    ready_table(IcebergLocation.of(lake.uri("t")), A, RULES)
     with pytest.raises(LostBatchesError, match="another table"):
         check_expected(lake.uri("t"), "stream", of_record(had))
     with pytest.raises(TargetChangedError, match="dropped, replaced"):
@@ -416,7 +416,7 @@ def test_everything_is_on_the_disk_before_the_catalog_names_it(
 
 
 def test_a_failed_write_leaves_nothing(lake: LocalCatalog) -> None:
-    target = IcebergTarget.of(lake.uri("t"))
+    target = IcebergLocation.of(lake.uri("t"))
 
     def rows() -> Any:
         yield pa.RecordBatch.from_pydict({"a": [1]}, schema=A)
@@ -430,11 +430,11 @@ def test_a_failed_write_leaves_nothing(lake: LocalCatalog) -> None:
 def test_what_is_no_target_is_refused_by_name(lake: LocalCatalog) -> None:
     for wrong in ("iceberg://", "iceberg://c/t", "iceberg://c//t", "iceberg://c/a..b/t"):
         with pytest.raises(OptionError, match=r"not an Iceberg table|empty level"):
-            IcebergTarget.of(wrong)
+            IcebergLocation.of(wrong)
     with pytest.raises(OptionError, match=r"knows no catalog elsewhere.*PYICEBERG_CATALOG__"):
         check_table("iceberg://elsewhere/db/t", A, RULES)
     with pytest.raises(SinkError, match="no namespace other"):
-        ready_table(IcebergTarget.of(f"iceberg://{lake.name}/other/t"), A, RULES)
+        ready_table(IcebergLocation.of(f"iceberg://{lake.name}/other/t"), A, RULES)
     lake.catalog.create_table(("db", "old"), A, properties={"format-version": "1"})
     with pytest.raises(UnsupportedTableError, match="format version 1; version 2 is what"):
         check_table(lake.uri("old"), A, RULES)

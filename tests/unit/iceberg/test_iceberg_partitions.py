@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 
 from airflow_cloudfiles.engine.errors import OptionError, SchemaMismatchError
 from airflow_cloudfiles.engine.extensions.iceberg import data_files
-from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
+from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergLocation
 from airflow_cloudfiles.engine.extensions.iceberg.commit import (
     TableRules,
     check_table,
@@ -95,7 +95,7 @@ def _overflowed(value: Any) -> Any:
 def test_the_least_numbers_are_truncated_as_iceberg_does(lake: LocalCatalog) -> None:
     columns = pa.schema([("a", pa.int32()), ("b", pa.int64())])
     rules = TableRules(partition_by="truncate(10, a), truncate(10, b)")
-    target = IcebergTarget.of(lake.uri("t"))
+    target = IcebergLocation.of(lake.uri("t"))
     writer = IcebergFileWriter(target, ready_table(target, columns, rules))
     rows = [{"a": -(2**31), "b": -(2**63)}]
     files = writer.write([pa.RecordBatch.from_pylist(rows, columns)])
@@ -128,7 +128,7 @@ def test_each_row_is_in_the_partition_of_its_own_values(
 
 def test_partitioned_rows_are_found_by_filters_of_both_readers(lake: LocalCatalog) -> None:
     rules = TableRules(partition_by="month(at), `name`, bucket(4, id)")
-    target = IcebergTarget.of(lake.uri("t"))
+    target = IcebergLocation.of(lake.uri("t"))
     odd = ["a/b", "x=y", "ü %20", None, ""]
     rows = [
         {"id": n, "name": odd[n % 5], "at": dt.datetime(2024, 1 + n % 3, 1, tzinfo=dt.UTC)}
@@ -169,7 +169,7 @@ def test_null_is_a_partition_of_its_own(
     lake: LocalCatalog, option: str, kind: pa.DataType, values: list[Any]
 ) -> None:
     columns = pa.schema([("id", pa.int64()), ("p", kind)])
-    target, rules = IcebergTarget.of(lake.uri("t")), TableRules(partition_by=option)
+    target, rules = IcebergLocation.of(lake.uri("t")), TableRules(partition_by=option)
     rows = [{"id": n, "p": value} for n, value in enumerate([None, *values, None])]
     writer = IcebergFileWriter(target, ready_table(target, columns, rules))
     files = writer.write([pa.RecordBatch.from_pylist([row], columns) for row in rows])
@@ -194,7 +194,7 @@ def test_characters_of_every_plane_are_the_same_to_both_readers(
         pa.schema([("k", pa.string()), ("𠮷", pa.string())]),
         TableRules(partition_by=option),
     )
-    target = IcebergTarget.of(lake.uri("t"))
+    target = IcebergLocation.of(lake.uri("t"))
     writer = IcebergFileWriter(target, ready_table(target, columns, rules))
     rows = [{"k": text, "𠮷": text} for text in texts]
     files = writer.write([pa.RecordBatch.from_pylist([row], columns) for row in rows])
@@ -210,7 +210,7 @@ def test_rows_without_the_column_of_a_partition_are_in_that_of_null(
     lake: LocalCatalog, option: str
 ) -> None:
     columns = pa.schema([("id", pa.int64()), ("p", pa.string())])
-    target, rules = IcebergTarget.of(lake.uri("t")), TableRules(partition_by=option)
+    target, rules = IcebergLocation.of(lake.uri("t")), TableRules(partition_by=option)
     table = ready_table(target, columns, rules)
     fewer = pa.schema([("id", pa.int64())])
     files = IcebergFileWriter(target, table).write([pa.RecordBatch.from_pydict({"id": [1]}, fewer)])
@@ -225,7 +225,7 @@ def test_many_partitions_keep_few_files_open(
     monkeypatch.setattr(data_files, "MOST_OPEN_FILES", 3)
     monkeypatch.setattr(data_files, "MOST_WAITING_BYTES", 1)
     rules = TableRules(partition_by="id")
-    target = IcebergTarget.of(lake.uri("t"))
+    target = IcebergLocation.of(lake.uri("t"))
     columns = pa.schema([("id", pa.int64()), ("price", pa.decimal128(9, 2))])
     rows = [{"id": n, "price": Decimal(n)} for n in range(10)]
     batches = [pa.RecordBatch.from_pylist(rows, columns)] * 2
@@ -241,7 +241,7 @@ def test_files_are_closed_at_the_size_the_table_asks_for(lake: LocalCatalog) -> 
     columns = pa.schema([("id", pa.int64())])
     properties = {"write.target-file-size-bytes": "1000", "write.parquet.compression-codec": "none"}
     lake.catalog.create_table(("db", "t"), columns, properties=properties)
-    target = IcebergTarget.of(lake.uri("t"))
+    target = IcebergLocation.of(lake.uri("t"))
     large = pa.RecordBatch.from_pydict({"id": list(range(3_000_000))}, schema=columns)
     files = IcebergFileWriter(target, ready_table(target, columns, TableRules())).write([large] * 2)
     assert [file.rows for file in files] == [3_000_000] * 2
@@ -268,7 +268,7 @@ def test_a_table_is_partitioned_as_asked_or_refused(lake: LocalCatalog) -> None:
     for wrong in ("nothing", "day(name)", "raw, hour(day)"):
         with pytest.raises(SchemaMismatchError, match="cannot be partitioned by"):
             check_table(lake.uri("t"), COLUMNS, TableRules(partition_by=wrong))
-    target = IcebergTarget.of(lake.uri("t"))
+    target = IcebergLocation.of(lake.uri("t"))
     ready_table(target, COLUMNS, TableRules(partition_by="DAYS(at),bucket( 4 , id )"))
     assert [field.name for field in lake.table("t").spec().fields] == ["at_day", "id_bucket"]
     check_table(lake.uri("t"), COLUMNS, TableRules(partition_by="day(at), bucket(4, id)"))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_cloudfiles.engine.errors import SchemaMismatchError
-from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
+from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergLocation
 from airflow_cloudfiles.engine.extensions.iceberg.commit import (
     TableRules,
     check_table,
@@ -35,7 +35,7 @@ def land(
 ) -> None:
     """One batch, from its rows to its commit."""
     schema = columns if isinstance(columns, pa.Schema) else pa.schema(list(columns.items()))
-    target = IcebergTarget.of(lake.uri("t"))
+    target = IcebergLocation.of(lake.uri("t"))
     writer = IcebergFileWriter(target, ready_table(target, schema, rules))
     files = writer.write([pa.RecordBatch.from_pylist(list(rows), schema)])
     commit_batch(
@@ -102,7 +102,7 @@ def test_times_with_a_zone_and_maps_come_back(lake: LocalCatalog) -> None:
 def test_dates_of_any_year_are_kept_and_only_their_bounds_left_out(lake: LocalCatalog) -> None:
     days = pa.array([-1_000_000, 5_000_000, 0], pa.int32()).cast(pa.date32())
     schema = pa.schema([("id", pa.int64()), ("day", pa.date32())])
-    target = IcebergTarget.of(lake.uri("t"))
+    target = IcebergLocation.of(lake.uri("t"))
     batch = pa.RecordBatch.from_arrays([pa.array([1, 2, 3]), days], schema=schema)
     files = IcebergFileWriter(target, ready_table(target, schema, MERGES)).write([batch])
     commit_batch(lake.uri("t"), batch=BatchId("s", 0), files=files, columns=schema, rules=MERGES)

@@ -57,7 +57,7 @@ _MATCHED: Final[dict[Action, tuple[str, ...]]] = {
 _log = logging.getLogger(__name__)
 
 
-class Target(Protocol):
+class OperationTable(Protocol):
     """What an operation asks of the table that the stream writes."""
 
     def has_batch(self, batch: int) -> bool | None:
@@ -151,7 +151,9 @@ class _Change:
         return len(self.excluded) + len(self.former)
 
 
-def operate(checkpoint_location: str, asked: OperationRequest, target: Target) -> OperationResult:
+def operate(
+    checkpoint_location: str, asked: OperationRequest, target: OperationTable
+) -> OperationResult:
     """Do something to files of a stream, once however often it is repeated.
 
     Args:
@@ -198,7 +200,7 @@ class _Operation:
     """One operation, under the locks of the state."""
 
     asked: OperationRequest
-    target: Target
+    target: OperationTable
     files: FileLog
     plans: PlanLog
     ledger: Ledger

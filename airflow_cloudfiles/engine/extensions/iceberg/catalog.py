@@ -117,7 +117,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class IcebergTarget:
+class IcebergLocation:
     """Which table is meant.
 
     Attributes:
@@ -131,7 +131,7 @@ class IcebergTarget:
     identifier: tuple[str, ...]
 
     @classmethod
-    def of(cls, target: str) -> IcebergTarget:
+    def of(cls, target: str) -> IcebergLocation:
         """Read a target.
 
         Raises:

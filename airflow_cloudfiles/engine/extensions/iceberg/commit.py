@@ -36,7 +36,7 @@ from airflow_cloudfiles.engine.errors import (
 from airflow_cloudfiles.engine.extensions.iceberg import data_files
 from airflow_cloudfiles.engine.extensions.iceberg.catalog import (
     FORMAT_VERSION,
-    IcebergTarget,
+    IcebergLocation,
     without_retries,
 )
 from airflow_cloudfiles.engine.extensions.iceberg.data_files import IcebergDataFile
@@ -90,7 +90,7 @@ class TableRules:
     partition_by: str | None = None
 
 
-def ready_table(target: IcebergTarget, columns: pa.Schema, rules: TableRules) -> Table:
+def ready_table(target: IcebergLocation, columns: pa.Schema, rules: TableRules) -> Table:
     """Open a table that has all columns of a stream; create or change it where it lacks them.
 
     Repeating it is harmless.
@@ -130,7 +130,7 @@ def check_table(target: str, columns: pa.Schema, rules: TableRules) -> str | Non
     Raises:
         CloudFilesError: As `ready_table`.
     """
-    place = IcebergTarget.of(target)
+    place = IcebergLocation.of(target)
     table = place.load()
     if table is None:
         schema = new_schema(columns, target)
@@ -146,7 +146,7 @@ def check_expected(target: str, stream: str, expected: ExpectedBatch) -> None:
     Raises:
         LostBatchesError: It lacks the batch.
     """
-    check_has(IcebergTarget.of(target).load(), target, stream, expected)
+    check_has(IcebergLocation.of(target).load(), target, stream, expected)
 
 
 def find_batch(target: str, stream: str, number: int) -> FoundBatch | None:
@@ -158,7 +158,7 @@ def find_batch(target: str, stream: str, number: int) -> FoundBatch | None:
     Raises:
         TargetUnreachableError: Its catalog failed.
     """
-    table = IcebergTarget.of(target).load()
+    table = IcebergLocation.of(target).load()
     noted = None if table is None else lineage(table.metadata, stream).batches.get(number)
     if table is None or noted is None:
         return None
@@ -172,14 +172,14 @@ def presence_of(target: str, stream: str, number: int) -> SnapshotPresence:
     Raises:
         TargetUnreachableError: Its catalog failed.
     """
-    table = IcebergTarget.of(target).load()
+    table = IcebergLocation.of(target).load()
     known = SnapshotLineage() if table is None else lineage(table.metadata, stream)
     return known.presence(number)
 
 
 def newest_of_origin(target: str, origin: str, *, besides: str | None = None) -> int | None:
     """Give the newest batch whose snapshot notes an origin, of any stream besides one."""
-    table = IcebergTarget.of(target).load()
+    table = IcebergLocation.of(target).load()
     kept = [] if table is None else table.metadata.snapshots
     notes = [each.summary.additional_properties for each in kept if each.summary is not None]
     of_origin = (note for note in notes if note.get(ORIGIN) == origin)
@@ -220,7 +220,7 @@ def commit_batch(  # noqa: PLR0913 - what a batch is, and what a table may becom
         TargetUnreachableError: Its catalog or storage failed; the batch may be in the table or not.
         SinkError: Other writers committed first at every try.
     """
-    place = IcebergTarget.of(target)
+    place = IcebergLocation.of(target)
 
     def attempt() -> CommitResult:
         table = place.load()
@@ -258,7 +258,7 @@ def write_id(files: Sequence[IcebergDataFile]) -> str:
 
 def remove_files(target: str, files: Sequence[IcebergDataFile]) -> None:
     """Remove data files that are in no version of the table, nor ever will be."""
-    table = IcebergTarget.of(target).load() if files else None
+    table = IcebergLocation.of(target).load() if files else None
     if table is not None:
         data_files.remove(table, [file.path for file in files])
 
@@ -272,7 +272,7 @@ def _noted(
 
 
 def _append(
-    target: IcebergTarget,
+    target: IcebergLocation,
     table: Table,
     batch: BatchId,
     files: Sequence[IcebergDataFile],
@@ -306,7 +306,7 @@ def _append(
 
 
 def _delete_former(
-    target: IcebergTarget, table: Table, transaction: Transaction, former: Sequence[FormerRows]
+    target: IcebergLocation, table: Table, transaction: Transaction, former: Sequence[FormerRows]
 ) -> dict[str, int]:
     """Delete the rows that a batch replaces, in snapshots before its own of the same commit.
 
@@ -332,7 +332,7 @@ def _delete_former(
 
 
 def _committed_before(
-    target: IcebergTarget,
+    target: IcebergLocation,
     table: Table,
     found: SnapshotLineage,
     batch: BatchId,
@@ -362,7 +362,7 @@ _NOTHING = NotedBatch(-1, "", "", 0, 0)
 
 
 def _checked(
-    target: IcebergTarget, table: Table, columns: pa.Schema, rules: TableRules
+    target: IcebergLocation, table: Table, columns: pa.Schema, rules: TableRules
 ) -> TablePlan:
     """Plan what a table must become, and check that it may."""
     check_spec(rules.partition_by, table.spec(), table.schema(), target.uri)
@@ -372,7 +372,7 @@ def _checked(
     return plan
 
 
-def _change(target: IcebergTarget, table: Table, plan: TablePlan) -> None:
+def _change(target: IcebergLocation, table: Table, plan: TablePlan) -> None:
     """Add and widen columns: only if no other writer has changed them meanwhile."""
     names = [".".join(path) for path, _ in plan.missing]
     names += [".".join(each.path) for each in plan.widened]
@@ -388,7 +388,7 @@ def _change(target: IcebergTarget, table: Table, plan: TablePlan) -> None:
     crash_point("after-sink-columns")
 
 
-def _create(target: IcebergTarget, columns: pa.Schema, rules: TableRules) -> Table:
+def _create(target: IcebergLocation, columns: pa.Schema, rules: TableRules) -> Table:
     """Create an empty table."""
     schema = new_schema(columns, target.uri)
     spec = new_spec(rules.partition_by, schema, target.uri)
@@ -403,7 +403,7 @@ def _create(target: IcebergTarget, columns: pa.Schema, rules: TableRules) -> Tab
 
 
 def _check_same(
-    target: IcebergTarget, table: Table | None, files: Sequence[IcebergDataFile]
+    target: IcebergLocation, table: Table | None, files: Sequence[IcebergDataFile]
 ) -> None:
     """Refuse files of another table, or of another partitioning than the table has now."""
     if not files:
@@ -425,7 +425,7 @@ def _rolled_back(target: str, batch: BatchId, found: SnapshotLineage) -> LostBat
     )
 
 
-def _retried(target: IcebergTarget, attempt: Callable[[], _T]) -> _T:
+def _retried(target: IcebergLocation, attempt: Callable[[], _T]) -> _T:
     """Try to commit until no other writer is first."""
     for number in range(COMMIT_TRIES):
         try:

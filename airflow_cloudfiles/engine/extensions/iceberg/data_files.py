@@ -33,7 +33,7 @@ from pyiceberg.types import DateType, PrimitiveType, TimestampType, TimestamptzT
 from pyiceberg.utils.properties import property_as_int
 
 from airflow_cloudfiles.engine.errors import DataFileLostError, SchemaMismatchError
-from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
+from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergLocation
 from airflow_cloudfiles.engine.extensions.iceberg.schema import Partitioner
 from airflow_cloudfiles.engine.tables.delta.statistics import dictionary_columns
 
@@ -103,7 +103,7 @@ class IcebergFileWriter:
         table: The same, opened; it must have all columns of the batches.
     """
 
-    def __init__(self, target: IcebergTarget, table: Table) -> None:
+    def __init__(self, target: IcebergLocation, table: Table) -> None:
         self._target = target
         self._table = table
         self._columns = schema_to_pyarrow(table.schema(), include_field_ids=True)
@@ -310,7 +310,7 @@ def _values(partition: PartitionKey | None) -> tuple[Any, ...]:
     return tuple(record[index] for index in range(len(record)))
 
 
-def require(target: IcebergTarget, table: Table, files: Sequence[IcebergDataFile]) -> None:
+def require(target: IcebergLocation, table: Table, files: Sequence[IcebergDataFile]) -> None:
     """Refuse to commit data files that are gone, or are not what was written.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.extensions.iceberg import commit
-from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergTarget
+from airflow_cloudfiles.engine.extensions.iceberg.catalog import IcebergLocation
 from airflow_cloudfiles.engine.extensions.iceberg.commit import TableRules
 from airflow_cloudfiles.engine.extensions.iceberg.data_files import IcebergFileWriter
 from airflow_cloudfiles.engine.extensions.iceberg.lineage import SnapshotPresence
@@ -58,7 +58,7 @@ class IcebergTargetTable(TargetTable):
 
     def newest_version(self) -> int | None:
         """Give the newest sequence number; `None` where there is no table."""
-        table = IcebergTarget.of(self.uri).load()
+        table = IcebergLocation.of(self.uri).load()
         return None if table is None else table.last_sequence_number
 
 
@@ -85,7 +85,7 @@ class IcebergWriter(TableWriter):
         return _rules(self._options, merge_schema=self._options.merge_schema is True)
 
     def _write_rows(self, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> TaskWritten:
-        target = IcebergTarget.of(self._target)
+        target = IcebergLocation.of(self._target)
         # The table then has all columns of the batch.
         table = commit.ready_table(target, schema, self._rules())
         files = IcebergFileWriter(target, table).write(rows)
