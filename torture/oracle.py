@@ -37,6 +37,15 @@ def write_table(folder: Path) -> int:
     return 0
 
 
+def registered(folder: Path) -> int:
+    """Count the files of its source that a table on this machine has, or has had."""
+    found = set()
+    for path in (folder / "_delta_log").glob("*.json"):
+        added = (json.loads(line).get("add") for line in path.read_text().splitlines() if line)
+        found |= {each["path"] for each in added if each and each["path"].startswith("_landing/")}
+    return len(found)
+
+
 def bad_records(folder: Path) -> list[str]:
     """What `badRecordsPath` has, as text."""
     found = []

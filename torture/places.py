@@ -90,7 +90,8 @@ class LocalPlace(Place):
         self._folder = folder
         self.root = str(folder)
         self.queue = {}
-        (folder / "in").mkdir(parents=True)
+        for name in ("in", "table/_landing"):
+            (folder / name).mkdir(parents=True)
 
     def put(self, key: str, content: bytes) -> str:
         path = self._folder / key

@@ -86,7 +86,8 @@ class Player:
         for number, wave in enumerate(self.schedule.waves):
             self.say(f"wave {number}")
             self._wave(wave)
-        self._land([Landing("end.json", 0, rows=2)], [0], is_notified=False)
+        end = f"end.{self.stream.format}"
+        self._land([Landing(end, 0, rows=2)], [0], is_notified=False)
         self.heal()
         return self.history
 
@@ -113,7 +114,7 @@ class Player:
     def _land(self, landings: Any, order: Any, *, is_notified: bool = True) -> None:
         sent = []
         for each in landings:
-            key = f"in/{each.key}"
+            key = f"{stream.landing_folder(self.schedule)}/{each.key}"
             if each.is_deleted:
                 self._place.delete(key)
                 self.history.deleted.add(each.key)

@@ -23,11 +23,21 @@ ENGINES = ("local", "spark")
 Kind = Literal["discover", "local", "spark"]
 Target = Literal["discovery", "client", "supervisor", "driver", "python", "jvm"]
 Mode = Literal["addNewColumns", "rescue"]
+ARCHIVES = (".zip", ".tar.gz")
+"""Endings of files that have members."""
+COPIED = ".brotli.parquet"
+"""Ending of Parquet files with a compression for which none is registered."""
 
 SHARE_INGESTED = 0.4
 """Of waves in which the stream is ingested."""
 SHARE_FOLLOWED = 0.3
 """Of schedules whose table follows its files."""
+SHARE_REGISTERED = 0.15
+"""Of schedules whose table registers Parquet files where they lie."""
+SHARE_ARCHIVES = 0.15
+"""Of new files, in schedules that register none."""
+SHARE_COPIED = 0.3
+"""Of Parquet files that cannot be registered, whatever their columns are."""
 SHARE_SPARK = 0.25
 """Of ingestions that Spark carries, where both engines do: each starts a JVM of its own."""
 
@@ -37,7 +47,7 @@ class Landing:
     """One file that lands, or that is deleted.
 
     Attributes:
-        key: Its name below the source.
+        key: Its name below the source, whose ending says what it is (`torture.stream.content`).
         version: From 0; more for a file that is overwritten.
         rows: Good records; none for a file that is deleted.
         columns: Further columns of its records.
@@ -132,6 +142,11 @@ class Schedule:
         return self.options.get("cloudFiles.allowOverwrites") == "true" or self.replaces
 
     @property
+    def registers(self) -> bool:
+        """Whether Parquet files become data files of the table, in whose folder they land."""
+        return "cloudFiles.loadMode" in self.options
+
+    @property
     def replaces(self) -> bool:
         """Whether the rows of a newer version replace those of the former ones."""
         return self.options.get("cloudFiles.onOverwrite") == "replace"
@@ -151,6 +166,7 @@ class _World:
     gone: set[str] = field(default_factory=set)
     columns: list[str] = field(default_factory=list)
     deletes: bool = False
+    registers: bool = False
 
     def land(self, wave: int, *, is_notified: bool) -> list[Landing]:
         count = self.dice.choice((1, 1, 2, 2, 3, 4))
@@ -164,18 +180,25 @@ class _World:
             key = dice.choice(there)
             self.gone.add(key)
             return Landing(key, self.files[key], is_deleted=True, events=0)
-        if there and chance < 0.25:
+        if there and chance < 0.25 and not self.registers:
             key = dice.choice(there)
         else:
             folder = dice.choice(("", "a/", "b/c d/", f"day={wave}/"))
-            key = f"{folder}{dice.choice('abcxyz')}{wave}-{number}.json"
+            key = f"{folder}{dice.choice('abcxyz')}{wave}-{number}{self._ending()}"
         self.files[key] = version = self.files.get(key, -1) + 1
         if dice.random() < 0.12 and len(self.columns) < 3:
             self.columns.append(f"c{len(self.columns)}")
         columns = tuple(each for each in self.columns if dice.random() < 0.6)
-        broken = dice.choice((1, 2)) if dice.random() < 0.12 else 0
+        is_broken = dice.random() < 0.12 and not self.registers
+        broken = dice.choice((1, 2)) if is_broken else 0
         events = dice.choices((1, 2, 0), (7, 2, 1))[0] if is_notified else 0
         return Landing(key, version, dice.choice((0, 1, 2, 5)), columns, broken, events=events)
+
+    def _ending(self) -> str:
+        chance = self.dice.random()
+        if self.registers:
+            return COPIED if chance < SHARE_COPIED else ".parquet"
+        return self.dice.choice(ARCHIVES) if chance < SHARE_ARCHIVES else ".json"
 
 
 def generate(seed: int, store: str, engines: Sequence[str] = ENGINES) -> Schedule:
@@ -188,14 +211,24 @@ def generate(seed: int, store: str, engines: Sequence[str] = ENGINES) -> Schedul
     """
     dice = random.Random(f"{seed}/{store}")
     is_notified = store != "local" and dice.random() < 0.4
-    world = _World(dice, deletes=dice.random() < 0.4)
+    registers = dice.random() < SHARE_REGISTERED
+    world = _World(dice, deletes=dice.random() < 0.4 and not registers, registers=registers)
     count = dice.choice((3, 4, 4, 5))
     waves = tuple(_wave(world, number, engines, is_notified=is_notified) for number in range(count))
     options = _options(dice, ignores_missing=world.deletes)
-    in_store = store != "local" and dice.random() < 0.5
-    if dice.random() < SHARE_FOLLOWED:
+    in_store = store != "local" and (dice.random() < 0.5 or registers)
+    if registers:
+        options = _registered(options)
+    elif dice.random() < SHARE_FOLLOWED:
         options = _followed(options, deletes=world.deletes)
     return Schedule(seed, store, is_notified, in_store, options, waves)
+
+
+def _registered(options: dict[str, str]) -> dict[str, str]:
+    """Have the table register its files, which nothing may overwrite."""
+    others = ("cloudFiles.allowOverwrites", "badRecordsPath")
+    found = {name: value for name, value in options.items() if name not in others}
+    return {**found, "cloudFiles.loadMode": "reference"}
 
 
 def _followed(options: dict[str, str], *, deletes: bool) -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from airflow_cloudfiles.engine.storage.access import to_environment
 from torture import stream
-from torture.oracle import Oracle, bad_records, write_table
+from torture.oracle import Oracle, bad_records, registered, write_table
 from torture.places import Store, running_store
 from torture.play import Player
 from torture.processes import Child, be_subreaper, fork, reap_strays
@@ -111,9 +111,10 @@ def play_one(setting: Setting, seed: int) -> dict[str, Any]:
     folder.mkdir(parents=True)
     place = setting.store.place(folder, is_notified=schedule.is_notified)
     player = Player(schedule, place, folder, environment, setting.engines)
+    files_of_table = 0
     try:
         player.play()
-        faults = _ask(player, place, folder, environment)
+        faults, files_of_table = _ask(player, place, folder, environment)
     except Exception as error:  # noqa: BLE001 - whatever it is, the schedule has failed
         traceback.print_exc()
         faults = [f"{type(error).__name__}: {error}"]
@@ -133,13 +134,17 @@ def play_one(setting: Setting, seed: int) -> dict[str, Any]:
         "endings": player.history.endings,
         "healed": player.history.healed,
         "files": len(player.history.landed),
+        "registered": files_of_table,
         "deleted": len(player.history.deleted),
         "rows": sum(len(each.ids) for each in player.history.landed),
         "seconds": round(time.monotonic() - began, 2),
     }
 
 
-def _ask(player: Player, place: Any, folder: Path, environment: Mapping[str, str]) -> list[str]:
+def _ask(
+    player: Player, place: Any, folder: Path, environment: Mapping[str, str]
+) -> tuple[list[str], int]:
+    """Look what is wrong, and how many files of the source are data files of the table."""
     history, where = player.history, player.stream
     said = lines(fork(stream.work("state", where), folder / "files.json", environment))
     in_store = where.target.startswith(place.root)
@@ -147,7 +152,7 @@ def _ask(player: Player, place: Any, folder: Path, environment: Mapping[str, str
     rows = lines(fork(lambda: write_table(table), folder / "rows.json", {}))
     bad = bad_records(place.fetch("bad/", folder / "bad"))
     oracle = Oracle(player.schedule, history, rows=rows, bad=bad, files=said, source=where.source)
-    return oracle.ask()
+    return oracle.ask(), registered(table)
 
 
 def lines(child: Child) -> list[dict[str, Any]]:

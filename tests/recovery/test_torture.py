@@ -39,6 +39,7 @@ def _kills(results: list[dict[str, Any]]) -> int:
 
 PLAYED = [
     pytest.param("local", 61, 3, id="local"),
+    pytest.param("local", 21, 2, id="registered"),
     pytest.param("s3", 47, 2, id="s3", marks=pytest.mark.emulator),
 ]
 
@@ -52,3 +53,6 @@ def test_random_schedules_leave_each_row_once(
     expected = [(store, each) for each in range(seed, seed + count)]
     assert [(each["store"], each["seed"]) for each in results] == expected
     assert _kills(results) > 0
+    for each in results:
+        registers = "cloudFiles.loadMode" in each["options"]
+        assert bool(each["registered"]) == registers, each["seed"]
