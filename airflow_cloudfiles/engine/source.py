@@ -56,6 +56,7 @@ class FileSource(_OfFormat):
         "violations",
         "quarantined_rows",
         "dropped_rows",
+        "replaced_rows",
         "inserted_rows",
         "updated_rows",
         "deleted_rows",

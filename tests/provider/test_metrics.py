@@ -28,6 +28,7 @@ REPORT: dict[str, Any] = {
     "rows": 9,
     "rescued_rows": 1,
     "corrupt_records": 2,
+    "replaced_rows": 4,
     "outcome": "succeeded",
     "durations": {"total_seconds": 1.5},
     "metrics": {"numFilesOutstanding": "2", "numBytesOutstanding": "7"},
@@ -57,6 +58,7 @@ def test_a_run_emits_each_metric_with_tags_and_under_the_name_of_its_task(
         "rows": "9|c",
         "rescued_rows": "1|c",
         "corrupt_records": "2|c",
+        "replaced_rows": "4|c",
         "schema_changes": "1|c",
         "outstanding_files": "2|g",
         "outstanding_bytes": "7|g",
@@ -74,7 +76,7 @@ def test_names_of_tasks_are_left_out_where_airflow_leaves_them_out(
 ) -> None:
     monkeypatch.setenv("AIRFLOW__METRICS__LEGACY_NAMES_ON", "False")
     emit_run(_ti(), REPORT, schema_changes=0)
-    assert len(receiver.lines) == 10
+    assert len(receiver.lines) == 11
     assert all(TAGS in line for line in receiver.lines)
 
 

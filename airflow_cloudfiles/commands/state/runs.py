@@ -71,6 +71,8 @@ def _table(shown: Sequence[RunSummary], found: Runs) -> Iterator[str | ColoredLi
         if run.error:
             why = f"{run.message} {run.section}".rstrip()
             yield f"    {printable(run.error)}: {printable(why)}"
+        if run.others:
+            yield f"    Also {run.others}"
         for warning in run.warnings:
             yield ColoredLine(f"    {printable(warning)}", "caution")
     yield f"{len(lines):,} of {found.kept:,} {'run' if found.kept == 1 else 'runs'}"

@@ -31,7 +31,7 @@ from airflow_cloudfiles.engine.state.sink_log import newest_batch, position
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, side_by_side
 from airflow_cloudfiles.engine.tables import expectations
-from airflow_cloudfiles.engine.tables.delta.lineage import COMPACTED, MERGED, REGISTERED
+from airflow_cloudfiles.engine.tables.delta.lineage import COMPACTED, MERGED, REGISTERED, REPLACED
 from airflow_cloudfiles.engine.types import simple_ddl
 
 if TYPE_CHECKING:
@@ -158,7 +158,11 @@ def summary(spec: JobSpec, noted: Sequence[run_history.BatchDone]) -> dict[str, 
         **({"error_cells": total["error_cells"]} if total.get("error_cells") else {}),
         **_of_rules(spec.table_options.row_rules, total),
         **_lost(done, total),
-        **{name: total[name] for name in (*MERGED, *COMPACTED, *REGISTERED) if name in total},
+        **{
+            name: total[name]
+            for name in (*MERGED, *COMPACTED, *REGISTERED, REPLACED)
+            if name in total
+        },
         "batches": len(done),
         "batches_recovered": sum(not batch.is_new for batch in done),
         "target_version": target_table(str(spec.target)).newest_version(),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any
@@ -47,7 +47,8 @@ SUMMARY = "_source/summary.json"
 SUMMARY_VERSION = 1
 _OF_REPORT = (
     "run_id", "kind", "outcome", "started", "ended", "files", "bytes", "rows", "rescued_rows",
-    "corrupt_records", "violations", "quarantined_rows", "dropped_rows",
+    "corrupt_records", "violations", "quarantined_rows", "dropped_rows", "replaced_rows",
+    "registered_files", "copied_files",
     "schema_version", "target_version", "durations", "metrics", "oldest_outstanding", "position",
 )  # fmt: skip
 """What a summary has of the report of its run, besides warnings and error."""
@@ -240,11 +241,13 @@ MOST_MISSING = 100
 _SHOWN = {
     "files": "{file}",
     "registered_files": "registered",
+    "copied_files": "copied",
     "rows": "{row}",
     "rescued_rows": "rescued",
     "corrupt_records": "corrupt",
     "quarantined_rows": "quarantined",
     "dropped_rows": "dropped",
+    "replaced_rows": "replaced",
     "inserted_rows": "inserted",
     "updated_rows": "updated",
     "deleted_rows": "deleted",
@@ -265,7 +268,8 @@ class BatchDone:
             updated_rows, deleted_rows, superseded_rows; `no_value_in.<column>`, the rows, where an
             expected column (`expect.requiredColumns`) has no value in any of them; and
             `violations.<rule>`, the rows that violate a rule, quarantined_rows and dropped_rows,
-            none of which is among rows.
+            none of which is among rows; registered_files and copied_files; and replaced_rows, the
+            former rows of its files that its commit has removed.
         run_id: The run that committed it; `None` in notes of versions that did not write it.
         missing: URIs of files of the batch that were gone and skipped; of `MOST_MISSING` at most.
     """
@@ -280,12 +284,15 @@ class BatchDone:
 
     def line(self) -> str:
         """Format the batch as one line of a log."""
-        counts = (
-            sentence(self.counts[key], what) for key, what in _SHOWN.items() if key in self.counts
-        )
         before = "" if self.is_new else " (was there already)"
         version = f"table version {self.table_version}{before}"
-        return f"Batch {self.batch_id}: {', '.join(counts)}; {version}"
+        return f"Batch {self.batch_id}: {in_words(self.counts)}; {version}"
+
+
+def in_words(counts: Mapping[str, Any], *, besides: Collection[str] = ()) -> str:
+    """List the counts of a batch, or of the report of a run, that it has."""
+    shown = ((counts.get(key), what) for key, what in _SHOWN.items() if key not in besides)
+    return ", ".join(sentence(int(count), what) for count, what in shown if count is not None)
 
 
 _FIELDS = frozenset(each.name for each in fields(BatchDone))

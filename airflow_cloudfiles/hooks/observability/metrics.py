@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 COUNTERS: Final = (
     "files", "bytes", "rows", "rescued_rows", "corrupt_records", "quarantined_rows", "dropped_rows",
+    "replaced_rows", "registered_files", "copied_files",
 )  # fmt: skip
 """Counts of a report, under its names."""
 KINDS: Final[Mapping[str, str]] = {

@@ -27,7 +27,9 @@ from airflow_cloudfiles.engine.errors import (
     SinkError,
     UnsupportedOptionError,
 )
+from airflow_cloudfiles.engine.extensions.overview.runs import newest_runs
 from airflow_cloudfiles.engine.intake.intake import Intake
+from airflow_cloudfiles.engine.job.launch import LocalPython, launch
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import TableOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog
@@ -91,6 +93,24 @@ def test_a_newer_version_takes_the_former_rows_away_in_the_commit_that_brings_it
     assert stream.table.version() == version + 1
     stream.run()
     assert stream.table.version() == version + 1
+
+
+@pytest.mark.slow
+def test_the_report_and_the_list_of_runs_count_the_rows_that_were_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = following(tmp_path)
+    put(stream, "x", "1", "2")
+    stream.add("y")
+    launch(stream.spec(), LocalPython(), on_log=print).wait()
+    put(stream, "x", "new")
+    report = launch(stream.spec(), LocalPython(), on_log=print).wait()
+    assert (report["rows"], report["replaced_rows"]) == (1, 2)
+    newest, before = newest_runs(open_store(str(stream.state))).newest
+    assert (newest.others, before.others) == ("2 replaced", "")
+    capsys.readouterr()
+    assert main(["state", "runs", "--checkpoint-location", str(stream.state)]) == 0
+    assert "    Also 2 replaced\n" in capsys.readouterr().out
 
 
 def test_a_deleted_file_takes_its_rows_along_and_may_come_back(tmp_path: Path) -> None:

@@ -35,7 +35,12 @@ from airflow_cloudfiles.engine.intake.stream_logs import files_and_bytes, oldest
 from airflow_cloudfiles.engine.messages import few, plural
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.state.metadata import existing_metadata
-from airflow_cloudfiles.engine.state.run_history import REPORTS_PREFIX, decode_report, read_summary
+from airflow_cloudfiles.engine.state.run_history import (
+    REPORTS_PREFIX,
+    decode_report,
+    in_words,
+    read_summary,
+)
 from airflow_cloudfiles.engine.state.sink_log import position
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
@@ -213,6 +218,7 @@ def newest_files(
 
 
 MOST_RUNS: Final = 60
+_COUNTS: Final = ("files", "bytes", "rows", "rescued_rows", "corrupt_records")
 """How many runs are shown at once."""
 HEALING: Final = frozenset(
     each.code for each in (UnknownFieldException, TableEvolvedError, FilesQuarantinedError)
@@ -235,6 +241,7 @@ class RunSummary:
         rows: Rows that it has committed.
         rescued_rows: Those of them with rescued data.
         corrupt_records: Records that could not be read.
+        others: What else it counts, in words: rows that were replaced, or files registered.
         schema_version: The version that it read with; `None` where it had none.
         target_version: The newest version of the table then; `None` where there was none.
         seconds: How long it took; `None` where it does not say.
@@ -256,6 +263,7 @@ class RunSummary:
     rows: int = 0
     rescued_rows: int = 0
     corrupt_records: int = 0
+    others: str = ""
     schema_version: int | None = None
     target_version: int | None = None
     seconds: float | None = None
@@ -352,10 +360,7 @@ def _summary(report: Mapping[str, Any]) -> RunSummary:
     """Summarize a report for display; a table as the source has no files."""
     error = report.get("error") or {}
     seconds = (report.get("durations") or {}).get("total_seconds")
-    counts: dict[str, Any] = {
-        name: int(report.get(name) or 0)
-        for name in ("files", "bytes", "rows", "rescued_rows", "corrupt_records")
-    }
+    counts: dict[str, Any] = {name: int(report.get(name) or 0) for name in _COUNTS}
     return RunSummary(
         run_id=str(report.get("run_id", "")),
         kind=str(report.get("kind", "")),
@@ -369,6 +374,7 @@ def _summary(report: Mapping[str, Any]) -> RunSummary:
         message=str(error.get("message", "")),
         heals=error.get("code") in HEALING and error.get("is_retryable") is True,
         warnings=tuple(str(each) for each in report.get("warnings") or ()),
+        others=in_words(report, besides=_COUNTS),
         **counts,
     )
 

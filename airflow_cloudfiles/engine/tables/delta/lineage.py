@@ -370,6 +370,8 @@ COMPACTED: Final = ("compacted_files", "compacted_into_files")
 """What an automatic compaction counts."""
 REGISTERED: Final = ("registered_files", "copied_files")
 """What a stream with `cloudFiles.loadMode=reference` counts."""
+REPLACED: Final = "replaced_rows"
+"""What a commit counts that removes former rows of its files."""
 
 
 def find_again(

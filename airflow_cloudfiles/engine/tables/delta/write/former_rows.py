@@ -42,6 +42,7 @@ from airflow_cloudfiles.engine.state.numbered_log import NumberedLog
 from airflow_cloudfiles.engine.state.plan_log import PREFIX as PLANS
 from airflow_cloudfiles.engine.tables.delta import data_files
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFile, FileSettings
+from airflow_cloudfiles.engine.tables.delta.lineage import REPLACED
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.log import decoded
 from airflow_cloudfiles.engine.tables.delta.read.table_state import TableState
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage import ObjectStore
 
 _BATCH_ROWS: Final = 64 * 1024
-REPLACED: Final = "replaced_rows"
-"""What a commit counts."""
 _log = logging.getLogger(__name__)
 
 
