@@ -16,9 +16,13 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow_cloudfiles.engine.errors import OptionError, StateConflictError
 from airflow_cloudfiles.engine.job.spec import JobKind, JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
+from airflow_cloudfiles.engine.options.declared import values_of
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.metadata_columns import NAME as METADATA_COLUMNS
 from airflow_cloudfiles.engine.options.metadata_columns import metadata_option
+from airflow_cloudfiles.engine.options.row_rules import ACTION
+from airflow_cloudfiles.engine.options.row_rules import PREFIX as RULE
+from airflow_cloudfiles.engine.options.sink import TaskSinkOptions
 from airflow_cloudfiles.engine.options.values import CREDENTIALS, option_text
 from airflow_cloudfiles.engine.source import ARGUMENTS, FileSource, source_of
 from airflow_cloudfiles.engine.storage import normalize_uri
@@ -327,6 +331,39 @@ def metadata_options(
             "the argument only."
         )
     return {METADATA_COLUMNS: metadata_option(columns)}
+
+
+def rule_options(rules: Mapping[str, str | tuple[str, str]], options: object) -> dict[str, str]:
+    """Build the options of the sink for a task's `row_rules`.
+
+    Args:
+        rules: By name a condition in SQL, or it and what becomes of a row that does not meet it.
+        options: The options of the stream.
+
+    Raises:
+        OptionError: A rule is something else, or was given as an option as well.
+    """
+    found: dict[str, str] = {}
+    for name, rule in rules.items():
+        match rule:
+            case str(predicate):
+                found[f"{RULE}{name}"] = predicate
+            case (str(predicate), str(action)):
+                found |= {f"{RULE}{name}": predicate, f"{RULE}{name}.{ACTION}": action}
+            case _:
+                raise OptionError(
+                    f"row_rules must have a condition by each name, such as 'amount > 0', or a "
+                    f"condition and an action, such as ('amount > 0', 'drop'); {name} has {rule!r}."
+                )
+    given = {str(each).lower() for each in options} if isinstance(options, Mapping) else set()
+    for option in found:
+        if option.lower() in given:
+            raise OptionError(
+                f"{option} is given as an option and in the argument row_rules. Give it once."
+            )
+    plain = {name: text for name, text in found.items() if not has_template(text)}
+    values_of(TaskSinkOptions, {name.lower(): text for name, text in plain.items()})
+    return found
 
 
 def merge_options(

@@ -212,6 +212,7 @@ class IngestKeywords(ParkingOnly, total=False):
     delete_when: str | None
     partition_by: Sequence[str]
     metadata_columns: Sequence[str] | Mapping[str, str]
+    row_rules: Mapping[str, str | tuple[str, str]] | None
     on_schema_change: Callback | Collection[Callback] | None
     on_rescued: Callback | Collection[Callback] | None
     on_lost_files: Callback | Collection[Callback] | None

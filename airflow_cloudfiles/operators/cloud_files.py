@@ -10,7 +10,7 @@ from airflow_cloudfiles.engine.job.batch_function import BatchFunction
 from airflow_cloudfiles.engine.job.spec import MOST_DDL
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
-from airflow_cloudfiles.hooks.arguments import merge_options, metadata_options
+from airflow_cloudfiles.hooks.arguments import merge_options, metadata_options, rule_options
 from airflow_cloudfiles.hooks.assets import describe_events, with_asset
 from airflow_cloudfiles.hooks.cloud_files import CloudFilesHook
 from airflow_cloudfiles.hooks.observability.lineage import inferred, ingested
@@ -153,6 +153,9 @@ class CloudFilesIngestOperator(ParkingSparkJobOperator, WatchedTask):
             of Spark's `_metadata` (`["file_path"]`, or `["_metadata"]` for the struct of all), or a
             mapping from columns to fields (`{"source_file": "file_path"}`). The option
             `cloudFiles.metadataColumns` is the same.
+        row_rules: What is expected of each row: by the name of a rule a condition in SQL, or it and
+            what becomes of a row that does not meet it: `{"positive": ("amount > 0", "drop")}`.
+            The options `expect.row.<name>` and `expect.row.<name>.onViolation` are the same.
         transform: What makes of each micro-batch the rows that are written: a function that is
             given the rows of the micro-batch as a Spark DataFrame and returns a DataFrame, or where
             one is imported from, `"package.module:function"`. Of a function, the driver has the
@@ -197,6 +200,7 @@ class CloudFilesIngestOperator(ParkingSparkJobOperator, WatchedTask):
         delete_when: str | None = None,
         partition_by: Sequence[str] = (),
         metadata_columns: Sequence[str] | Mapping[str, str] = (),
+        row_rules: Mapping[str, str | tuple[str, str]] | None = None,
         transform: str | Callable[..., Any] | None = None,
         transform_kwargs: Mapping[str, Any] | None = None,
         on_schema_change: Callback | Collection[Callback] | None = None,
@@ -207,6 +211,7 @@ class CloudFilesIngestOperator(ParkingSparkJobOperator, WatchedTask):
         # A mistake fails when the DAG is parsed.
         merge_options(write, keys, order_by, delete_when)
         metadata_options(metadata_columns, str(kwargs.get("format")), kwargs.get("options"))
+        rule_options(row_rules or {}, kwargs.get("options"))
         if transform is not None:
             BatchFunction.of(transform)
         super().__init__(target=target, **kwargs)
@@ -219,6 +224,7 @@ class CloudFilesIngestOperator(ParkingSparkJobOperator, WatchedTask):
         self.delete_when = delete_when
         self.partition_by = partition_by
         self.metadata_columns = metadata_columns
+        self.row_rules = row_rules
         self.transform = transform
         self.transform_kwargs = transform_kwargs
         self.on_schema_change = callbacks_of("on_schema_change", on_schema_change)
@@ -232,6 +238,7 @@ class CloudFilesIngestOperator(ParkingSparkJobOperator, WatchedTask):
         if self.partition_by:
             more = {**more, PARTITION_BY: partition_option(self.partition_by)}
         more |= metadata_options(self.metadata_columns, given.format, given.options)
+        more |= rule_options(self.row_rules or {}, given.options)
         return replace(given, options={**given.options, **more})
 
     def execute(self, context: Context) -> dict[str, Any]:

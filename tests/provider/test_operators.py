@@ -177,6 +177,38 @@ def test_columns_that_no_file_has_fail_when_the_dag_is_parsed(
         CloudFilesIngestOperator(task_id="t", **_stream(tmp_path, **changes))
 
 
+def test_rules_for_rows_are_options_of_the_stream(tmp_path: Path) -> None:
+    rules = {"positive": ("amount > 0", "drop"), "known": "id IS NOT NULL", "late": "{{ when }}"}
+    task = CloudFilesIngestOperator(task_id="t", **_stream(tmp_path), row_rules=rules)
+    assert task.stream_arguments().options == {
+        "expect.row.positive": "amount > 0",
+        "expect.row.positive.onViolation": "drop",
+        "expect.row.known": "id IS NOT NULL",
+        "expect.row.late": "{{ when }}",
+    }
+    task.row_rules = {"positive": ("amount > 0", "drop")}
+    (rule,) = task.stream_arguments().job("ingest", run_id="r").table_options.row_rules
+    assert (rule.name, rule.predicate, rule.action) == ("positive", "amount > 0", "drop")
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ({"a": "amount >"}, r"expect\.row\.a"),
+        ({"a": ("amount > 0", "dropp")}, "drop"),
+        ({"a": 3}, "row_rules must have a condition by each name.*a has 3"),
+        ({"a b": "amount > 0"}, "a rule has a name of letters"),
+        ({"Given": "amount > 0"}, "is given as an option and in the argument row_rules"),
+    ],
+)
+def test_rules_that_cannot_be_meant_fail_when_the_dag_is_parsed(
+    tmp_path: Path, rules: Any, reason: str
+) -> None:
+    given = _stream(tmp_path, options={"expect.row.given": "amount > 1"})
+    with pytest.raises(ValueError, match=reason):
+        CloudFilesIngestOperator(task_id="t", **given, row_rules=rules)
+
+
 def test_partition_columns_are_an_option_of_the_stream(tmp_path: Path) -> None:
     task = CloudFilesIngestOperator(task_id="t", **_stream(tmp_path), partition_by=["day", "who"])
     assert task.stream_arguments().options["partitionBy"] == "day,who"
