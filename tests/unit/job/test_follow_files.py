@@ -10,11 +10,12 @@ import signal
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import TableFeatures
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -31,16 +32,13 @@ from airflow_cloudfiles.engine.extensions.overview.runs import newest_runs
 from airflow_cloudfiles.engine.intake.intake import Intake
 from airflow_cloudfiles.engine.job.launch import LocalPython, launch
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.sink import TableOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.tables.delta.commit import check_target
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.files import DataFileReader, TableColumns
 from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
-from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
 from tests.support.crash_points import FOLLOWING_POINTS
-from tests.support.delta_tables import base85, bitmap
+from tests.support.delta_tables import base85, bitmap, read_by_duckdb
 from tests.support.iceberg_tables import LocalCatalog
 from tests.support.ingested import Ingested
 from tests.support.laws import examples, some
@@ -224,16 +222,20 @@ def test_what_was_there_before_the_first_start_and_goes_is_forgotten(tmp_path: P
     assert stream.rows() == ["overwritten"]
 
 
+def with_vectors(stream: Ingested) -> None:
+    """Have rows of the table of a stream be deleted by vectors, as another writer may."""
+    alter = stream.table.alter
+    alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+    alter.set_table_properties({"delta.enableDeletionVectors": "true"}, raise_if_not_exists=False)
+
+
 def test_rows_that_a_deletion_vector_has_deleted_do_not_come_back(tmp_path: Path) -> None:
     stream = following(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "10"})
-    vectors = {"delta.enableDeletionVectors": "true"}
-    columns = pa.schema([(name, pa.string()) for name in ("a", "_rescued_data", "file_path")])
-    stream.given["cloudFiles.metadataColumns"] = "file_path"
-    check_target(str(stream.target), columns, WriteRules.of(TableOptions.read(vectors)))
     put(stream, "x", "x 1", "x 2")
     put(stream, "y", "y 1", "y 2")
     put(stream, "z", "z 1")
     stream.run()
+    with_vectors(stream)
     assert live(stream) == ["x 1", "x 2", "y 1", "y 2", "z 1"]
     _delete_by_vector(stream, "y 2")
     put(stream, "x", "new")
@@ -243,6 +245,67 @@ def test_rows_that_a_deletion_vector_has_deleted_do_not_come_back(tmp_path: Path
     delete(stream, "x", "y")
     stream.run()
     assert live(stream) == []
+
+
+def test_in_a_table_with_deletion_vectors_no_data_file_is_written_anew(tmp_path: Path) -> None:
+    """Read by this package, and by another implementation of Delta."""
+    stream = following(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "10"})
+    for name in ("x", "y", "z"):
+        put(stream, name, f"{name} 1", f"{name} 2")
+    stream.run()
+    with_vectors(stream)
+    (written,) = files_of(stream)
+    put(stream, "x", "new")
+    stream.run()
+    delete(stream, "y")
+    stream.run()
+    put(stream, "z")
+    put(stream, "new", "last")
+    stream.run()
+    assert live(stream) == ["last", "new"]
+    assert written not in files_of(stream)
+    assert len([*stream.target.glob("*.parquet")]) == 3, "one for each batch that has rows"
+    assert len([*stream.target.glob("deletion_vector_*.bin")]) == 2
+    adds = [
+        json.loads(line)["add"]
+        for path in sorted((stream.target / "_delta_log").glob("*.json"))
+        for line in path.read_text().splitlines()
+        if "deletionVector" in line and line.startswith('{"add"')
+    ]
+    assert [each["deletionVector"]["cardinality"] for each in adds] == [2, 4]
+    for each in adds:
+        stats = json.loads(each["stats"])
+        assert (each["path"], stats["numRecords"], stats["tightBounds"]) == (written, 6, False)
+        assert stats["minValues"]["a"] == "x 1"
+
+
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_after_any_deletions_by_vectors_the_table_has_the_rows_of_its_files(data: Any) -> None:
+    names = [f"f{number}" for number in range(8)]
+    with TemporaryDirectory() as folder:
+        stream = following(Path(folder), **{"cloudFiles.maxFilesPerTrigger": "8"})
+        put(stream, "f0", "first")
+        stream.run()
+        with_vectors(stream)
+        for round_ in range(4):
+            for name in data.draw(st.sets(st.sampled_from(names), min_size=1)):
+                count = data.draw(st.integers(0, 3))
+                is_there = (stream.source / f"{name}.json").exists()
+                if is_there and data.draw(st.booleans()):
+                    delete(stream, name)
+                else:
+                    put(stream, name, *(f"{name} {round_}.{row}" for row in range(count)))
+            stream.run()
+            assert live(stream) == there(stream)
+            rows = read_by_duckdb(stream.target).column("a").to_pylist()
+            assert sorted(rows) == there(stream)
+
+
+def files_of(stream: Ingested) -> list[str]:
+    """The data files of the newest version, as its log has them."""
+    snapshot = TableLog(DeltaLocation.to_read(str(stream.target))).snapshot()
+    return [file.path for file in snapshot.files]
 
 
 def live(stream: Ingested) -> list[str]:
@@ -483,12 +546,15 @@ def _ended(*arguments: str) -> int | None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("has_vectors", [False, True])
 def test_a_run_is_killed_anywhere_and_the_next_one_ends_with_the_rows_of_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_vectors: bool
 ) -> None:
     template = following(tmp_path)
     template.add("x", "y", "z", "w")
     template.run()
+    if has_vectors:
+        with_vectors(template)
     put(template, "x", "new 1", "new 2")
     put(template, "y")
     delete(template, "z")
@@ -502,7 +568,7 @@ def test_a_run_is_killed_anywhere_and_the_next_one_ends_with_the_rows_of_the_fol
         assert _ended(str(folder), str(template.source), cache, point) == -signal.SIGKILL, point
         stream = _at(folder, template.source)
         stream.run()
-        assert stream.rows() == there(template), point
+        assert live(stream) == there(template), point
         log = FileLog(open_store(str(stream.state)))
         assert [each.action for each in log.operations.after()] == ["replace", "delete"], point
 

@@ -28,18 +28,16 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.int64]
 
-_Z85: Final = (
-    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-)
-_DIGITS: Final = {digit: value for value, digit in enumerate(_Z85)}
-_MAGIC: Final = 1681511377
-_WITH_RUNS, _WITHOUT_RUNS = 12347, 12346
+Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_DIGITS: Final = {digit: value for value, digit in enumerate(Z85)}
+MAGIC: Final = 1681511377
+_WITH_RUNS, WITHOUT_RUNS = 12347, 12346
 """First numbers of the two kinds of 32-bit bitmaps."""
 _OFFSETS_FROM: Final = 4
 """From so many containers on, a bitmap with runs says where each of them begins."""
-_MOST_IN_ARRAY: Final = 4096
+MOST_IN_ARRAY: Final = 4096
 """A container with more values is a bit set."""
-_BIT_SET_BYTES: Final = 8192
+BIT_SET_BYTES: Final = 8192
 _MOST_IN_CONTAINER: Final = 2**16
 _UUID_CHARACTERS: Final = 20
 
@@ -133,8 +131,8 @@ def _base85(text: str) -> bytes:
 def _parsed(content: bytes) -> Rows:
     """Parse the row numbers of a vector."""
     (magic,) = struct.unpack_from("<I", content)
-    if magic != _MAGIC:
-        raise DamagedVectorError(f"it begins with {magic}, not {_MAGIC}")
+    if magic != MAGIC:
+        raise DamagedVectorError(f"it begins with {magic}, not {MAGIC}")
     (count,) = struct.unpack_from("<Q", content, 4)
     at = 12
     found: list[Rows] = []
@@ -156,7 +154,7 @@ def _bitmap(content: bytes, at: int) -> tuple[Rows, int]:
         flags = np.frombuffer(content, np.uint8, length, at)
         has_run = np.unpackbits(flags, bitorder="little")
         at += length
-    elif cookie == _WITHOUT_RUNS:
+    elif cookie == WITHOUT_RUNS:
         (count,) = struct.unpack_from("<I", content, at)
         at += 4
     else:
@@ -185,9 +183,7 @@ def _runs(content: bytes, at: int) -> tuple[Rows, int]:
 
 def _container(content: bytes, at: int, count: int) -> tuple[Rows, int]:
     """Parse a container of values, or of bits."""
-    if count > _MOST_IN_ARRAY:
-        bits = np.unpackbits(
-            np.frombuffer(content, np.uint8, _BIT_SET_BYTES, at), bitorder="little"
-        )
-        return np.flatnonzero(bits).astype(np.int64), at + _BIT_SET_BYTES
+    if count > MOST_IN_ARRAY:
+        bits = np.unpackbits(np.frombuffer(content, np.uint8, BIT_SET_BYTES, at), bitorder="little")
+        return np.flatnonzero(bits).astype(np.int64), at + BIT_SET_BYTES
     return np.frombuffer(content, "<u2", count, at).astype(np.int64), at + 2 * count

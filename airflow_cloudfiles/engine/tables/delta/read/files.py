@@ -99,7 +99,7 @@ class DataFileReader:
                 store, key = locate(self._store, file.path, self._columns.target)
                 deleted = None
                 if file.deletion_vector is not None:
-                    deleted = self._deleted(file.deletion_vector)
+                    deleted = self.deleted(file.deletion_vector)
                 yield from self._rows(store, key, file, deleted)
             except (ObjectNotFoundError, FileNotFoundError) as error:
                 raise self._damaged(file.path, "it is gone, perhaps vacuumed") from error
@@ -178,7 +178,7 @@ class DataFileReader:
                 file.path, f"{text!r} is no value of its partition column {field.name} ({error})"
             ) from error
 
-    def _deleted(self, vector: DeletionVector) -> NDArray[np.int64]:
+    def deleted(self, vector: DeletionVector) -> NDArray[np.int64]:
         """Find which rows of a file are deleted.
 
         Raises:

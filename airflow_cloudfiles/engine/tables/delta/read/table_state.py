@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.tables.delta.read.snapshot import Snapshot
 
 
+VECTORS: Final = "deletionVectors"
+"""The feature of tables whose rows may be deleted without rewriting their file."""
 MODE: Final = "delta.columnMapping.mode"
 MAX_ID: Final = "delta.columnMapping.maxColumnId"
 WIDENS: Final = "delta.enableTypeWidening"
@@ -332,7 +334,7 @@ def require_rewritable(state: TableState, *, takes_all: bool, takes_vectors: boo
             f"{state.target} has delta.appendOnly=true: its rows must not change. Set it to false, "
             "or choose another target."
         )
-    if not takes_vectors and "deletionVectors" in (state.protocol.reader_features or ()):
+    if not takes_vectors and VECTORS in (state.protocol.reader_features or ()):
         raise SinkError(
             f"{state.target} has deletion vectors, which are not read here. Remove them with "
             "REORG TABLE ... APPLY (PURGE) and ALTER TABLE ... DROP FEATURE deletionVectors."
@@ -343,7 +345,8 @@ def require_rewritable(state: TableState, *, takes_all: bool, takes_vectors: boo
     rules += _constraints(state)
     if not takes_all and (mode := state.configuration.get(MODE, "none")) != "none":
         rules.append(f"it has {MODE}={mode}")
-    rules += [f"it has the table feature {name}" for name in sorted(state.features & NOT_REWRITTEN)]
+    beyond = state.features & NOT_REWRITTEN - {VECTORS}
+    rules += [f"it has the table feature {name}" for name in sorted(beyond)]
     columns = state.columns
     rules += [f"column {each.name} is NOT NULL" for each in columns.fields if not each.nullable]
     _refuse(state, [*rules, *_computed(columns, ())])

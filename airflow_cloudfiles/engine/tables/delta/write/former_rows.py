@@ -4,7 +4,8 @@ In the commit that adds the new rows, where the table has a column with the URI 
 row came from (`cloudFiles.metadataColumns`):
 
 1. Data files with such rows are found, first by their bounds, then by the column itself.
-2. Their other rows are written to new files, which no reader sees yet.
+2. Their other rows are written to new files, which no reader sees yet. Or, if the table is to have
+   deletion vectors, the numbers of such rows are, and the data files stay.
 3. One commit removes the old files, adds the new ones and those of the batch, and notes the batch.
    It is the version behind the one that was read: if another writer was first, all begins anew.
 
@@ -20,11 +21,11 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import CommitFailedError
@@ -46,6 +47,7 @@ from airflow_cloudfiles.engine.tables.delta.lineage import REPLACED
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.log import decoded
 from airflow_cloudfiles.engine.tables.delta.read.table_state import TableState
+from airflow_cloudfiles.engine.tables.delta.write import deletion_vectors
 from airflow_cloudfiles.engine.tables.delta.write.layout import physical_path
 from airflow_cloudfiles.engine.tables.delta.write.log_commit import commit_version
 from airflow_cloudfiles.engine.tables.delta.write.rewrite import TableFile, TableFiles, replacement
@@ -54,6 +56,7 @@ from airflow_cloudfiles.engine.tables.delta.write.rows import write_again
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import Transaction
+    from numpy.typing import NDArray
 
     from airflow_cloudfiles.engine.storage import ObjectStore
 
@@ -196,15 +199,15 @@ def replace_former(  # noqa: PLR0913 - as `append_files`
     """
     location = DeltaLocation.of(target)
     former = _with_new_rows(TableState.of(table, target), location, files, former)
-    removed, kept, count = _without(table, target, former)
+    found = _without(table, target, former)
     crash_point("after-kept-rows")
-    data_files.require(location, kept)
+    data_files.require(location, found.kept)
     crash_point("before-sink-commit")
     try:
         commit_version(
             table,
             location,
-            replacement(removed, [*kept, *files]),
+            [*replacement(found.removed, [*found.kept, *files]), *found.marked],
             transactions=transactions,
             operation="WRITE",
             parameters={"mode": "Overwrite", "predicate": _predicate(former)},
@@ -212,15 +215,15 @@ def replace_former(  # noqa: PLR0913 - as `append_files`
             reads_rows=True,
         )
     except CommitFailedError:
-        data_files.remove(location, [each.name for each in kept])
+        data_files.remove(location, [*(each.name for each in found.kept), *found.vectors])
         raise
     _log.info(
         "Replaced %s of %s of %s",
-        counted(count, "row"),
-        counted(len(removed), "data file"),
+        counted(found.rows, "row"),
+        counted(len(found.removed), "data file"),
         target,
     )
-    return {REPLACED: count}
+    return {REPLACED: found.rows}
 
 
 def _with_new_rows(
@@ -250,14 +253,27 @@ def _with_new_rows(
     return [each for each in found if each.files]
 
 
-def _without(
-    table: DeltaTable, target: str, former: Sequence[FormerRows]
-) -> tuple[list[TableFile], list[DataFile], int]:
-    """Write the other rows of the files that have such rows.
+@dataclass(slots=True)
+class _Replacement:
+    """What a commit has in the place of data files with former rows.
 
-    Returns:
-        The old files, the new ones, and how many rows are not in these.
+    Attributes:
+        removed: The old files.
+        kept: New ones with their other rows.
+        marked: Actions that add old files again, with vectors of their former rows.
+        vectors: Names of the files that these are in.
+        rows: How many rows are not there any more.
     """
+
+    removed: list[TableFile]
+    kept: list[DataFile] = field(default_factory=list)
+    marked: list[dict[str, Any]] = field(default_factory=list)
+    vectors: list[str] = field(default_factory=list)
+    rows: int = 0
+
+
+def _without(table: DeltaTable, target: str, former: Sequence[FormerRows]) -> _Replacement:
+    """Write the other rows of the files that have such rows, or vectors of such rows."""
     removed: dict[str, TableFile] = {}
     whole: dict[str, int] = {}
     snapshot: TableFiles | None = None
@@ -269,14 +285,54 @@ def _without(
                 removed[file.name] = file
             if gone == rows:
                 whole[file.name] = rows
-    kept: list[DataFile] = []
-    counted = Counter({REPLACED: sum(whole.values())})
-    for name in removed.keys() - whole.keys() if snapshot is not None else ():
-        assert snapshot is not None  # noqa: S101 - there are files
-        file, settings = removed[name], FileSettings.of(table.metadata().configuration)
-        others = _other_rows(snapshot, file, former, counted)
-        kept += write_again(snapshot, others, settings, file.partition_values)
-    return list(removed.values()), kept, counted[REPLACED]
+    found = _Replacement([*removed.values()], rows=sum(whole.values()))
+    parts = [file for name, file in removed.items() if name not in whole]
+    if snapshot is None or not parts:
+        return found
+    if deletion_vectors.takes_vectors(snapshot.state):
+        parts = _mark(snapshot, parts, former, found)
+    settings = FileSettings.of(table.metadata().configuration)
+    for file in parts:
+        others = _other_rows(snapshot, file, former, found)
+        found.kept += write_again(snapshot, others, settings, file.partition_values)
+    return found
+
+
+def _mark(
+    snapshot: TableFiles,
+    files: Sequence[TableFile],
+    former: Sequence[FormerRows],
+    found: _Replacement,
+) -> list[TableFile]:
+    """Write vectors of the former rows of files; gives the files for which that is not possible."""
+    location, version = snapshot.location, snapshot.state.version
+    adds = deletion_vectors.adds_of(location, version, {each.name for each in files})
+    deleted = {}
+    for file in files:
+        if file.name not in adds:
+            continue
+        before = snapshot.deleted(file)
+        rows, count = _numbers(snapshot, replace(file, vector=None), former)
+        deleted[file.name] = np.union1d(before, rows).astype(np.int64), count
+        found.rows += len(deleted[file.name][0]) - len(before)
+    if deleted:
+        with location.translate_store_errors("cannot be written (deletion vectors)"):
+            vectors, found.marked = deletion_vectors.marked(location, adds, deleted)
+        found.vectors.append(vectors)
+    return [file for file in files if file.name not in deleted]
+
+
+def _numbers(
+    snapshot: TableFiles, file: TableFile, former: Sequence[FormerRows]
+) -> tuple[NDArray[np.int64], int]:
+    """Give the numbers of the former rows of a file, and how many rows it has."""
+    found, count = [np.empty(0, np.int64)], 0
+    for batch in snapshot.batches(file, [each.column[0] for each in former]):
+        for each in former:
+            is_former = _is_in(_at(batch, each.column), each)
+            found.append(np.flatnonzero(is_former.to_numpy(zero_copy_only=False)) + count)
+        count += batch.num_rows
+    return np.concatenate(found), count
 
 
 def _rows_of(snapshot: TableFiles, file: TableFile, former: FormerRows) -> tuple[int, int]:
@@ -312,13 +368,13 @@ def _other_rows(
     snapshot: TableFiles,
     file: TableFile,
     former: Sequence[FormerRows],
-    counted: Counter[str],
+    found: _Replacement,
 ) -> Iterator[pa.RecordBatch]:
     for batch in snapshot.batches(file):
         kept = batch
         for each in former:
             kept = kept.filter(pc.invert(_is_in(_at(kept, each.column), each)))
-        counted[REPLACED] += batch.num_rows - kept.num_rows
+        found.rows += batch.num_rows - kept.num_rows
         if kept.num_rows:
             yield kept
 

@@ -18,7 +18,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, unquote
@@ -267,7 +267,7 @@ def write_unescaped(table: DeltaTable, location: DeltaLocation) -> None:
     found: dict[FileKey, dict[str, Any]] = {}
     checkpoint = () if segment.checkpoint is None else segment.checkpoint.files
     for file in (*checkpoint, *segment.commits):
-        for add, is_escaped in _added(log, file):
+        for add, is_escaped in added(log, file):
             key = msgspec.convert(add, AddFile).key
             plain = {**add, "partitionValues": _as_in_folder(add)}
             if add.get("stats"):
@@ -300,16 +300,26 @@ def _may_be_misread(table: DeltaTable) -> bool:
     )
 
 
-def _added(log: TableLog, file: FileEntry) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Yield what a file of the log says of each file it adds, and whether that has escapes."""
+def added(
+    log: TableLog, file: FileEntry, names: Collection[str] | None = None
+) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Yield the actions of a file of the log that add files, and whether each has escapes.
+
+    Args:
+        log: The log.
+        file: A commit, or a part of a checkpoint.
+        names: Of the files that are wanted, as the log has them; `None` for all.
+    """
     if file.path.endswith(".json"):
         for line in log.store.get(file.path).decode().splitlines():
             add = json.loads(line).get("add") if '"add"' in line else None
-            if add is not None:
+            if add is not None and (names is None or add["path"] in names):
                 yield add, any(each[1] for each in _ESCAPES.finditer(line))
         return
     with StoreFile(log.store, file).random_access() as content:
         rows = pq.ParquetFile(content).read(columns=["add"]).column("add").drop_null()
+    if names is not None:
+        rows = rows.filter(pc.is_in(pc.struct_field(rows, "path"), pa.array([*names], pa.string())))
     for row in rows.to_pylist(maps_as_pydicts="strict"):
         add = {name: value for name, value in row.items() if name not in _PARSED}
         # Where there is no vector, some writers have a struct of nulls.

@@ -24,6 +24,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql.types import StructType  # noqa: TC002 - read when the module is
@@ -46,6 +47,9 @@ from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from numpy.typing import NDArray
+
+    from airflow_cloudfiles.engine.tables.delta.read.files import DataFileReader
 
 REPLACE_TRIES = 20
 """How often a commit is tried at the newest version while others append."""
@@ -148,13 +152,30 @@ class TableFiles:
         schema = self.schema if table is None else to_arrow(table)
         wanted = pa.schema([each for each in schema if columns is None or each.name in columns])
         state = self.state if table is None else self.state.with_columns(table)
+        reader = self._reader(state, wanted.names)
+        for batch in reader.read(AddFile(file.name, file.size, deletion_vector=file.vector)):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
+
+    def deleted(self, file: TableFile) -> NDArray[np.int64]:
+        """Read the numbers of the rows that are deleted from a file by its vector, in order.
+
+        Raises:
+            SinkError: The vector is damaged, or gone.
+            TargetUnreachableError: Its storage failed.
+        """
+        if file.vector is None:
+            return np.empty(0, np.int64)
+        with self.location.translate_store_errors(
+            f"has a vector that cannot be read ({file.name})"
+        ):
+            return self._reader(self.state, []).deleted(file.vector)
+
+    def _reader(self, state: TableState, wanted: Sequence[str]) -> DataFileReader:
         from airflow_cloudfiles.engine.tables.delta.read.files import (  # noqa: PLC0415 - runs rewrite none
             DataFileReader,
         )
 
-        reader = DataFileReader(TableColumns.of(state), wanted.names, self.location.store())
-        for batch in reader.read(AddFile(file.name, file.size, deletion_vector=file.vector)):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
+        return DataFileReader(TableColumns.of(state), wanted, self.location.store())
 
     def replace(
         self,
