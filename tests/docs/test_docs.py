@@ -262,6 +262,7 @@ def test_every_crash_point_has_its_row_and_its_test() -> None:
         *crash_points.NOTIFICATION_POINTS,
         *crash_points.PLAN_POINTS,
         *crash_points.STREAM_POINTS,
+        *crash_points.JOB_POINTS,
         *crash_points.METADATA_POINTS,
     }
     rows = [cells[1].strip("`") for cells in table_rows(page) if len(cells) == 4]
