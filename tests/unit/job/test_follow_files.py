@@ -279,6 +279,21 @@ def test_in_a_table_with_deletion_vectors_no_data_file_is_written_anew(tmp_path:
         assert stats["minValues"]["a"] == "x 1"
 
 
+def test_a_vector_leaves_the_digits_of_bounds_as_they_are(tmp_path: Path) -> None:
+    bound = "12345678901234567890123456.123456789012"
+    hints = {"cloudFiles.schemaHints": "a DECIMAL(38,12)"}
+    stream = following(tmp_path, **hints, **{"cloudFiles.maxFilesPerTrigger": "10"})
+    put(stream, "x", bound)
+    put(stream, "y", "1.5")
+    stream.run()
+    with_vectors(stream)
+    delete(stream, "y")
+    stream.run()
+    (log,) = (stream.target / "_delta_log").glob("*4.json")
+    assert f'\\"maxValues\\": {{\\"a\\": {bound}' in log.read_text()
+    assert [str(value) for value in live(stream)] == [bound]
+
+
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_after_any_deletions_by_vectors_the_table_has_the_rows_of_its_files(data: Any) -> None:

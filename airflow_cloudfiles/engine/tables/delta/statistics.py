@@ -175,7 +175,7 @@ class FileStatistics:
             "maxValues": high,
             "nullCount": nulls,
         }
-        return _json(found)
+        return stats_json(found)
 
 
 def _has_nan(batch: pa.RecordBatch, names: list[str], leaf: BoundedLeaf) -> bool:
@@ -268,13 +268,13 @@ def _put(into: dict[str, Any], path: tuple[str, ...], value: object) -> None:
     into[name] = value
 
 
-def _json(value: object) -> str:
+def stats_json(value: object) -> str:
     """Encode a value as JSON; decimals keep all digits, which Python's encoder cannot do.
 
     Texts are not escaped: delta-kernel misreads escapes of characters beyond the basic plane.
     """
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_json(k)}: {_json(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{stats_json(k)}: {stats_json(v)}" for k, v in value.items()) + "}"
     if isinstance(value, Decimal):
         return f"{value:f}"
     return json.dumps(value, allow_nan=False, ensure_ascii=False)

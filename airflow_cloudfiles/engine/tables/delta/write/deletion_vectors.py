@@ -14,6 +14,7 @@ import struct
 import uuid
 import zlib
 from collections.abc import Collection, Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -29,6 +30,7 @@ from airflow_cloudfiles.engine.tables.delta.read.deletion_vectors import (
 )
 from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.tables.delta.read.table_state import VECTORS
+from airflow_cloudfiles.engine.tables.delta.statistics import stats_json
 from airflow_cloudfiles.engine.tables.delta.write.log_commit import added
 
 if TYPE_CHECKING:
@@ -85,10 +87,13 @@ def marked(
         said = DeletionVector("u", _base85(name.bytes), len(vector), len(rows), len(content))
         content += struct.pack(">I", len(vector)) + vector + struct.pack(">I", zlib.crc32(vector))
         # The bounds stay, and are those of rows that may be gone.
-        stats = {**json.loads(adds[path].get("stats") or "{}"), "numRecords": count}
-        more = {"dataChange": True, "deletionVector": msgspec.to_builtins(said)}
-        text = json.dumps({**stats, "tightBounds": False}, ensure_ascii=False)
-        actions.append({"add": {**adds[path], **more, "stats": text}})
+        stats = json.loads(adds[path].get("stats") or "{}", parse_float=Decimal)
+        more = {
+            "dataChange": True,
+            "deletionVector": msgspec.to_builtins(said),
+            "stats": stats_json({**stats, "numRecords": count, "tightBounds": False}),
+        }
+        actions.append({"add": {**adds[path], **more}})
     key = f"deletion_vector_{name}.bin"
     location.store().put(key, content)
     return key, actions
