@@ -33,7 +33,7 @@ from airflow_cloudfiles.engine.errors import CorruptedStateError, StateError, St
 from airflow_cloudfiles.engine.intake.ledger.opening import cache_folder
 from airflow_cloudfiles.engine.spark import handoff
 from airflow_cloudfiles.engine.state.locks import run_lock
-from airflow_cloudfiles.engine.state.locks.lease import free_left_behind
+from airflow_cloudfiles.engine.state.locks.lease import LEASE_SECONDS, free_left_behind
 from airflow_cloudfiles.engine.state.locks.run_lock import FileLock
 from airflow_cloudfiles.engine.state.spark_checkpoint import KEPT_BATCHES
 from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri, open_store
@@ -57,7 +57,6 @@ OTHERS = ("metadata", "state", "sources")
 _RESTORED_BATCHES = 3
 _WATCH_SECONDS = 1.0
 _LOCK_SECONDS = 60.0
-_END_SECONDS = 5.0
 _RECEIVE_SECONDS = 60.0
 """How long a start waits for the planning processes to take what is handed over."""
 _NO_FILE_SYSTEM = ("UnsupportedFileSystemException", "ClassNotFoundException")
@@ -148,11 +147,14 @@ class CheckpointMirror:
             self.folder.with_suffix(suffix).unlink(missing_ok=True)
 
     def _free_lock(self) -> None:
-        """Free the lock of the planning process, which Spark ends before it can do so itself."""
+        """Free the lock of the planning process, which Spark ends before it can do so itself.
+
+        On a busy machine that process takes seconds to end; later the lock would have lapsed.
+        """
         if self._store is None or isinstance(self._store, MemoryStore):
             return
         try:
-            free_left_behind(self._store, run_lock.KEY, patience_seconds=_END_SECONDS)
+            free_left_behind(self._store, run_lock.KEY, patience_seconds=LEASE_SECONDS)
         except OSError as failure:
             _log.warning("The run lock was not released, and expires by itself: %s", failure)
 
