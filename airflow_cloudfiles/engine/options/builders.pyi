@@ -134,8 +134,8 @@ class Source(OptionBuilder):
 
         Columns that say what file a row came from, as the list of a SELECT over Spark's
         `_metadata`: `_metadata`, `file_path AS source_file, file_size` or `_metadata.*`; of
-        workbooks `sheet_name`, too. Ours, not Auto Loader's: there the column is hidden, which
-        a data source in Python cannot have.
+        workbooks `sheet_name`, and of archives `archive_member`, too. Ours, not Auto Loader's:
+        there the column is hidden, which a data source in Python cannot have.
         """
 
     def recursive_file_lookup(self, value: bool) -> Self:

@@ -327,8 +327,8 @@ class CloudFilesOptions(OptionGroup):
     )
     """Columns that say what file a row came from, as the list of a SELECT over Spark's `_metadata`:
     `_metadata`, `file_path AS source_file, file_size` or `_metadata.*`; of workbooks `sheet_name`,
-    too. Ours, not Auto Loader's: there the column is hidden, which a data source in Python cannot
-    have."""
+    and of archives `archive_member`, too. Ours, not Auto Loader's: there the column is hidden,
+    which a data source in Python cannot have."""
     recursive_file_lookup: bool = option("recursiveFileLookup", boolean, default=False)
     """Folders at any depth are read either way; `true` besides takes no partition columns from
     their names, as in Spark, unless `cloudFiles.partitionColumns` names some."""

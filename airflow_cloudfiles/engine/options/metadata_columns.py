@@ -31,6 +31,9 @@ FIELDS: Final = (
 """The fields of `_metadata`, in Spark's order."""
 SHEET_NAME: Final = "sheet_name"
 """Where files have sheets, the last field: the name of the sheet that a row came from. Ours."""
+ARCHIVE_MEMBER: Final = "archive_member"
+"""The path of the file in its archive that a row came from, NULL outside of archives. Ours, and no
+field of the struct, which has the fields of Spark's."""
 
 _ALL: Final = "*"
 _ENTRY: Final = re.compile(
@@ -47,7 +50,7 @@ class MetadataColumn:
 
     Attributes:
         name: Of the column.
-        field: One of `FIELDS`, `SHEET_NAME`, or `STRUCT` for all of them.
+        field: One of `FIELDS`, `SHEET_NAME`, `ARCHIVE_MEMBER`, or `STRUCT` for all of them.
         is_asked: Whether the field is named, rather than one of all there are.
         has_sheet: Whether `STRUCT` has the field `SHEET_NAME`.
     """
@@ -142,8 +145,9 @@ def _columns(name: str, field: str, column: str | None) -> list[MetadataColumn]:
             )
         return [MetadataColumn(each, each, is_asked=False) for each in (*FIELDS, SHEET_NAME)]
     known = field.lower()
-    if known not in {*FIELDS, SHEET_NAME, STRUCT}:
-        near = difflib.get_close_matches(known, (*FIELDS, SHEET_NAME), n=1)
+    single = (*FIELDS, SHEET_NAME, ARCHIVE_MEMBER)
+    if known not in {*single, STRUCT}:
+        near = difflib.get_close_matches(known, single, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise OptionError(
             f"{name} names {cut(field)!r}, which is no field of {STRUCT}.{hint} It has "

@@ -23,13 +23,13 @@ import re
 from collections import deque
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DecimalType, MapType, StructField, StructType
 
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError
-from airflow_cloudfiles.engine.files import RecordError
+from airflow_cloudfiles.engine.files import RecordError, printable_path
 from airflow_cloudfiles.engine.formats.base import (
     BadRecord,
     BlockReader,
@@ -53,13 +53,14 @@ from airflow_cloudfiles.engine.formats.scalars import (
 )
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.base import StringValueOptions
-from airflow_cloudfiles.engine.options.metadata_columns import SHEET_NAME, STRUCT
+from airflow_cloudfiles.engine.options.metadata_columns import ARCHIVE_MEMBER, SHEET_NAME, STRUCT
 from airflow_cloudfiles.engine.reading.fetch import files_in
 from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange
 from airflow_cloudfiles.engine.schema.log import full_schema, in_order
 from airflow_cloudfiles.engine.schema.source_columns import (
     FIELDS,
     SHEET_FIELDS,
+    SINGLE_FIELDS,
     partition_values,
     path_partitions,
     with_metadata,
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
 
 _FIELDS: Final = to_arrow(FIELDS)
 _SHEET_FIELDS: Final = to_arrow(SHEET_FIELDS)
+_SINGLE_FIELDS: Final = to_arrow(SINGLE_FIELDS)
 _QUOTED: Final = re.compile(
     # What `java.net.URI` quotes in a path: all of ASCII that no path may have, control characters,
     # and spaces of any kind; here also bytes that are no UTF-8.
@@ -82,10 +84,24 @@ _QUOTED: Final = re.compile(
 )
 
 
+class RowsOfPart(NamedTuple):
+    """Rows that are from one part of a file.
+
+    Attributes:
+        part: The part, of the version that was read.
+        rows: How many.
+        member: The path of the file in its archive; empty outside of archives.
+    """
+
+    part: FileRange
+    rows: int
+    member: str = ""
+
+
 def metadata_arrays(
     columns: Sequence[MetadataColumn],
     source_uri: str,
-    parts: Sequence[tuple[FileRange, int]],
+    parts: Sequence[RowsOfPart],
     sheet: str | None = None,
 ) -> dict[str, pa.Array]:
     """Make the columns of rows of some parts of files.
@@ -93,17 +109,23 @@ def metadata_arrays(
     Args:
         columns: Which, and of which names.
         source_uri: What the paths of the files are relative to.
-        parts: The parts, of the versions that were read, in the order of the rows; and how many
-            rows are from each.
+        parts: The parts, in the order of the rows.
         sheet: The sheet that they are from, where files have sheets.
     """
-    values = [{**metadata_values(source_uri, part), SHEET_NAME: sheet} for part, _ in parts]
+    values = [
+        {
+            **metadata_values(source_uri, each.part),
+            SHEET_NAME: sheet,
+            ARCHIVE_MEMBER: printable_path(each.member) or None,
+        }
+        for each in parts
+    ]
     wanted = {each.field for each in columns}
-    of_rows = [place for place, (_, rows) in enumerate(parts) for _ in range(rows)]
+    of_rows = [place for place, each in enumerate(parts) for _ in range(each.rows)]
     places = pa.array(of_rows, pa.int64())
     arrays = {
         field.name: _repeated([each[field.name] for each in values], field.type, places)
-        for field in _SHEET_FIELDS
+        for field in _SINGLE_FIELDS
         if STRUCT in wanted or field.name in wanted
     }
     found = {}
@@ -269,21 +291,21 @@ class ColumnSources:
         return self._known[names]
 
     def rows(
-        self, batch: pa.RecordBatch, parts: Sequence[tuple[FileRange, int]], file_uri: str
+        self, batch: pa.RecordBatch, parts: Sequence[RowsOfPart], file_uri: str
     ) -> pa.RecordBatch:
         """Put the columns of files together: of their records, their paths and the files.
 
         Args:
             batch: Of their records.
-            parts: The parts that they are from, of the versions that were read, in their order; and
-                how many rows are from each. Several where their paths have no columns.
+            parts: The parts that they are from, in their order. Several where their paths have no
+                columns.
             file_uri: The first file, for errors.
 
         Raises:
             IncompatibleSchemaError: A value in the path does not fit its column, and there is no
                 rescued data column to take it.
         """
-        path = parts[0][0].file.path
+        path = parts[0].part.file.path
         partitions = self.of(path).partitions
         if not partitions.fields and batch.schema.names == self.arrow_schema.names:
             return batch

@@ -64,7 +64,7 @@ from airflow_cloudfiles.engine.reading.fetch import (
     first_range,
     has_members,
 )
-from airflow_cloudfiles.engine.reading.file_columns import ColumnSources, check_members
+from airflow_cloudfiles.engine.reading.file_columns import ColumnSources, RowsOfPart, check_members
 from airflow_cloudfiles.engine.reading.missing_files import SameContent, check_deleted, check_root
 from airflow_cloudfiles.engine.reading.opened import BLOCK_BYTES, TEXT_BYTES
 from airflow_cloudfiles.engine.reading.splits import FileRange, Split
@@ -299,20 +299,20 @@ class SplitReader:
             for part, first in parts:
                 reader = cast("FileReader", self._columns.of(part.file.path).reader)
                 reader.first_error = None
-                for found, batch in self._fetch(part, first, self._rows_in, range_of):
-                    yield self._rows(batch, found)
+                for rows, batch in self._fetch(part, first, self._rows_in, range_of):
+                    yield self._with_columns(batch, [rows])
                 self._count(part, reader)
 
     def _rows_in(
         self, part: FileRange, file: OpenedFile
-    ) -> Iterator[tuple[FileRange, pa.RecordBatch]]:
+    ) -> Iterator[tuple[RowsOfPart, pa.RecordBatch]]:
         reader = cast("FileReader", self._columns.of(part.file.path).reader)
-        found = replace(part, file=file.container)
+        found, member = replace(part, file=file.container), _member(file)
         is_first = reader.first_error is None
         for batch in reader.read_file(file, part.start, part.end):
-            yield found, batch
+            yield RowsOfPart(found, batch.num_rows, member), batch
         if is_first:
-            reader.first_error = _within(_member(file), reader.first_error)
+            reader.first_error = _within(member, reader.first_error)
 
     # Lines of many files ------------------------------------------------------------------
 
@@ -325,9 +325,9 @@ class SplitReader:
             for block, counts in zip(blocks, reader.pieces, strict=True):
                 self._add(block.asked, block.placed(counts))
             before = self._columns.rescued_for_paths
-            numbers = (counts.rows for counts in reader.pieces)
-            parts = [(block.part, rows) for block, rows in zip(blocks, numbers, strict=True)]
-            rows = self._columns.rows(batch, parts, self._store.child_uri(part.file.path))
+            of_blocks = zip(blocks, reader.pieces, strict=True)
+            parts = [RowsOfPart(each.part, found.rows, each.member) for each, found in of_blocks]
+            rows = self._with_columns(batch, parts)
             if (rescued := self._columns.rescued_for_paths - before) or self._columns.path_error:
                 # Where a path has columns, the blocks of a group are of one file.
                 counts = FileCounts(rescued_rows=rescued, error=self._path_error())
@@ -474,9 +474,8 @@ class SplitReader:
             self._deleted = {each.path for number in numbers for each in files.read(number).files}
         return file.path in self._deleted
 
-    def _rows(self, batch: pa.RecordBatch, part: FileRange) -> pa.RecordBatch:
-        parts = [(part, batch.num_rows)]
-        return self._columns.rows(batch, parts, self._store.child_uri(part.file.path))
+    def _with_columns(self, batch: pa.RecordBatch, parts: Sequence[RowsOfPart]) -> pa.RecordBatch:
+        return self._columns.rows(batch, parts, self._store.child_uri(parts[0].part.file.path))
 
 
 _NOTHING: Final = FileCounts()

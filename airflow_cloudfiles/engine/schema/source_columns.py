@@ -36,7 +36,12 @@ from pyspark.sql.types import (
 from airflow_cloudfiles.engine.errors import IncompatibleSchemaError, OptionError
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.names import CASE_INSENSITIVE, NameMatcher
-from airflow_cloudfiles.engine.options.metadata_columns import NAME, SHEET_NAME, STRUCT
+from airflow_cloudfiles.engine.options.metadata_columns import (
+    ARCHIVE_MEMBER,
+    NAME,
+    SHEET_NAME,
+    STRUCT,
+)
 from airflow_cloudfiles.engine.types import (
     canonical_struct,
     is_column_name,
@@ -176,6 +181,8 @@ FIELDS: Final = StructType(
 )
 SHEET_FIELDS: Final = StructType([*FIELDS.fields, StructField(SHEET_NAME, StringType())])
 """Where files have sheets."""
+SINGLE_FIELDS: Final = StructType([*SHEET_FIELDS.fields, StructField(ARCHIVE_MEMBER, StringType())])
+"""Those that can be columns of their own."""
 
 
 def metadata_fields(columns: Sequence[MetadataColumn]) -> list[StructField]:
@@ -183,7 +190,7 @@ def metadata_fields(columns: Sequence[MetadataColumn]) -> list[StructField]:
     return [
         StructField(each.name, SHEET_FIELDS if each.has_sheet else FIELDS)
         if each.field == STRUCT
-        else StructField(each.name, SHEET_FIELDS[each.field].dataType)
+        else StructField(each.name, SINGLE_FIELDS[each.field].dataType)
         for each in columns
     ]
 

@@ -172,12 +172,14 @@ def test_rescued_data_names_the_member_and_metadata_the_archive(
         format_name,
         **{
             "cloudFiles.schemaEvolutionMode": "rescue",
-            "cloudFiles.metadataColumns": "file_path, file_name, file_size",
+            "cloudFiles.metadataColumns": "file_path, file_name, file_size, archive_member",
         },
     )
     write = WRITERS[format_name]
     stream.put("0.zip", zip_of([("x", write([{"a": "0"}]))]))
-    stream.run()
+    stream.put("none", write([{"a": "9"}]))
+    members = {row["a"]: row["archive_member"] for row in stream.run()}
+    assert members == {"0": "x", "9": None}
     content = zip_of([("x/é 1", write([{"a": "1", "new": "n"}])), ("2", write([{"a": "2"}]))])
     stream.put("a b.zip", content)
     uri = f"file://{stream.source}/a b.zip"
@@ -189,6 +191,7 @@ def test_rescued_data_names_the_member_and_metadata_the_archive(
             "a%20b.zip",
         ), "as in Spark"
         assert row["file_size"] == len(content)
+    assert (first["archive_member"], second["archive_member"]) == ("x/é 1", "2")
 
 
 @both
