@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -47,7 +48,12 @@ def run(frame: DataFrame, state: Path, target: Path, sink: str = "delta") -> Str
         .trigger(availableNow=True)
         .start(str(target))
     )
-    query.awaitTermination()
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as failure:
+        # What Spark's own text lacks: where in the JVM, or between it and Python, it went wrong.
+        failure.add_note(str(getattr(failure, "_stackTrace", None) or ""))
+        raise
     return query
 
 

@@ -279,6 +279,25 @@ def test_in_a_table_with_deletion_vectors_no_data_file_is_written_anew(tmp_path:
         assert stats["minValues"]["a"] == "x 1"
 
 
+def test_vectors_are_in_a_checkpoint_too_and_go_on_from_there(tmp_path: Path) -> None:
+    stream = following(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "10"})
+    for name in ("x", "y", "z"):
+        put(stream, name, f"{name} 1", f"{name} 2")
+    stream.run()
+    with_vectors(stream)
+    delete(stream, "x")
+    stream.run()
+    stream.table.create_checkpoint()
+    for commit in (stream.target / "_delta_log").glob("0*.json"):
+        commit.unlink()
+    delete(stream, "y")
+    stream.run()
+    assert live(stream) == there(stream)
+    assert sorted(read_by_duckdb(stream.target).column("a").to_pylist()) == there(stream)
+    (file,) = files_of(stream)
+    assert [each.name for each in stream.target.glob("*.parquet")] == [file]
+
+
 def test_a_vector_leaves_the_digits_of_bounds_as_they_are(tmp_path: Path) -> None:
     bound = "12345678901234567890123456.123456789012"
     hints = {"cloudFiles.schemaHints": "a DECIMAL(38,12)"}
