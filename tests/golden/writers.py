@@ -67,6 +67,7 @@ NO_FORMAT: dict[str, str] = {
     "tables/delta/data_files.py:_CloudFile.finish": "Parquet",
     "tables/delta/opening.py:_set_aside": _BYTES,
     "tables/delta/write/log_commit.py:write_version": "Delta's log; see delta_commit_note",
+    "tables/delta/write/deletion_vectors.py:marked": "Delta's vectors, which others read in tests",
     "extensions/inventory/data_files.py:DataFiles._fetch": "a copy of the cloud's own file",
     "discovery/queues/draining.py:Drain._hand_over": _MEMORY,
     "job/jvm.py:ClassArchive._made": _BYTES,

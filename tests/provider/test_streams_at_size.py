@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,14 @@ import pytest
 from airflow_cloudfiles.engine.state.run_history import SUMMARY, write_report
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import at_once
+from airflow_cloudfiles.plugins.stream_list import FRESH_SECONDS
 from demo.airflow_home import AirflowHome
 from tests.support import round_trips as proxy
 from tests.support.aws_landing import connection
 from tests.support.browser import BROWSER, DRIVER, MISSING, Browser, browser
 from tests.support.emulators.aws import Aws
 from tests.support.many_streams import put_streams
-from tests.support.round_trips import RoundTrips, round_trips
+from tests.support.round_trips import Request, RoundTrips, round_trips
 from tests.support.waiting import until
 
 pytestmark = [
@@ -147,8 +149,7 @@ def test_a_thousand_streams_are_listed_found_and_read_everywhere(
 
         far.is_open.set()
         _open_when_read(seen, airflow)
-        assert Counter(each.method for each in far.requests) == {"GET": STREAMS}
-        assert len({each.key for each in far.requests}) == STREAMS
+        _each_is_read_once_while_it_is_fresh(far.requests)
         seen.open("/cloudfiles/streams")
         _log.info("First paint and end of the page, in ms, when all is known: %s", _times(seen))
 
@@ -185,6 +186,18 @@ def _open_when_read(seen: Browser, airflow: AirflowHome) -> None:
         return _chip(seen, "unread") == ""
 
     airflow.wait(is_read, 300, "all states to be read")
+
+
+def _each_is_read_once_while_it_is_fresh(requests: Sequence[Request]) -> None:
+    """One request a stream; another where the page was opened again after that long."""
+    assert {each.method for each in requests} == {"GET"}
+    by_key: dict[str, list[Request]] = defaultdict(list)
+    for each in sorted(requests, key=lambda request: request.began):
+        by_key[each.key].append(each)
+    assert len(by_key) == STREAMS
+    for known in by_key.values():
+        for before, after in pairwise(known):
+            assert after.began - before.began >= FRESH_SECONDS, after.key
 
 
 def _times(seen: Browser) -> list[int]:
