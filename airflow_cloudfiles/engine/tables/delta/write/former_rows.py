@@ -254,7 +254,7 @@ def _with_new_rows(
 
 
 @dataclass(slots=True)
-class _Replacement:
+class _RowRemoval:
     """What a commit has in the place of data files with former rows.
 
     Attributes:
@@ -272,7 +272,7 @@ class _Replacement:
     rows: int = 0
 
 
-def _without(table: DeltaTable, target: str, former: Sequence[FormerRows]) -> _Replacement:
+def _without(table: DeltaTable, target: str, former: Sequence[FormerRows]) -> _RowRemoval:
     """Write the other rows of the files that have such rows, or vectors of such rows."""
     removed: dict[str, TableFile] = {}
     whole: dict[str, int] = {}
@@ -285,7 +285,7 @@ def _without(table: DeltaTable, target: str, former: Sequence[FormerRows]) -> _R
                 removed[file.name] = file
             if gone == rows:
                 whole[file.name] = rows
-    found = _Replacement([*removed.values()], rows=sum(whole.values()))
+    found = _RowRemoval([*removed.values()], rows=sum(whole.values()))
     parts = [file for name, file in removed.items() if name not in whole]
     if snapshot is None or not parts:
         return found
@@ -302,7 +302,7 @@ def _mark(
     snapshot: TableFiles,
     files: Sequence[TableFile],
     former: Sequence[FormerRows],
-    found: _Replacement,
+    found: _RowRemoval,
 ) -> list[TableFile]:
     """Write vectors of the former rows of files; gives the files for which that is not possible."""
     location, version = snapshot.location, snapshot.state.version
@@ -368,7 +368,7 @@ def _other_rows(
     snapshot: TableFiles,
     file: TableFile,
     former: Sequence[FormerRows],
-    found: _Replacement,
+    found: _RowRemoval,
 ) -> Iterator[pa.RecordBatch]:
     for batch in snapshot.batches(file):
         kept = batch
