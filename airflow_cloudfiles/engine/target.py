@@ -5,30 +5,24 @@ Nothing is opened or imported, so that a task of Airflow can ask it.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Literal
 
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.uri import iceberg_name, is_iceberg, normalize_uri
 
 
-class DeltaTarget:
-    """A Delta table, in a folder that no catalog has to name.
-
-    Args:
-        uri: Path or URI.
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The table that a stream writes to.
 
     Attributes:
-        layer: The kind of table in its dataset for lineage.
-        identifier: The catalog and the identifier of the table in it; `None` without a catalog.
-        finds_nested_rows: Whether rows are found by a column in a struct, too.
+        uri: Its path or URI, as it was given.
+        layer: Its kind, as its dataset for lineage has it.
     """
 
-    layer = "delta"
-    identifier = None
-    finds_nested_rows = True
-
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
+    uri: str
+    layer: Literal["delta", "iceberg"]
 
     @property
     def folder(self) -> str | None:
@@ -37,46 +31,29 @@ class DeltaTarget:
         Raises:
             OptionError: It is not a location.
         """
-        return normalize_uri(self.uri)
+        return None if self.layer == "iceberg" else normalize_uri(self.uri)
+
+    @property
+    def identifier(self) -> tuple[str, tuple[str, ...]] | None:
+        """Its catalog, and its identifier there (`iceberg_name`); `None` without a catalog."""
+        return iceberg_name(self.uri) if self.layer == "iceberg" else None
 
     def require_delta(self, what: str, instead: str) -> None:
-        """Refuse what only a Delta table can do, which this is.
+        """Refuse what only a Delta table can do.
 
         Args:
-            what: It, as the subject of a sentence.
+            what: It, as the subject of a sentence and its verb.
             instead: What to do, in sentences.
 
         Raises:
             OptionError: The target is of another kind.
         """
-
-
-class IcebergTarget:
-    """A table of an Iceberg catalog. It is asked what a `DeltaTarget` is."""
-
-    layer = "iceberg"
-    folder = None
-    finds_nested_rows = False
-
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
-
-    @property
-    def identifier(self) -> tuple[str, tuple[str, ...]] | None:
-        """The name of the catalog, and the identifier of the table in it (`iceberg_name`)."""
-        return iceberg_name(self.uri)
-
-    def require_delta(self, what: str, instead: str) -> None:
-        """Refuse it."""
-        raise OptionError(
-            f"{what} for Delta tables only, and {self.uri} is an Iceberg table. {instead}"
-        )
-
-
-Target: TypeAlias = DeltaTarget | IcebergTarget
-"""Where a stream writes."""
+        if self.layer != "delta":
+            raise OptionError(
+                f"{what} for Delta tables only, and {self.uri} is an Iceberg table. {instead}"
+            )
 
 
 def target_of(uri: str) -> Target:
     """Tell where a stream writes by the path or URI of its table."""
-    return (IcebergTarget if is_iceberg(uri) else DeltaTarget)(uri)
+    return Target(uri, "iceberg" if is_iceberg(uri) else "delta")

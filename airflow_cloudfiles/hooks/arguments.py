@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow_cloudfiles.engine.errors import OptionError, StateConflictError
 from airflow_cloudfiles.engine.job.spec import JobKind, JobSpec
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.declared import values_of
 from airflow_cloudfiles.engine.options.discovery import DiscoveryOptions
 from airflow_cloudfiles.engine.options.metadata_columns import NAME as METADATA_COLUMNS
 from airflow_cloudfiles.engine.options.metadata_columns import metadata_option
-from airflow_cloudfiles.engine.options.row_rules import ACTION
+from airflow_cloudfiles.engine.options.row_rules import ACTION, read_rules
 from airflow_cloudfiles.engine.options.row_rules import PREFIX as RULE
-from airflow_cloudfiles.engine.options.sink import TaskSinkOptions
 from airflow_cloudfiles.engine.options.values import CREDENTIALS, option_text
 from airflow_cloudfiles.engine.source import ARGUMENTS, FileSource, source_of
 from airflow_cloudfiles.engine.storage import normalize_uri
@@ -324,13 +322,20 @@ def metadata_options(
         f"metadata_columns say what file a row came from, and format={format} reads a table, "
         "whose rows do not tell. Leave it out; or give it to the task that ingests the files."
     )
-    given = options if isinstance(options, Mapping) else {}
-    if any(str(name).lower() == METADATA_COLUMNS.lower() for name in given):
-        raise OptionError(
-            f"{METADATA_COLUMNS} is given as an option and as the argument metadata_columns. Give "
-            "the argument only."
-        )
-    return {METADATA_COLUMNS: metadata_option(columns)}
+    found = {METADATA_COLUMNS: metadata_option(columns)}
+    _refuse_twice(found, options, "metadata_columns")
+    return found
+
+
+def _refuse_twice(found: Mapping[str, str], options: object, argument: str) -> None:
+    """Refuse options that an argument of the task makes, too."""
+    given = {str(name).lower() for name in options} if isinstance(options, Mapping) else set()
+    for name in found:
+        if name.lower() in given:
+            raise OptionError(
+                f"{name} is given as an option and as the argument {argument}. Give the argument "
+                "only."
+            )
 
 
 def rule_options(rules: Mapping[str, str | tuple[str, str]], options: object) -> dict[str, str]:
@@ -355,14 +360,8 @@ def rule_options(rules: Mapping[str, str | tuple[str, str]], options: object) ->
                     f"row_rules must have a condition by each name, such as 'amount > 0', or a "
                     f"condition and an action, such as ('amount > 0', 'drop'); {name} has {rule!r}."
                 )
-    given = {str(each).lower() for each in options} if isinstance(options, Mapping) else set()
-    for option in found:
-        if option.lower() in given:
-            raise OptionError(
-                f"{option} is given as an option and in the argument row_rules. Give it once."
-            )
-    plain = {name: text for name, text in found.items() if not has_template(text)}
-    values_of(TaskSinkOptions, {name.lower(): text for name, text in plain.items()})
+    _refuse_twice(found, options, "row_rules")
+    read_rules({name: text for name, text in found.items() if not has_template(text)})
     return found
 
 

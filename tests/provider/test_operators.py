@@ -198,7 +198,7 @@ def test_rules_for_rows_are_options_of_the_stream(tmp_path: Path) -> None:
         ({"a": ("amount > 0", "dropp")}, "drop"),
         ({"a": 3}, "row_rules must have a condition by each name.*a has 3"),
         ({"a b": "amount > 0"}, "a rule has a name of letters"),
-        ({"Given": "amount > 0"}, "is given as an option and in the argument row_rules"),
+        ({"Given": "amount > 0"}, "as an option and as the argument row_rules"),
     ],
 )
 def test_rules_that_cannot_be_meant_fail_when_the_dag_is_parsed(

@@ -97,7 +97,7 @@ class SparkStart:
                 handoff.process_folder(),
                 self._conf,
                 self._daemon,
-                for_iceberg=target_of(str(self._spec.target)).folder is None,
+                for_iceberg=target_of(str(self._spec.target)).layer == "iceberg",
             )
             self._jvm = Jvm(handoff.process_folder(), self._conf)
 

@@ -166,7 +166,7 @@ class JobSpec:
             ),
             "transform": (self.transform is not None, "its function makes rows of its own"),
             "cloudFiles.metadataColumns=_metadata": (
-                is_nested and not target_of(str(self.target)).finds_nested_rows,
+                is_nested and target_of(str(self.target)).layer == "iceberg",
                 "rows of an Iceberg table are found by a column in no struct, such as file_path",
             ),
         }

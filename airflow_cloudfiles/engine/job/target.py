@@ -56,7 +56,8 @@ def target_table(target: str) -> TargetTable:
     Args:
         target: Path or URI of a Delta table, or `iceberg://catalog/namespace/table`.
     """
-    return iceberg_table(target) if target_of(target).folder is None else DeltaTargetTable(target)
+    is_delta = target_of(target).layer == "delta"
+    return DeltaTargetTable(target) if is_delta else iceberg_table(target)
 
 
 def new_writer(spec: JobSpec, **stream: Any) -> TableWriter:

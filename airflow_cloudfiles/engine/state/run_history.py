@@ -47,8 +47,7 @@ SUMMARY = "_source/summary.json"
 SUMMARY_VERSION = 1
 _OF_REPORT = (
     "run_id", "kind", "outcome", "started", "ended", "files", "bytes", "rows", "rescued_rows",
-    "corrupt_records", "violations", "quarantined_rows", "dropped_rows", "replaced_rows",
-    "registered_files", "copied_files",
+    "corrupt_records", "violations", "quarantined_rows", "dropped_rows",
     "schema_version", "target_version", "durations", "metrics", "oldest_outstanding", "position",
 )  # fmt: skip
 """What a summary has of the report of its run, besides warnings and error."""

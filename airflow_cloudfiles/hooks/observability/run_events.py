@@ -171,7 +171,7 @@ def lost_files(report: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _rescued_fields(hook: CloudFilesHook, target: Any, column: str) -> list[dict[str, Any]]:
     """List the fields of the newest rescued data of a Delta table, without any value."""
-    if not target or target_of(target).folder is None:
+    if not target or target_of(target).layer != "delta":
         return []
     try:
         from airflow_cloudfiles.engine.extensions.overview.rescued import rescued_fields  # noqa: PLC0415 - needs extras

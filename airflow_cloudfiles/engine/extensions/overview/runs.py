@@ -218,8 +218,8 @@ def newest_files(
 
 
 MOST_RUNS: Final = 60
-_COUNTS: Final = ("files", "bytes", "rows", "rescued_rows", "corrupt_records")
 """How many runs are shown at once."""
+_COUNTS: Final = ("files", "bytes", "rows", "rescued_rows", "corrupt_records")
 HEALING: Final = frozenset(
     each.code for each in (UnknownFieldException, TableEvolvedError, FilesQuarantinedError)
 )

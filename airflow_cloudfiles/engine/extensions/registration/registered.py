@@ -37,7 +37,7 @@ class RegisteredFiles:
     def __init__(self, state: ObjectStore, source: str) -> None:
         self.target, self._files, self._folder, self._id = "", {}, "", ""
         record = SinkLog(state).newest()
-        if record is None or not record.target or target_of(record.target).folder is None:
+        if record is None or not record.target or target_of(record.target).layer != "delta":
             return
         location = DeltaLocation.to_read(record.target)
         self._store = location.store()
