@@ -56,11 +56,7 @@ def adds_of(location: DeltaLocation, version: int, names: Collection[str]) -> di
     """
     log = TableLog(location)
     segment = log.listing(whole=True).segment(location.target, version)
-    checkpoint = () if segment.checkpoint is None else segment.checkpoint.files
-    found: dict[str, Any] = {}
-    for file in (*checkpoint, *segment.commits):
-        found |= {add["path"]: add for add, _ in added(log, file, names)}
-    return found
+    return {add["path"]: add for add, _ in added(log, segment, names)}
 
 
 def marked(

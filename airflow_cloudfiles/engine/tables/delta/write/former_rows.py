@@ -56,9 +56,9 @@ from airflow_cloudfiles.engine.tables.delta.write.rows import write_again
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import Transaction
-    from numpy.typing import NDArray
 
     from airflow_cloudfiles.engine.storage import ObjectStore
+    from airflow_cloudfiles.engine.tables.delta.read.deletion_vectors import Rows
 
 _BATCH_ROWS: Final = 64 * 1024
 _log = logging.getLogger(__name__)
@@ -274,26 +274,26 @@ class _RowRemoval:
 
 def _without(table: DeltaTable, target: str, former: Sequence[FormerRows]) -> _RowRemoval:
     """Write the other rows of the files that have such rows, or vectors of such rows."""
-    removed: dict[str, TableFile] = {}
-    whole: dict[str, int] = {}
+    files: dict[str, TableFile] = {}
+    counts: dict[str, int] = {}
+    gone: dict[str, Rows] = {}
     snapshot: TableFiles | None = None
     for each in former:
         snapshot = _snapshot(table, target, each)
         for file in _suspects(snapshot, each):
-            rows, gone = _rows_of(snapshot, file, each)
-            if gone:
-                removed[file.name] = file
-            if gone == rows:
-                whole[file.name] = rows
-    found = _RowRemoval([*removed.values()], rows=sum(whole.values()))
-    parts = [file for name, file in removed.items() if name not in whole]
+            numbers, count = _numbers_of(snapshot, file, each)
+            if len(numbers):
+                files[file.name], counts[file.name] = file, count
+                gone[file.name] = np.union1d(gone.get(file.name, numbers), numbers)
+    found = _RowRemoval([*files.values()], rows=sum(map(len, gone.values())))
+    parts = [file for name, file in files.items() if len(gone[name]) < counts[name]]
     if snapshot is None or not parts:
         return found
     if deletion_vectors.takes_vectors(snapshot.state):
-        parts = _mark(snapshot, parts, former, found)
+        parts = _mark(snapshot, parts, gone, counts, found)
     settings = FileSettings.of(table.metadata().configuration)
     for file in parts:
-        others = _other_rows(snapshot, file, former, found)
+        others = _other_rows(snapshot, file, gone[file.name])
         found.kept += write_again(snapshot, others, settings, file.partition_values)
     return found
 
@@ -301,7 +301,8 @@ def _without(table: DeltaTable, target: str, former: Sequence[FormerRows]) -> _R
 def _mark(
     snapshot: TableFiles,
     files: Sequence[TableFile],
-    former: Sequence[FormerRows],
+    gone: Mapping[str, Rows],
+    counts: Mapping[str, int],
     found: _RowRemoval,
 ) -> list[TableFile]:
     """Write vectors of the former rows of files; gives the files for which that is not possible."""
@@ -309,12 +310,11 @@ def _mark(
     adds = deletion_vectors.adds_of(location, version, {each.name for each in files})
     deleted = {}
     for file in files:
-        if file.name not in adds:
-            continue
-        before = snapshot.deleted(file)
-        rows, count = _numbers(snapshot, replace(file, vector=None), former)
-        deleted[file.name] = np.union1d(before, rows).astype(np.int64), count
-        found.rows += len(deleted[file.name][0]) - len(before)
+        if file.name in adds:
+            before = snapshot.deleted(file)
+            count = counts[file.name] + len(before)
+            there = np.delete(np.arange(count), before)
+            deleted[file.name] = np.union1d(before, there[gone[file.name]]), count
     if deleted:
         with location.translate_store_errors("cannot be written (deletion vectors)"):
             vectors, found.marked = deletion_vectors.marked(location, adds, deleted)
@@ -322,32 +322,20 @@ def _mark(
     return [file for file in files if file.name not in deleted]
 
 
-def _numbers(
-    snapshot: TableFiles, file: TableFile, former: Sequence[FormerRows]
-) -> tuple[NDArray[np.int64], int]:
-    """Give the numbers of the former rows of a file, and how many rows it has."""
-    found, count = [np.empty(0, np.int64)], 0
-    for batch in snapshot.batches(file, [each.column[0] for each in former]):
-        for each in former:
-            is_former = _is_in(_at(batch, each.column), each)
-            found.append(np.flatnonzero(is_former.to_numpy(zero_copy_only=False)) + count)
-        count += batch.num_rows
-    return np.concatenate(found), count
-
-
-def _rows_of(snapshot: TableFiles, file: TableFile, former: FormerRows) -> tuple[int, int]:
-    """Count the rows of a data file, and those of them that are removed.
+def _numbers_of(snapshot: TableFiles, file: TableFile, former: FormerRows) -> tuple[Rows, int]:
+    """Give the numbers of the rows of a data file that are removed, and how many rows it has.
 
     Raises:
         SinkError: It is not known of a row from which file it came.
     """
-    rows = gone = 0
+    found, count = [np.empty(0, np.int64)], 0
     for values in _values(snapshot, file, former):
-        rows += len(values)
-        gone += pc.sum(_is_in(values, former)).as_py() or 0
+        is_former = _is_in(values, former).to_numpy(zero_copy_only=False)
+        found.append(np.flatnonzero(is_former) + count)
+        count += len(values)
         if values.null_count and not former.need_rows:
             _refuse_unknown(snapshot.location.target, file, former)
-    return rows, gone
+    return np.concatenate(found), count
 
 
 def _refuse_unknown(target: str, file: TableFile, former: FormerRows) -> NoReturn:
@@ -364,19 +352,14 @@ def _refuse_unknown(target: str, file: TableFile, former: FormerRows) -> NoRetur
     )
 
 
-def _other_rows(
-    snapshot: TableFiles,
-    file: TableFile,
-    former: Sequence[FormerRows],
-    found: _RowRemoval,
-) -> Iterator[pa.RecordBatch]:
+def _other_rows(snapshot: TableFiles, file: TableFile, gone: Rows) -> Iterator[pa.RecordBatch]:
+    """Read a data file without some rows, by their numbers."""
+    begin = 0
     for batch in snapshot.batches(file):
-        kept = batch
-        for each in former:
-            kept = kept.filter(pc.invert(_is_in(_at(kept, each.column), each)))
-        found.rows += batch.num_rows - kept.num_rows
-        if kept.num_rows:
-            yield kept
+        stays = np.isin(np.arange(begin, begin + batch.num_rows), gone, invert=True)
+        begin += batch.num_rows
+        if stays.any():
+            yield batch.filter(pa.array(stays))
 
 
 def _snapshot(table: DeltaTable, target: str, former: FormerRows) -> TableFiles:

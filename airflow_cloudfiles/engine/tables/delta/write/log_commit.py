@@ -39,7 +39,7 @@ from airflow_cloudfiles.engine.tables.delta.lineage import BLIND_APPEND
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.opening import durable_commit, remove_expired
 from airflow_cloudfiles.engine.tables.delta.read.actions import AddFile, FileKey, without_nulls
-from airflow_cloudfiles.engine.tables.delta.read.log import LOG
+from airflow_cloudfiles.engine.tables.delta.read.log import LOG, LogSegment
 from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
 from airflow_cloudfiles.version import __version__
 
@@ -265,16 +265,14 @@ def write_unescaped(table: DeltaTable, location: DeltaLocation) -> None:
     segment = log.listing(whole=True).segment(location.target, table.version())
     there = {file.key for file in log.snapshot_of(segment).files}
     found: dict[FileKey, dict[str, Any]] = {}
-    checkpoint = () if segment.checkpoint is None else segment.checkpoint.files
-    for file in (*checkpoint, *segment.commits):
-        for add, is_escaped in added(log, file):
-            key = msgspec.convert(add, AddFile).key
-            plain = {**add, "partitionValues": _as_in_folder(add)}
-            if add.get("stats"):
-                plain["stats"] = _ESCAPES.sub(_character, add["stats"])
-            found.pop(key, None)
-            if key in there and (is_escaped or plain != add):
-                found[key] = plain
+    for add, is_escaped in added(log, segment):
+        key = msgspec.convert(add, AddFile).key
+        plain = {**add, "partitionValues": _as_in_folder(add)}
+        if add.get("stats"):
+            plain["stats"] = _ESCAPES.sub(_character, add["stats"])
+        found.pop(key, None)
+        if key in there and (is_escaped or plain != add):
+            found[key] = plain
     if found:
         _log.info("Writing the bounds of %s of %s anew", counted(len(found), "file"), log.target)
         write_version(
@@ -301,15 +299,23 @@ def _may_be_misread(table: DeltaTable) -> bool:
 
 
 def added(
-    log: TableLog, file: FileEntry, names: Collection[str] | None = None
+    log: TableLog, segment: LogSegment, names: Collection[str] | None = None
 ) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Yield the actions of a file of the log that add files, and whether each has escapes.
+    """Yield the actions of a version that add files, the last word last; and if each has escapes.
 
     Args:
         log: The log.
-        file: A commit, or a part of a checkpoint.
+        segment: What of it makes the version up.
         names: Of the files that are wanted, as the log has them; `None` for all.
     """
+    checkpoint = () if segment.checkpoint is None else segment.checkpoint.files
+    for file in (*checkpoint, *segment.commits):
+        yield from _added(log, file, names)
+
+
+def _added(
+    log: TableLog, file: FileEntry, names: Collection[str] | None
+) -> Iterator[tuple[dict[str, Any], bool]]:
     if file.path.endswith(".json"):
         for line in log.store.get(file.path).decode().splitlines():
             add = json.loads(line).get("add") if '"add"' in line else None
