@@ -6,6 +6,7 @@ import json
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import grpc
 import pytest
 
 from airflow_cloudfiles.engine.discovery.queues.base import open_queue, waiting
@@ -127,6 +128,15 @@ def test_a_subscription_without_a_dead_letter_policy_is_looked_into(pubsub):
     found = waiting(place.queue)
     assert found.messages == 1
     assert found.newest_us > 0
+
+
+def test_a_pull_that_runs_out_of_time_has_found_nothing(pubsub_here):
+    place = PubSubPlace(pubsub_here)
+    place.put("x")
+    pubsub_here.service.fail("Pull", grpc.StatusCode.DEADLINE_EXCEEDED)
+    assert place.queue.receive(10) == []
+    [message] = place.queue.receive(10)
+    assert b"in/x" in message.body
 
 
 # ── what may announce a file stays ──────────────────────────────────────────────────────────────
