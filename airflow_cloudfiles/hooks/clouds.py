@@ -2,7 +2,7 @@
 
 A hook for each cloud, so that Airflow's command line and forms know the type without the cloud's
 own provider (docs/decisions/0103-connection-types.md). Tasks use `CloudFilesHook`, which takes a
-connection of any type. The forms are in `get_provider_info`: Airflow shows them without importing
+connection of any type. The forms are files in `connections`: Airflow shows them without importing
 this module.
 """
 
