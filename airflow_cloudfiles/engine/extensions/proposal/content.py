@@ -25,19 +25,14 @@ from airflow_cloudfiles.engine.reading.decoding import decompressed
 
 TEXT_FORMATS: Final = frozenset({"csv", "json", "text", "xml"})
 _OF_ENDINGS: Final = {
-    "avro": "avro",
-    "csv": "csv",
-    "json": "json",
+    **{each: each for each in FORMAT_NAMES.values()},
     "jsonl": "json",
     "ndjson": "json",
-    "orc": "orc",
-    "parquet": "parquet",
     "psv": "csv",
     "tsv": "csv",
     "xls": "excel",
     "xlsm": "excel",
     "xlsx": "excel",
-    "xml": "xml",
 }
 """The formats that endings promise."""
 _CHUNK_BYTES: Final = 2**16
@@ -90,7 +85,7 @@ def recognize_content(head: bytes, uri: str, ending: str, size: int, most: int) 
     if kind is not None and kind not in FORMAT_NAMES:
         found.doubts.append(f"{kind} is no format of tables: no stream reads such files.")
         return found
-    if kind in {"Avro", "Excel", "ORC", "Parquet"}:
+    if kind is not None and FORMAT_NAMES[kind] not in TEXT_FORMATS:
         found.format, found.text = FORMAT_NAMES[kind], None
     else:
         _read_text(begin, found, ending)
