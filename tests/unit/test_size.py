@@ -42,7 +42,11 @@ def test_what_names_a_thing_is_its_code(script: dict[str, Any], repository: Path
         package / "a.py": '"""Avro."""\n\nKIND = "avro"  # or SFTP\n',
         package / "b.py": '"""Avro."""\n',
         package / "formats" / "avro" / "c.py": 'KIND = "avro"\n',
+        package / "azure.py": 'EVENTS = ("SftpCreate", "SftpCommit")\n',
+        package / "connect.py": "import google.protobuf\nimport google.cloud\n",
+        package / "messages.py": "from google.protobuf import message\n",
     }
     named = script["naming"](modules)
-    assert named["a format (Avro), outside of its folder"] == ["airflow_cloudfiles/a.py"]
-    assert named["a store (SFTP), outside of its folder"] == []
+    assert named["a format (Avro), outside of its own"] == ["airflow_cloudfiles/a.py"]
+    assert named["a store (SFTP), outside of its own"] == []
+    assert named["Google, outside of its own"] == ["airflow_cloudfiles/connect.py"]

@@ -18,8 +18,12 @@ from operator import or_
 from typing import Final
 
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.storage.vendors import VENDORS
 
-_DISKS = ("file:", "memory:", "sftp:")
+_SERVERS = tuple(each.scheme for each in VENDORS if each.is_server)
+_WITH_FOLDERS = ("file:", "memory:", *(f"{each}:" for each in _SERVERS))
+"""Where a//b is the path a/b; to an object store it is another key."""
+_SERVER_IN_BRACKETS = re.compile(rf"(?:{'|'.join(_SERVERS)})://[^/\[]*\[[^/\]]*\]", re.IGNORECASE)
 _SPECIAL = frozenset("*?[{")
 _MOST_TRANSITIONS: Final = 100_000
 """How many steps from character to character one pattern keeps, so that memory is bounded."""
@@ -69,7 +73,7 @@ def split_pattern(uri: str) -> tuple[str, str | None]:
             f"folders below it, or escape the character with a backslash."
         )
     folder, pattern = uri[:cut].rstrip("/"), uri[cut:].rstrip("/")
-    if authority and not uri.startswith(_DISKS):  # to an object store, a//b is another key than a/b
+    if authority and not uri.startswith(_WITH_FOLDERS):
         pattern = uri[len(folder) + 1 : cut] + pattern
     SourcePattern(pattern)
     if folder == "file:":
@@ -379,7 +383,7 @@ def _first_special(pattern: str, after: int = 0) -> int | None:
 
 def _address_end(uri: str) -> int:
     """Find where an IPv6 address ends, whose brackets are not a pattern: `sftp://[::1]/in`."""
-    found = re.match(r"sftp://[^/\[]*\[[^/\]]*\]", uri, re.IGNORECASE)
+    found = _SERVER_IN_BRACKETS.match(uri)
     return 0 if found is None else found.end()
 
 

@@ -40,6 +40,7 @@ from airflow_cloudfiles.engine.storage import ObjectNotFoundError, normalize_uri
 from airflow_cloudfiles.engine.storage.local import make_private, path_below
 from airflow_cloudfiles.engine.storage.memory import MemoryStore
 from airflow_cloudfiles.engine.storage.outage import is_transient
+from airflow_cloudfiles.engine.storage.vendors import BY_SCHEME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -60,7 +61,6 @@ _LOCK_SECONDS = 60.0
 _RECEIVE_SECONDS = 60.0
 """How long a start waits for the planning processes to take what is handed over."""
 _NO_FILE_SYSTEM = ("UnsupportedFileSystemException", "ClassNotFoundException")
-_HADOOP = {"s3": ("s3", "s3a"), "abfss": ("abfss",), "gs": ("gs",)}
 
 
 class CheckpointMirror:
@@ -257,10 +257,10 @@ def for_spark(spark: SparkSession, checkpoint: str) -> tuple[str, CheckpointMirr
         The location to give to Spark; and the mirror it is in, if it is one.
     """
     uri = normalize_uri(checkpoint)
-    schemes = _HADOOP.get(uri.partition(":")[0])
-    if schemes is None:
+    vendor = BY_SCHEME.get(uri.partition(":")[0])
+    if vendor is None or not vendor.hadoop:
         return checkpoint, None
-    for scheme in schemes:
+    for scheme in vendor.hadoop:
         if _has_file_system(spark, scheme):
             return f"{scheme}:{uri.partition(':')[2]}", None
     mirror = CheckpointMirror.create(uri)

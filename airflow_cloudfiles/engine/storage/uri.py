@@ -9,7 +9,6 @@ ordinary characters of a key, so there only slashes at the end go.
 from __future__ import annotations
 
 import os
-import posixpath
 import re
 
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
@@ -17,18 +16,12 @@ from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.storage.vendors import VENDORS, Vendor
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/|$)")
-_CLOUDS = {name: each for each in VENDORS if each.bucket for name in (each.scheme, *each.aliases)}
-"""Clouds by the schemes that their locations may have."""
+_VENDORS = {name: each for each in VENDORS for name in (each.scheme, *each.aliases)}
+"""Vendors by the schemes that their locations may have."""
 
 ICEBERG = "iceberg"
 """The scheme of tables that are found by a catalog, not by where they are."""
 _ICEBERG_PARTS = 5
-
-SFTP = "sftp"
-"""The scheme of folders on SFTP servers, which can only be sources."""
-_SERVER = re.compile(r"(?:([^/@:\s]+)@)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
-_SSH_PORT = 22
-_PORTS = 2**16
 
 
 def normalize_uri(uri: str) -> str:
@@ -63,10 +56,8 @@ def normalize_uri(uri: str) -> str:
         return "file://" + _absolute(_without_host(uri, rest))
     if scheme == "memory":
         return "memory://" + _memory_name(uri, rest)
-    if scheme in _CLOUDS:
-        return _cloud(_CLOUDS[scheme], rest)
-    if scheme == SFTP:
-        return _sftp(rest)
+    if (vendor := _VENDORS.get(scheme)) is not None:
+        return vendor.normalize(rest) if vendor.is_server else _cloud(vendor, rest)
     if scheme == ICEBERG:
         catalog, identifier = iceberg_name(uri)
         return f"{ICEBERG}://{'/'.join((catalog, *identifier))}"
@@ -156,31 +147,19 @@ def is_directory_bucket(uri: str) -> bool:
     return bucket != uri and bucket.endswith("--x-s3")
 
 
-def server_of(uri: str) -> tuple[str | None, str, int | None]:
-    """Give the user, the host and the port of a canonical `sftp://` URI.
-
-    Returns:
-        `None` for the user and the port where the location names none. An address of IPv6 has no
-        brackets.
-    """
-    found = _SERVER.fullmatch(bucket_and_path(uri)[0])
-    if found is None:
-        raise OptionError(_NOT_SFTP)
-    user, host, port = found.groups()
-    return user, host.strip("[]"), int(port) if port else None
-
-
 def refuse_source_only(uri: str) -> None:
     """Refuse to keep anything but a source where no write can be made that one of several wins.
 
     Raises:
         UnsupportedOptionError: It is an SFTP server, or a directory bucket.
     """
-    if uri.lower().startswith(f"{SFTP}:"):
+    vendor = _VENDORS.get(uri.partition(":")[0].lower())
+    if vendor is not None and vendor.is_source_only:
         raise UnsupportedOptionError(
-            f"{printable_path(uri)} is on an SFTP server, which can be a source only: SFTP has no "
-            f"write that keeps two runs apart. Put checkpoint location, schema location, bad "
-            f"records and target on S3, Azure Storage, Cloud Storage or a local disk."
+            f"{printable_path(uri)} is on an {vendor.title} server, which can be a source only: "
+            f"{vendor.title} has no write that keeps two runs apart. Put checkpoint location, "
+            f"schema location, bad records and target on S3, Azure Storage, Cloud Storage or a "
+            f"local disk."
         )
     if is_directory_bucket(uri):
         raise UnsupportedOptionError(
@@ -213,27 +192,6 @@ def _cloud(vendor: Vendor, rest: str) -> str:
         )
         raise OptionError(msg)
     return f"{scheme}://{bucket}{slash}{path}".rstrip("/")
-
-
-_NOT_SFTP = (
-    "A location that starts with sftp: is written sftp://host/folder, with a user (user@host) or a "
-    "port (host:2222) if need be, and the one given is not. A password does not belong in it: it "
-    "comes from a connection or from the environment."
-)
-
-
-def _sftp(rest: str) -> str:
-    """Canonical URI of a folder on an SFTP server; a refused one may hold a password."""
-    authority, _, path = rest.removeprefix("//").partition("/")
-    found = _SERVER.fullmatch(authority)
-    if not rest.startswith("//") or found is None:
-        raise OptionError(_NOT_SFTP)
-    user, host, port = found.groups()
-    if port and not 0 < int(port) < _PORTS:
-        raise OptionError(_NOT_SFTP)
-    server = (f"{user}@" if user else "") + host.lower()
-    server += f":{int(port)}" if port and int(port) != _SSH_PORT else ""
-    return f"{SFTP}://{server}/{posixpath.normpath('/' + path).strip('/')}".rstrip("/")
 
 
 def _unsupported(scheme: str, uri: str) -> OptionError:

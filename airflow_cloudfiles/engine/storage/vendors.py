@@ -57,6 +57,8 @@ class Vendor:
         example: How the whole is written.
         access: The class of its access.
         store: The class of its store.
+        is_source_only: Whether its store has no write that one of several wins.
+        hadoop: Schemes that Hadoop's file systems of the same store may be registered for.
         page: Objects of one page of a listing; 0 where requests have no price.
         queue: Of notifications; `None` for a vendor without.
         services: The class that sets notifications up.
@@ -74,6 +76,8 @@ class Vendor:
     example: str
     access: str
     store: str
+    is_source_only: bool = False
+    hadoop: tuple[str, ...] = ()
     page: int = 0
     queue: QueueService | None = None
     services: str = ""
@@ -95,9 +99,29 @@ class Vendor:
             f"{_CLOUDS}.{self.name}.{module}", self.name, needed_for=needed_for
         )
 
+    @property
+    def is_server(self) -> bool:
+        """Whether its locations name a server with folders, not a bucket with keys."""
+        return not self.bucket
+
     def access_class(self) -> Any:
         """Give the class of its access, which needs no extra."""
-        return getattr(importlib.import_module(f"{_CLOUDS}.{self.name}.access"), self.access)
+        return getattr(self._addresses(), self.access)
+
+    def normalize(self, rest: str) -> str:
+        """Write a location on a server in its canonical form.
+
+        Args:
+            rest: What follows the scheme and its colon.
+
+        Raises:
+            OptionError: It is no such location.
+        """
+        return str(self._addresses().normalize(rest))
+
+    def _addresses(self) -> Any:
+        """Import the module with its access, which needs no extra."""
+        return importlib.import_module(f"{_CLOUDS}.{self.name}.access")
 
 
 VENDORS: Final = (
@@ -110,6 +134,7 @@ VENDORS: Final = (
         example="s3://bucket/path",
         access="AwsAccess",
         store="S3Store",
+        hadoop=("s3", "s3a"),
         page=1000,
         queue=QueueService(
             option="cloudFiles.queueUrl",
@@ -132,6 +157,7 @@ VENDORS: Final = (
         example="abfss://container@account.dfs.core.windows.net/path",
         access="AzureAccess",
         store="AzureStore",
+        hadoop=("abfss",),
         page=5000,
         queue=QueueService(
             option="cloudFiles.queueName",
@@ -154,6 +180,7 @@ VENDORS: Final = (
         example="gs://bucket/path",
         access="GcpAccess",
         store="GcsStore",
+        hadoop=("gs",),
         page=1000,
         queue=QueueService(
             option="cloudFiles.subscription",
@@ -176,6 +203,7 @@ VENDORS: Final = (
         example="sftp://host/path",
         access="SftpAccess",
         store="SftpStore",
+        is_source_only=True,
         clients=("asyncssh",),
     ),
 )

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from airflow_cloudfiles.engine.clouds.sftp.access import server_of
 from airflow_cloudfiles.engine.discovery.globs import split_pattern
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.uri import bucket_and_path, server_of
+from airflow_cloudfiles.engine.storage.uri import bucket_and_path
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING
 
 import asyncssh
 
-from airflow_cloudfiles.engine.clouds.sftp.access import SftpAccess
+from airflow_cloudfiles.engine.clouds.sftp.access import SftpAccess, server_of
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.storage.access import Access, of_kind
-from airflow_cloudfiles.engine.storage.uri import server_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
