@@ -17,7 +17,7 @@ FOLLOWS = {
     "cloudFiles.onOverwrite": "replace",
     "cloudFiles.onDelete": "delete",
     "cloudFiles.maxDeletedShare": "1",
-    "cloudFiles.metadataColumns": "_metadata",
+    "cloudFiles.metadataColumns": "file_path",
 }
 
 

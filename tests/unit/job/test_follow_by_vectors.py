@@ -69,6 +69,23 @@ def test_in_a_table_with_deletion_vectors_no_data_file_is_written_anew(tmp_path:
         assert stats["minValues"]["a"] == "x 1"
 
 
+def test_beside_a_column_metadata_no_vector_is_written(tmp_path: Path) -> None:
+    """By a struct of that name Delta's own reader on Spark finds the numbers of rows."""
+    options = {"cloudFiles.maxFilesPerTrigger": "10", "cloudFiles.metadataColumns": "_metadata"}
+    stream = following(tmp_path, **options)
+    for name in ("x", "y", "z"):
+        put(stream, name, f"{name} 1", f"{name} 2")
+    stream.run()
+    with_vectors(stream)
+    _delete_by_vector(stream, "y 2")
+    put(stream, "x", "new")
+    stream.run()
+    assert live(stream) == ["new", "y 1", "z 1", "z 2"]
+    assert [*stream.target.glob("deletion_vector_*.bin")] == []
+    snapshot = TableLog(DeltaLocation.to_read(str(stream.target))).snapshot()
+    assert [file.deletion_vector for file in snapshot.files] == [None, None]
+
+
 def test_vectors_are_in_a_checkpoint_too_and_go_on_from_there(tmp_path: Path) -> None:
     stream = following(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "10"})
     for name in ("x", "y", "z"):

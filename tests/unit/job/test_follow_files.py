@@ -90,7 +90,7 @@ def test_a_deleted_file_takes_its_rows_along_and_may_come_back(tmp_path: Path) -
 
 
 def test_a_renamed_file_keeps_its_rows_once(tmp_path: Path) -> None:
-    stream = following(tmp_path)
+    stream = following(tmp_path, **{"cloudFiles.metadataColumns": "_metadata"})
     stream.add("x", "y")
     stream.run()
     (stream.source / "x.json").rename(stream.source / "renamed é%20.json")
@@ -347,7 +347,11 @@ def test_what_would_leave_rows_behind_is_refused(options: dict[str, str], named:
     ("target", "options", "named"),
     [
         ("/t", {"mergeKeys": "id"}, "do not go with mergeKeys"),
-        ("iceberg://c/n/t", {}, "do not go with cloudFiles.metadataColumns=_metadata.* file_path"),
+        (
+            "iceberg://c/n/t",
+            {"cloudFiles.metadataColumns": "_metadata"},
+            "do not go with cloudFiles.metadataColumns=_metadata.* file_path",
+        ),
     ],
 )
 def test_a_run_that_cannot_know_its_rows_by_file_is_refused(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
+from airflow_cloudfiles.engine.options.metadata_columns import STRUCT
 from airflow_cloudfiles.engine.tables.delta.read.actions import DeletionVector
 from airflow_cloudfiles.engine.tables.delta.read.deletion_vectors import (
     BIT_SET_BYTES,
@@ -44,9 +45,14 @@ _FORMAT: Final = b"\x01"
 
 
 def takes_vectors(state: TableState) -> bool:
-    """Tell whether rows of a table are to be deleted by vectors."""
+    """Tell whether rows of a table are to be deleted by vectors.
+
+    Not beside a column `_metadata`: Delta's own reader on Spark finds the numbers of rows by a
+    struct of that name. Such a table with a vector is one that it cannot read at all.
+    """
     is_asked = state.configuration.get(PROPERTY, "").lower() == "true"
-    return is_asked and VECTORS in state.features
+    has_struct = any(name.lower() == STRUCT for name in state.columns.names)
+    return is_asked and VECTORS in state.features and not has_struct
 
 
 def adds_of(location: DeltaLocation, version: int, names: Collection[str]) -> dict[str, Any]:
