@@ -13,7 +13,7 @@ from typing import Any, Final
 _EXTENSIONS: Final = {
     "archive members": "archives.members:members",
     "batch write": "merge.batch_write:BatchWrite",
-    "check registration": "registration.check:check_run",
+    "check registration": "registration.register:check_run",
     "clean": "cleaning.of_stream:clean_source",
     "clean after a run": "cleaning.of_stream:clean_after_run",
     "compact": "upkeep.optimize:auto_compact",

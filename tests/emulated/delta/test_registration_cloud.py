@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_cloudfiles.engine.extensions.registration.footers import footers
+from airflow_cloudfiles.engine.extensions.registration.register import footers
 from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.reading.splits import FileRange
 from airflow_cloudfiles.engine.storage import open_store
