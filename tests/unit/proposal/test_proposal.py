@@ -18,10 +18,15 @@ import yaml
 from airflow_cloudfiles import cli
 from airflow_cloudfiles.engine.errors import OptionError, SourceNotFoundError
 from airflow_cloudfiles.engine.extensions.proposal.document import as_json, as_yaml
-from airflow_cloudfiles.engine.extensions.proposal.growth import growth_of, monthly_cost
-from airflow_cloudfiles.engine.extensions.proposal.naming import name_pattern
 from airflow_cloudfiles.engine.extensions.proposal.propose import propose
-from airflow_cloudfiles.engine.extensions.proposal.proposed import Limits, Places, StreamsProposal
+from airflow_cloudfiles.engine.extensions.proposal.proposed import (
+    Limits,
+    Places,
+    StreamsProposal,
+    growth_of,
+    monthly_cost,
+)
+from airflow_cloudfiles.engine.extensions.proposal.tables import name_pattern
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.storage import open_store

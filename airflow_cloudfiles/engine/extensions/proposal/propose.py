@@ -17,23 +17,21 @@ from typing import Final, cast
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, SourceNotFoundError
 from airflow_cloudfiles.engine.extensions.proposal.content import (
+    DOCUMENT_BYTES,
+    HEAD_BYTES,
     TEXT_FORMATS,
     FileContent,
+    SampledStore,
+    chosen,
     recognize_content,
 )
-from airflow_cloudfiles.engine.extensions.proposal.growth import growth_of, monthly_cost
-from airflow_cloudfiles.engine.extensions.proposal.naming import split_compression
 from airflow_cloudfiles.engine.extensions.proposal.proposed import (
     Limits,
     Places,
     ProposedStream,
     StreamsProposal,
-)
-from airflow_cloudfiles.engine.extensions.proposal.sample import (
-    DOCUMENT_BYTES,
-    HEAD_BYTES,
-    SampledStore,
-    chosen,
+    growth_of,
+    monthly_cost,
 )
 from airflow_cloudfiles.engine.extensions.proposal.tables import (
     FileSelection,
@@ -42,6 +40,7 @@ from airflow_cloudfiles.engine.extensions.proposal.tables import (
     Selector,
     find_tables,
     list_files,
+    split_compression,
 )
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.inference import infer_files
