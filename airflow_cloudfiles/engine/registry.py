@@ -18,7 +18,7 @@ _EXTENSIONS: Final = {
     "clean after a run": "cleaning.of_stream:clean_after_run",
     "compact": "upkeep.optimize:auto_compact",
     "deleted files": "deleted_files:DeletedFiles",
-    "event log": "event_log.announcements:EventLogAnnouncements",
+    "event log": "event_log.reading:EventLogAnnouncements",
     "iceberg table": "iceberg.target_table:IcebergTargetTable",
     "inventory": "inventory.reading:InventoryDiscovery",
     "inventory folder": "inventory.base:report_folder",
