@@ -59,6 +59,7 @@ from airflow_cloudfiles.engine.spark.calls import (
     require_places,
     sink_of,
     wrap,
+    wrap_save,
 )
 from airflow_cloudfiles.engine.spark.checkpoint_healing import go_on_after_jobs
 from airflow_cloudfiles.engine.spark.query.direct_write import (
@@ -80,7 +81,6 @@ from airflow_cloudfiles.engine.spark.session_zone import completed, parsed, zone
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource
 from airflow_cloudfiles.engine.spark.state_source import CloudFilesStateDataSource
 from airflow_cloudfiles.engine.spark.tables import source as tables
-from airflow_cloudfiles.engine.spark.tables.save import wrap_save
 from airflow_cloudfiles.engine.spark.tables.sink import STATE as SINK_STATE
 from airflow_cloudfiles.engine.spark.tables.sink import (
     DeltaDataSource,
