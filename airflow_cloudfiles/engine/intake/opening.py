@@ -11,17 +11,23 @@ when the run has the run lock.
 A state belongs to one source: a folder, or a pattern of folders. A part of that folder may be asked
 for on the same state, for instance one day of a backfill; paths stay relative to the whole, so that
 a file is the same file whichever part it was asked for in.
+
+Places that files of the source cannot be moved to are refused: where they would be ingested again,
+or what is something else. All of it is known before a run begins, but for the sources of other
+streams, whose states are read later.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from airflow_cloudfiles.engine.discovery.globs import escape_pattern, split_pattern
+from airflow_cloudfiles.engine.discovery.globs import SourcePattern, escape_pattern, split_pattern
 from airflow_cloudfiles.engine.discovery.listing.state import KEY as LISTING
 from airflow_cloudfiles.engine.errors import OptionError
+from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.intake.ledger.opening import HEAD
 from airflow_cloudfiles.engine.intake.ledger.snapshots import PREFIX as SNAPSHOTS
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
@@ -30,7 +36,8 @@ from airflow_cloudfiles.engine.state.metadata import read_metadata
 from airflow_cloudfiles.engine.state.spark_checkpoint import COMMITS
 from airflow_cloudfiles.engine.storage import ObjectStore, StoreOpener, normalize_uri, open_store
 from airflow_cloudfiles.engine.storage.fetched_ahead import OpenedState, PrefetchedStore
-from airflow_cloudfiles.engine.storage.uri import refuse_source_only
+from airflow_cloudfiles.engine.storage.uri import bucket_and_path, refuse_source_only
+from airflow_cloudfiles.engine.target import target_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -189,3 +196,79 @@ def place_of(
 ) -> SourcePath:
     """Find where the files land, as the state sees it."""
     return locate(options.path, open_state(checkpoint) if checkpoint else None)
+
+
+_MOVED_TO: Final = "cloudFiles.cleanSource.moveDestination"
+
+
+def check_cleaning(
+    options: CloudFilesOptions, *others: str | None, open_state: StoreOpener = open_store
+) -> None:
+    """Find out whether files of the source can be moved where they are to be.
+
+    Raises:
+        OptionError: They cannot.
+    """
+    destination = options.cleaning.move_destination
+    if destination is not None:
+        check_destination(
+            destination,
+            place_of(options, options.checkpoint_location, open_state),
+            [each for each in (*others, *named_locations(options), *options.exclude) if each],
+            strict=options.discovery.use_strict_globber,
+        )
+
+
+def check_destination(
+    destination: str, place: SourcePath, others: Iterable[str], *, strict: bool = False
+) -> None:
+    """Refuse a folder that files cannot be moved to.
+
+    Args:
+        destination: The folder.
+        place: Where the files land.
+        others: Locations that are not for files of the source: state, schemas, target, bad records.
+        strict: Whether the pattern of the source is read as Spark reads it.
+
+    Raises:
+        OptionError: It is in another bucket; in the source, or above it; or in one of the others.
+    """
+    to = normalize_uri(destination)
+    if _bucket(to) != _bucket(place.root):
+        raise OptionError(
+            f"{_MOVED_TO}={destination} is not where the source {printable_path(place.root)} is. "
+            "Files are moved within one bucket, container, disk or server: give a folder there."
+        )
+    below = open_store(place.root).key_of(to)
+    is_above = open_store(to).key_of(place.root) is not None
+    if is_above or (below is not None and _may_be_input(below, place.pattern, strict=strict)):
+        what = "is or contains the source" if is_above else "is below the source"
+        raise OptionError(  # B121
+            f"{_MOVED_TO}={destination} {what} {printable_path(place.name)}: files that were moved "
+            "would be ingested again. Give a folder outside of it."
+        )
+    for other in others:
+        folder = target_of(other).folder
+        if folder is not None and _overlap(to, folder):
+            raise OptionError(
+                f"{_MOVED_TO}={destination} overlaps {printable_path(other)}, which this stream "
+                "uses itself: the state, the schemas, the target or the bad records. Give a folder "
+                "of its own."
+            )
+
+
+def _may_be_input(below: str, pattern: str | None, *, strict: bool) -> bool:
+    """Tell whether files in a folder below the root of the source may be ingested."""
+    if not below or pattern is None:
+        return True
+    return SourcePattern(pattern, strict=strict).may_hold(below)
+
+
+def _overlap(one: str, other: str) -> bool:
+    return open_store(one).key_of(other) is not None or open_store(other).key_of(one) is not None
+
+
+def _bucket(uri: str) -> str:
+    """Name the place that files can be moved within."""
+    scheme = uri.partition("://")[0]
+    return scheme if scheme == "file" else f"{scheme}://{bucket_and_path(uri)[0]}"

@@ -22,8 +22,7 @@ from airflow_cloudfiles.engine.batches.file_source import LOCK_PATIENCE_SECONDS
 from airflow_cloudfiles.engine.files import START, Offset
 from airflow_cloudfiles.engine.intake import upkeep
 from airflow_cloudfiles.engine.intake.intake import Intake
-from airflow_cloudfiles.engine.intake.move_destination import check_cleaning
-from airflow_cloudfiles.engine.intake.opening import locate, opened_under
+from airflow_cloudfiles.engine.intake.opening import check_cleaning, locate, opened_under
 from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.coming_back import QueryHandover, come_back, has_to_wait
 from airflow_cloudfiles.engine.job.connect.left_query import LeftRun

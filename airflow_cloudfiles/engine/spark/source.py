@@ -109,7 +109,7 @@ class CloudFilesDataSource(DataSource):
             OptionError: The options are not valid.
             SchemaInferenceError: There is nothing to infer from (B4).
         """
-        from airflow_cloudfiles.engine.intake.move_destination import check_cleaning  # noqa: PLC0415
+        from airflow_cloudfiles.engine.intake.opening import check_cleaning  # noqa: PLC0415
 
         log_to_stderr()
         check_client(self.options)
@@ -137,7 +137,7 @@ class CloudFilesDataSource(DataSource):
 
     def _defined(self, schema: StructType) -> tuple[CloudFilesOptions, ResolvedSchema]:
         """Options and schema of a query."""
-        from airflow_cloudfiles.engine.intake.move_destination import check_cleaning  # noqa: PLC0415
+        from airflow_cloudfiles.engine.intake.opening import check_cleaning  # noqa: PLC0415
 
         check_client(self.options)
         has_schema = self._resolved is None

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.intake.move_destination import check_destination
-from airflow_cloudfiles.engine.intake.opening import locate
+from airflow_cloudfiles.engine.intake.opening import check_destination, locate
 
 
 @pytest.mark.parametrize(

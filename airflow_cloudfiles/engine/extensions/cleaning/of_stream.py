@@ -17,8 +17,7 @@ from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, State
 from airflow_cloudfiles.engine.extensions.cleaning.clean import Cleaning, CleaningReport, clean
 from airflow_cloudfiles.engine.extensions.registration.registered import RegisteredFiles
 from airflow_cloudfiles.engine.files import printable_path
-from airflow_cloudfiles.engine.intake.move_destination import check_cleaning
-from airflow_cloudfiles.engine.intake.opening import locate
+from airflow_cloudfiles.engine.intake.opening import check_cleaning, locate
 from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.messages import sentence
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
