@@ -33,11 +33,12 @@ import pyarrow.compute as pc
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import OptionError, TargetNotDeltaError
 from airflow_cloudfiles.engine.extensions.row_rules.expressions import RowPredicate
-from airflow_cloudfiles.engine.extensions.row_rules.present_schema import APPENDED, PresentSchema
 from airflow_cloudfiles.engine.extensions.row_rules.table import (
+    APPENDED,
     BROKEN,
     FILE,
     ID,
+    PresentSchema,
     files_of,
     place_of,
     placed,
