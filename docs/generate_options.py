@@ -17,7 +17,7 @@ from typing import Any, Final
 from airflow_cloudfiles.engine.options import builders, values
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS
 from airflow_cloudfiles.engine.options.declared import Option, OptionGroup, options_of
-from airflow_cloudfiles.engine.options.described import default_of, public_options
+from airflow_cloudfiles.engine.options.explained import default_of, public_options
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS
 from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOptions
 from airflow_cloudfiles.engine.options.table_stream import TableStreamOptions

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 from airflow_cloudfiles.engine.options.cloud_files import GROUPS
 from airflow_cloudfiles.engine.options.declared import Option, OptionGroup
-from airflow_cloudfiles.engine.options.described import (
+from airflow_cloudfiles.engine.options.explained import (
     as_text,
     described,
     public_options,
