@@ -52,8 +52,7 @@ from airflow_cloudfiles.engine.names import NameMatcher, dotted
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.base import FormatOptions
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
-from airflow_cloudfiles.engine.options.formats.json import JsonOptions
-from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+from airflow_cloudfiles.engine.options.formats.nested import JsonOptions, XmlOptions
 from airflow_cloudfiles.engine.reading.fetch import (
     FetchCounts,
     fetch,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.files import FileCounts, FileEntry, RecordError
     from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
-    from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+    from airflow_cloudfiles.engine.options.formats.nested import JsonOptions
     from airflow_cloudfiles.engine.options.formats.registry import TextOptions
 
 MAX_COLUMN_DEPTH: Final = 100

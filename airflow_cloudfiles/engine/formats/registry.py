@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from airflow_cloudfiles.engine.formats.fixed_columns import BINARY_FILE, SHEETS, TEXT
 from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
-from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+from airflow_cloudfiles.engine.options.formats.nested import JsonOptions
 from airflow_cloudfiles.engine.types import VariantType
 
 if TYPE_CHECKING:

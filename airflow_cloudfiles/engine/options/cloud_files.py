@@ -33,7 +33,7 @@ from airflow_cloudfiles.engine.options.discovery import (
     UpkeepOptions,
 )
 from airflow_cloudfiles.engine.options.formats.base import FormatOptions
-from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+from airflow_cloudfiles.engine.options.formats.nested import JsonOptions
 from airflow_cloudfiles.engine.options.formats.registry import FORMATS, formats_by_option
 from airflow_cloudfiles.engine.options.metadata_columns import NAME as METADATA_COLUMNS
 from airflow_cloudfiles.engine.options.metadata_columns import (

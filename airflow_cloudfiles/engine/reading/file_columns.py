@@ -70,7 +70,7 @@ from airflow_cloudfiles.engine.types import VariantType, to_arrow
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+    from airflow_cloudfiles.engine.options.formats.nested import JsonOptions
     from airflow_cloudfiles.engine.options.metadata_columns import MetadataColumn
 
 _FIELDS: Final = to_arrow(FIELDS)

@@ -51,7 +51,7 @@ from airflow_cloudfiles.engine.formats.base import (
 )
 from airflow_cloudfiles.engine.intake.ledger.changed import note_overwritten, note_read, was_refused
 from airflow_cloudfiles.engine.messages import few
-from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+from airflow_cloudfiles.engine.options.formats.nested import JsonOptions
 from airflow_cloudfiles.engine.processes import is_alive
 from airflow_cloudfiles.engine.reading.bad_records import BadRecordWriter
 from airflow_cloudfiles.engine.reading.fetch import (

@@ -58,7 +58,7 @@ from airflow_cloudfiles.engine.formats.record_policy import NumberRule
 from airflow_cloudfiles.engine.formats.scalars import MISFIT
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
-from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+from airflow_cloudfiles.engine.options.formats.nested import XmlOptions
 from airflow_cloudfiles.engine.types import canonical
 
 if TYPE_CHECKING:

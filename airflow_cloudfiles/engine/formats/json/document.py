@@ -48,7 +48,7 @@ from airflow_cloudfiles.engine.formats.record_policy import (
 )
 from airflow_cloudfiles.engine.formats.variant import NotVariantError, encode_json
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+from airflow_cloudfiles.engine.options.formats.nested import JsonOptions
 from airflow_cloudfiles.engine.types import VARIANT, to_arrow
 
 if TYPE_CHECKING:

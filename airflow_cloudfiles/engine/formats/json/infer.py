@@ -69,7 +69,7 @@ from airflow_cloudfiles.engine.types import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-    from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+    from airflow_cloudfiles.engine.options.formats.nested import JsonOptions
 
 
 def _fraction(text: str) -> Decimal | float:

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from airflow_cloudfiles.engine.formats.json.shape import ExtendedDecoder
-    from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+    from airflow_cloudfiles.engine.options.formats.nested import JsonOptions
 
 
 _REFUSED: Final = (msgspec.DecodeError, RecursionError)

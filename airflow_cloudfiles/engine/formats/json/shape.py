@@ -67,7 +67,7 @@ from airflow_cloudfiles.engine.names import NameMatcher
 from airflow_cloudfiles.engine.types import NO_ROOM, ROOM, Room, is_column_name, short_type
 
 if TYPE_CHECKING:
-    from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+    from airflow_cloudfiles.engine.options.formats.nested import JsonOptions
 
 
 JsonConvert = Callable[[bytes], object]

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.formats.xml.rows import CutRows, XmlRows
     from airflow_cloudfiles.engine.formats.xml.shape import TextCasts, XmlLeaf, XmlStruct
-    from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+    from airflow_cloudfiles.engine.options.formats.nested import XmlOptions
 
 
 MOST_PIECES: Final = 512

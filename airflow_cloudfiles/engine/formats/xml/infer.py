@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from airflow_cloudfiles.engine.formats.base import OpenedFile
     from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
-    from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+    from airflow_cloudfiles.engine.options.formats.nested import XmlOptions
 
 _NULL: Final = NullType()
 _STRING: Final = StringType()

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_cloudfiles.engine.formats.base import Positions
-    from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+    from airflow_cloudfiles.engine.options.formats.nested import XmlOptions
 
 _NAME: Final = re.compile(rb"\s(xmlns(?::[^\s=<>/]+)?)\s*=")
 _START: Final = re.compile(rb"<[^\s/>]+")

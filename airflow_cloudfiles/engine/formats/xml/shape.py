@@ -54,7 +54,7 @@ from airflow_cloudfiles.engine.formats.scalars import (
     to_time,
 )
 from airflow_cloudfiles.engine.names import NameMatcher
-from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+from airflow_cloudfiles.engine.options.formats.nested import XmlOptions
 from airflow_cloudfiles.engine.types import NO_ROOM, ROOM, Room, short_type
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_cloudfiles.engine.formats.base import Bools, Bytes, Positions
-    from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+    from airflow_cloudfiles.engine.options.formats.nested import XmlOptions
 
 MAX_DEPTH: Final = 200
 """A row that is nested deeper is a corrupt record."""

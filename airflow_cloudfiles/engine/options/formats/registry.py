@@ -22,8 +22,7 @@ from airflow_cloudfiles.engine.options.formats.columnar import (
 )
 from airflow_cloudfiles.engine.options.formats.csv import CsvOptions
 from airflow_cloudfiles.engine.options.formats.excel import ExcelOptions
-from airflow_cloudfiles.engine.options.formats.json import JsonOptions
-from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+from airflow_cloudfiles.engine.options.formats.nested import JsonOptions, XmlOptions
 from airflow_cloudfiles.engine.options.values import GIB, boolean, record_size, separator
 
 

@@ -36,7 +36,7 @@ from airflow_cloudfiles.engine.formats.base import LinePiece
 from airflow_cloudfiles.engine.formats.json.document import JsonDocumentReader
 from airflow_cloudfiles.engine.formats.json.reader import JsonReader
 from airflow_cloudfiles.engine.formats.json.shape import grammar_of
-from airflow_cloudfiles.engine.options.formats.json import JsonOptions
+from airflow_cloudfiles.engine.options.formats.nested import JsonOptions
 from tests.support.formats.json_files import MemoryFile
 from tests.support.formats.numbers_law import NUMBERS, OPTION, RULES
 from tests.support.laws import examples

@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from airflow_cloudfiles.engine.formats.record_policy import NumberRule
 from airflow_cloudfiles.engine.formats.xml.shape import TextCasts
-from airflow_cloudfiles.engine.options.formats.xml import XmlOptions
+from airflow_cloudfiles.engine.options.formats.nested import XmlOptions
 from tests.support.formats.numbers_law import NUMBERS, OPTION, RULES
 from tests.support.formats.xml_files import (
     Account,
