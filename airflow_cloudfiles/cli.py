@@ -1,8 +1,8 @@
 """Run what can be done from a shell, without Airflow.
 
-`cloudfiles <command>`: each command is in a module of a folder of `commands`, which adds its
-arguments and gives an `Outcome`. What went wrong is one sentence on standard error, never a
-traceback. Ends with 0 when it is done, 1 when it is not, and 2 when it was asked wrongly.
+`cloudfiles <command>`: each command is in a module below `commands`, which adds its arguments
+and gives an `Outcome`. What went wrong is one sentence on standard error, never a traceback. Ends
+with 0 when it is done, 1 when it is not, and 2 when it was asked wrongly.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ STREAMS_FILE = "CLOUDFILES_STREAMS"
 """The environment variable that names a file of streams."""
 COMMANDS = {
     "clean": "tables.jobs:add_clean",
-    "cluster": "machine.cluster",
-    "completion": "help.completion",
-    "cost": "help.cost",
+    "cluster": "cluster",
+    "completion": "docs:add_completion",
+    "cost": "explain:add_cost",
     "discover": "source.discover",
-    "docs": "help.docs",
-    "doctor": "machine.doctor",
+    "docs": "docs:add_docs",
+    "doctor": "doctor",
     "events": "source.events",
-    "explain": "help.explain",
+    "explain": "explain:add_explain",
     "file": "state.files",
     "infer": "tables.jobs:add_infer",
-    "ingest": "tables.ingest",
+    "ingest": "tables.jobs:add_ingest",
     "notifications": "source.notifications",
     "promote": "tables.jobs:add_promote",
     "propose": "source.propose",
-    "quarantine": "tables.quarantine",
+    "quarantine": "tables.table:add_quarantine",
     "replay": "tables.jobs:add_replay",
     "rescued": "state.status:add_rescued",
-    "runs": "state.runs",
+    "runs": "state.status:add_runs",
     "schema": "state.schema",
     "state": "state.show",
     "status": "state.status:add_status",
-    "table": "tables.table",
+    "table": "tables.table:add_table",
     "verify": "state.status:add_verify",
 }
 """The module of each command below `commands`, and its function that adds the command, if that is

@@ -24,7 +24,7 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from airflow_cloudfiles.commands.help import docs
+from airflow_cloudfiles.commands import docs
 from airflow_cloudfiles.engine.errors import PAGE, OptionError
 from airflow_cloudfiles.engine.intake.file_state_columns import error_text
 from airflow_cloudfiles.engine.intake.file_states import STATUSES

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
 
-from airflow_cloudfiles.commands.help.docs import pages
+from airflow_cloudfiles.commands.docs import pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

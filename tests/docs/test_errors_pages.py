@@ -8,7 +8,7 @@ import re
 import pytest
 
 from airflow_cloudfiles import cli
-from airflow_cloudfiles.commands.help import docs
+from airflow_cloudfiles.commands import docs
 from airflow_cloudfiles.engine import errors
 from tests.docs.pages import ROOT, load_script, table_rows
 

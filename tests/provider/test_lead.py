@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cloudfiles.commands.help.docs import pages
+from airflow_cloudfiles.commands.docs import pages
 from airflow_cloudfiles.engine.errors import (
     CloudFilesError,
     FileUnreadableError,

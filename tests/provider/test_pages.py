@@ -26,7 +26,7 @@ from sqlalchemy.pool import StaticPool
 from starlette.testclient import TestClient
 
 from airflow_cloudfiles import SchemaHistory
-from airflow_cloudfiles.commands.help import docs
+from airflow_cloudfiles.commands import docs
 from airflow_cloudfiles.engine.errors import (
     PAGE,
     OptionError,

@@ -22,7 +22,7 @@ def script(repository: Path) -> dict[str, Any]:
 @pytest.mark.slow
 def test_a_run_of_one_file_executes_few_modules(script: dict[str, Any]) -> None:
     executed, unknown, retry = script["walk"]()
-    way = ("cli.py", "commands/tables/ingest.py", "engine/job/supervisor.py", "engine/job/run.py")
+    way = ("cli.py", "commands/tables/jobs.py", "engine/job/supervisor.py", "engine/job/run.py")
     assert {*way, "engine/batches/run.py", "engine/tables/delta/commit.py"} <= executed
     others = ("avro", "csv", "event_log", "excel", "iceberg", "inventory", "promotion", "queues")
     assert [each for each in executed if any(f"/{name}/" in each for name in others)] == []

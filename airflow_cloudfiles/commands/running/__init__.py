@@ -1,1 +1,1 @@
-"""What all commands have in common: running a job, and what is written of it."""
+"""What all commands have in common: what is written of what they have found."""

@@ -1,7 +1,7 @@
 """`cloudfiles state`: what a checkpoint location holds, packing its logs, and taking it elsewhere.
 
 `cloudfiles state show`, the same as `cloudfiles state`, sums it up; `cloudfiles state files` lists
-the files (`files`), `cloudfiles state runs` the runs (`runs`). They read, and nothing else.
+the files (`files`), `cloudfiles state runs` the runs (`status`). They read, and nothing else.
 `cloudfiles state compact` makes it smaller. `export`, `import`, `move` and `relocate` bring it, or
 its source, elsewhere; `start-over` removes it.
 """
@@ -23,7 +23,7 @@ from airflow_cloudfiles.commands.running.outcome import (
     add_command,
     as_text,
 )
-from airflow_cloudfiles.commands.state import files, runs
+from airflow_cloudfiles.commands.state import files, status
 from airflow_cloudfiles.engine.discovery.listing import state as listing_state
 from airflow_cloudfiles.engine.errors import CorruptedStateError, OptionError
 from airflow_cloudfiles.engine.extensions.overview.verify import verify_state
@@ -186,7 +186,7 @@ def add_to(commands: Commands, shared: Parser) -> None:
     where.add_checkpoint_location()
     actions = found.add_subparsers(title="actions", metavar="action")
     add_command(actions, "show", _state, help="sum it up (the default)", parents=[shared, where])
-    for add in (files.add_action, runs.add_action, add_compact, add_transfer):
+    for add in (files.add_action, status.add_runs_action, add_compact, add_transfer):
         add(actions, [shared, where])
 
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from airflow_cloudfiles import cli
-from airflow_cloudfiles.commands.help.completion import SHELLS
+from airflow_cloudfiles.commands.docs import SHELLS
 from airflow_cloudfiles.commands.running.outcome import colored, has_colors
 
 COMPLETE = """

@@ -10,7 +10,7 @@ import pytest
 
 import airflow_cloudfiles
 from airflow_cloudfiles import cli
-from airflow_cloudfiles.commands.help import docs
+from airflow_cloudfiles.commands import docs
 
 PACKAGE = Path(airflow_cloudfiles.__file__).parent
 NAMED = re.compile(r"`cloudfiles docs ([^`]+)`|\bdocs/((?:how-to|reference|concepts)/[\w/-]+)\.md")

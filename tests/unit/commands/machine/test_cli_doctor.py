@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles import cli
-from airflow_cloudfiles.commands.machine import doctor
+from airflow_cloudfiles.commands import doctor
 from airflow_cloudfiles.engine.files import FileEntry
 from airflow_cloudfiles.engine.messages import install
 from airflow_cloudfiles.engine.state.file_log import FileBatch, FileLog

@@ -10,8 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_cloudfiles import cli
-from airflow_cloudfiles.commands.running.job import _LogLines
-from airflow_cloudfiles.commands.tables.ingest import _how
+from airflow_cloudfiles.commands.tables.jobs import _how, _LogLines
 from airflow_cloudfiles.engine.job.launch import LocalPython, LocalSpark, SparkConnect
 
 STREAM = (

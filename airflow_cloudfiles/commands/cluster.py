@@ -19,7 +19,7 @@ from airflow_cloudfiles.commands.running.outcome import (
     add_command,
     add_group,
 )
-from airflow_cloudfiles.commands.tables.ingest import add_stream, ingestion
+from airflow_cloudfiles.commands.tables.jobs import add_stream, ingestion
 from airflow_cloudfiles.engine.extensions.cluster.submission import (
     SCRIPT,
     Kubernetes,

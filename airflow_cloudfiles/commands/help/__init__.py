@@ -1,1 +1,0 @@
-"""Commands that explain: the documentation, options, completion in a shell."""

@@ -1,1 +1,0 @@
-"""Commands for where runs happen: this machine, a cluster."""
