@@ -22,7 +22,7 @@ from airflow_cloudfiles.engine.job.jvm import FOLDER
 from airflow_cloudfiles.engine.job.launch import LocalSpark, Run, launch
 from airflow_cloudfiles.engine.job.spark_command import JOB_MODULE
 from airflow_cloudfiles.engine.processes import descendants
-from airflow_cloudfiles.engine.spark.python_processes.forked_python import NAME
+from airflow_cloudfiles.engine.spark.forked_python import NAME
 from tests.support import pyspark_versions
 from tests.support.driver import Driver
 from tests.support.landing import drop, rows

@@ -30,10 +30,10 @@ ALLOWED = {
     ("cli.py", "imports by name"): _OURS,
     ("engine/formats/registry.py", "imports by name"): _OURS,
     ("engine/registry.py", "imports by name"): _OURS,
-    ("engine/spark/python_processes/forked_python.py", "imports by name"): _OURS,
-    ("engine/spark/python_processes/fork_server.py", "imports by name"): _OURS,
+    ("engine/spark/forked_python.py", "imports by name"): _OURS,
+    ("engine/spark/fork_server.py", "imports by name"): _OURS,
     (
-        "engine/spark/python_processes/fork_server.py",
+        "engine/spark/fork_server.py",
         "calls run_module",
     ): "Spark's own modules only",
     ("engine/job/batch_function.py", "calls compile"): _FUNCTION,

@@ -41,8 +41,7 @@ def main(arguments: list[str]) -> int:
     from airflow_cloudfiles.engine.job import run as job  # noqa: PLC0415
     from airflow_cloudfiles.engine.job.batch_function import with_function  # noqa: PLC0415
     from airflow_cloudfiles.engine.job.spec import BESIDE, SPEC, JobSpec  # noqa: PLC0415
-    from airflow_cloudfiles.engine.spark import handoff  # noqa: PLC0415
-    from airflow_cloudfiles.engine.spark.python_processes import forked_python  # noqa: PLC0415
+    from airflow_cloudfiles.engine.spark import forked_python, handoff  # noqa: PLC0415
     from airflow_cloudfiles.engine.storage import open_store  # noqa: PLC0415
 
     gc.freeze()  # pages that the collector does not touch stay shared

@@ -37,7 +37,7 @@ from airflow_cloudfiles.engine.types import schema_tree, simple_ddl
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_cloudfiles.engine.spark.python_processes.forked_python import ForkedDaemon
+    from airflow_cloudfiles.engine.spark.forked_python import ForkedDaemon
 
 _log = logging.getLogger(__name__)
 

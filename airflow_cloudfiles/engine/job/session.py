@@ -26,8 +26,7 @@ from airflow_cloudfiles.engine.errors import RunFailedError, UnsupportedOptionEr
 from airflow_cloudfiles.engine.files import printable_path
 from airflow_cloudfiles.engine.job.jvm import Jvm
 from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, LAUNCHED, default_conf
-from airflow_cloudfiles.engine.spark import handoff
-from airflow_cloudfiles.engine.spark.python_processes import forked_python
+from airflow_cloudfiles.engine.spark import forked_python, handoff
 from airflow_cloudfiles.engine.target import target_of
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.batches.run import Executor
     from airflow_cloudfiles.engine.errors import CloudFilesError
     from airflow_cloudfiles.engine.job.spec import JobSpec
-    from airflow_cloudfiles.engine.spark.python_processes.forked_python import ForkedDaemon
+    from airflow_cloudfiles.engine.spark.forked_python import ForkedDaemon
 
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 _OF_PY4J = re.compile(r"py4j\.")

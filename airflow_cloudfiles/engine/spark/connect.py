@@ -36,7 +36,7 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import PARTITION_BY, partition_option
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
 from airflow_cloudfiles.engine.spark.calls import not_clustered, require_places, wrap
-from airflow_cloudfiles.engine.spark.query.messages import as_query_exception
+from airflow_cloudfiles.engine.spark.messages import as_query_exception
 from airflow_cloudfiles.engine.spark.session_zone import CONF as SESSION_ZONE
 from airflow_cloudfiles.engine.spark.session_zone import completed, zone_warning
 from airflow_cloudfiles.version import __version__
@@ -202,7 +202,7 @@ def _complete(original: Callable[..., Any], self: Any, session: Any) -> Any:
         _inform(query, sources)
     checkpoint = _find(query.options, _CHECKPOINT)
     if checkpoint and len(sources) == 1 and query.format.lower() in _OUR_SINKS:
-        from airflow_cloudfiles.engine.spark.query import connect_plan  # noqa: PLC0415
+        from airflow_cloudfiles.engine.spark import connect_plan  # noqa: PLC0415
 
         matcher = NameMatcher(_find(sources[0].options, _CASE_SENSITIVE) == "true")
         connect_plan.write_directly(query, sources[0], checkpoint, session, matcher)

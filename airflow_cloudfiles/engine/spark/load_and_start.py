@@ -62,7 +62,7 @@ from airflow_cloudfiles.engine.spark.calls import (
     wrap_save,
 )
 from airflow_cloudfiles.engine.spark.checkpoint_healing import go_on_after_jobs
-from airflow_cloudfiles.engine.spark.query.direct_write import (
+from airflow_cloudfiles.engine.spark.direct_write import (
     STATE_HANDOFF,
     DirectDataSource,
     DirectQueries,
@@ -70,7 +70,7 @@ from airflow_cloudfiles.engine.spark.query.direct_write import (
     streaming_options,
     tokens_of,
 )
-from airflow_cloudfiles.engine.spark.query.messages import (
+from airflow_cloudfiles.engine.spark.messages import (
     as_query_exception,
     quiet_log,
     show_metrics,

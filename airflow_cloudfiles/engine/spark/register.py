@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.spark import data_source_api  # noqa: F401 - refuses an older Spark
+from airflow_cloudfiles.engine.spark import (
+    data_source_api,  # noqa: F401 - refuses an older Spark
+    fork_server,
+)
 from airflow_cloudfiles.engine.spark.preload import FORKED_DAEMON, is_on
-from airflow_cloudfiles.engine.spark.python_processes import fork_server
 from airflow_cloudfiles.engine.spark_versions import require_for_queries
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_cloudfiles.engine.spark.fork_server import NAME
 from airflow_cloudfiles.engine.spark.preload import DAEMON
-from airflow_cloudfiles.engine.spark.python_processes.fork_server import NAME
 from tests.support.waiting import PATIENCE_SECONDS, is_there, until
 from tests.unit.spark.test_forked_python import SECRET, WORKER, Owner, answer, name, port, worker
 
@@ -27,7 +27,7 @@ pytestmark = [
 
 DRIVER = """
 import sys
-from airflow_cloudfiles.engine.spark.python_processes import fork_server
+from airflow_cloudfiles.engine.spark import fork_server
 
 assert fork_server.launcher() == fork_server.launcher()
 print(fork_server.launcher(), flush=True)
@@ -130,7 +130,7 @@ def no_programs(tmp_path: Path) -> Iterator[Path]:
 def test_where_no_program_can_be_run_spark_starts_python_by_itself(no_programs: Path) -> None:
     program = """
 import logging, sys
-from airflow_cloudfiles.engine.spark.python_processes import fork_server
+from airflow_cloudfiles.engine.spark import fork_server
 logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stdout)
 assert fork_server.launcher() is None
 """

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles.engine.processes import descendants
+from airflow_cloudfiles.engine.spark import forked_python
+from airflow_cloudfiles.engine.spark.forked_python import NAME
 from airflow_cloudfiles.engine.spark.preload import DAEMON, FORKABLE
-from airflow_cloudfiles.engine.spark.python_processes import forked_python
-from airflow_cloudfiles.engine.spark.python_processes.forked_python import NAME
 from tests.support import pyspark_versions
 from tests.support.waiting import PATIENCE_SECONDS, is_there, until
 
@@ -38,7 +38,7 @@ DAEMON_ENDS_WITH = 1
 DRIVER = """
 import sys, time
 from pathlib import Path
-from airflow_cloudfiles.engine.spark.python_processes import forked_python
+from airflow_cloudfiles.engine.spark import forked_python
 from airflow_cloudfiles.engine.spark.preload import hide_pandas
 
 hide_pandas()
@@ -254,7 +254,7 @@ def test_a_process_with_threads_forks_none() -> None:
 FORKS_FIRST = """
 import gc, sys
 from airflow_cloudfiles.engine.job import __main__ as driver
-from airflow_cloudfiles.engine.spark.python_processes import forked_python
+from airflow_cloudfiles.engine.spark import forked_python
 
 def become(control):
     print(gc.isenabled(), gc.get_freeze_count() > 100_000, "pandas" in sys.modules, flush=True)
@@ -281,7 +281,7 @@ def test_a_local_driver_forks_it_before_it_reads_anything(tmp_path: Path) -> Non
 _WITHOUT = """
 import logging, os, sys
 from pathlib import Path
-from airflow_cloudfiles.engine.spark.python_processes import forked_python
+from airflow_cloudfiles.engine.spark import forked_python
 from airflow_cloudfiles.engine.processes import descendants
 
 logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stdout)

@@ -30,17 +30,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from airflow_cloudfiles.engine.spark.daemon_launcher import (
+    NUMBER_BYTES,
+    REFUSED,
+    TAKEN,
+)
 from airflow_cloudfiles.engine.spark.preload import (
     DAEMON,
     FORKED_DAEMON,
     has_one_thread,
     is_on,
     preload,
-)
-from airflow_cloudfiles.engine.spark.python_processes.daemon_launcher import (
-    NUMBER_BYTES,
-    REFUSED,
-    TAKEN,
 )
 
 PYTHON = "spark.pyspark.python"

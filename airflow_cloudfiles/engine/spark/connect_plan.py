@@ -21,7 +21,7 @@ from pyspark.sql.types import StructField, StructType
 
 from airflow_cloudfiles.engine.batches.task_process import marking
 from airflow_cloudfiles.engine.names import NameMatcher, parts_of
-from airflow_cloudfiles.engine.spark.query.direct_write import (
+from airflow_cloudfiles.engine.spark.direct_write import (
     OPTION,
     PROBE,
     DirectCommit,

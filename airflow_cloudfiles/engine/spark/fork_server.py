@@ -31,19 +31,19 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from airflow_cloudfiles.engine.spark.forked_python import (
+    Request,
+    end_as_it_is,
+    name_process,
+    next_request,
+    write_launcher,
+)
 from airflow_cloudfiles.engine.spark.preload import (
     ALLOCATOR,
     DAEMON,
     FORKABLE,
     has_one_thread,
     preload,
-)
-from airflow_cloudfiles.engine.spark.python_processes.forked_python import (
-    Request,
-    end_as_it_is,
-    name_process,
-    next_request,
-    write_launcher,
 )
 
 NAME = "spark-python"
