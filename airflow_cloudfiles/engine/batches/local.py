@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_cloudfiles.engine.tables.table_writer import TaskWritten
 
 _PRELOADED = (
-    "airflow_cloudfiles.engine.tables.delta_table",
+    "airflow_cloudfiles.engine.tables.target_table",
     "airflow_cloudfiles.engine.batches.file_source",
 )
 _log = logging.getLogger(__name__)
