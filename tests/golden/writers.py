@@ -60,7 +60,7 @@ _MEMORY = "no file: a queue in memory, or a pipe"
 _SCRIPT = "a script or a log of the same run"
 
 NO_FORMAT: dict[str, str] = {
-    "extensions/proposal/document.py:_check": "a file that is read back at once, and removed",
+    "extensions/proposal/proposed.py:_check": "a file that is read back at once, and removed",
     "clouds/azure/set_up.py:EventSubscription.make": "a call of Azure's",
     "extensions/archives/members.py:MemberFile.random_access": "opened to be read",
     "extensions/cluster/submission.py:Submission.write": "a script, and templates of Kubernetes",

@@ -7,8 +7,13 @@ from pathlib import Path
 
 from airflow_cloudfiles.commands.running.outcome import Commands, Outcome, Parser, add_command
 from airflow_cloudfiles.engine.errors import OptionError
-from airflow_cloudfiles.engine.extensions.proposal.document import as_json, as_yaml, write_file
-from airflow_cloudfiles.engine.extensions.proposal.proposed import Limits, Places
+from airflow_cloudfiles.engine.extensions.proposal.proposed import (
+    Limits,
+    Places,
+    as_json,
+    as_yaml,
+    write_file,
+)
 from airflow_cloudfiles.engine.messages import counted
 from airflow_cloudfiles.engine.registry import extension
 from airflow_cloudfiles.engine.storage import open_store

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from airflow_cloudfiles.engine.extensions.proposal.document import as_yaml
 from airflow_cloudfiles.engine.extensions.proposal.propose import propose
-from airflow_cloudfiles.engine.extensions.proposal.proposed import Limits, Places
+from airflow_cloudfiles.engine.extensions.proposal.proposed import Limits, Places, as_yaml
 from airflow_cloudfiles.engine.extensions.streams_file import read_streams
 from tests.support.ingested import Ingested
 

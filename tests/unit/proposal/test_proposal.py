@@ -17,12 +17,13 @@ import yaml
 
 from airflow_cloudfiles import cli
 from airflow_cloudfiles.engine.errors import OptionError, SourceNotFoundError
-from airflow_cloudfiles.engine.extensions.proposal.document import as_json, as_yaml
 from airflow_cloudfiles.engine.extensions.proposal.propose import propose
 from airflow_cloudfiles.engine.extensions.proposal.proposed import (
     Limits,
     Places,
     StreamsProposal,
+    as_json,
+    as_yaml,
     growth_of,
     monthly_cost,
 )

@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_cloudfiles.engine.extensions.proposal.document import as_yaml
 from airflow_cloudfiles.engine.extensions.proposal.propose import propose
-from airflow_cloudfiles.engine.extensions.proposal.proposed import Limits, Places
+from airflow_cloudfiles.engine.extensions.proposal.proposed import Limits, Places, as_yaml
 from airflow_cloudfiles.engine.extensions.streams_file import read_streams
 from tests.support.ingested import Ingested
 from tests.support.laws import examples
