@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cloudfiles.engine.extensions.proposal.document import as_yaml
 from airflow_cloudfiles.engine.extensions.proposal.propose import propose
 from airflow_cloudfiles.engine.extensions.proposal.proposed import (
     Limits,
     Places,
     ProposedStream,
     StreamsProposal,
+    as_yaml,
 )
 from airflow_cloudfiles.engine.extensions.streams_file import read_streams
 from tests.support.ingested import Ingested
