@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.running.outcome import ColoredLine, Outcome, Parser, Tone, colored
+from airflow_cloudfiles.commands.outcome import ColoredLine, Outcome, Parser, Tone, colored
 from airflow_cloudfiles.engine.errors import CloudFilesError, OptionError, with_code
 from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.options.values import check_ends

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from airflow_cloudfiles.commands.running.outcome import Commands, Outcome, Parser, add_command
+from airflow_cloudfiles.commands.outcome import Commands, Outcome, Parser, add_command
 from airflow_cloudfiles.engine.errors import PAGE, CloudFilesError, OptionError
 from airflow_cloudfiles.engine.messages import install
 

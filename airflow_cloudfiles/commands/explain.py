@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from airflow_cloudfiles.commands.running.outcome import Commands, Outcome, Parser, add_command
+from airflow_cloudfiles.commands.outcome import Commands, Outcome, Parser, add_command
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.extensions.overview.cost import KINDS, Load, estimated
 from airflow_cloudfiles.engine.extensions.streams_file import read_streams

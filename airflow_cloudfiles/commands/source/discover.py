@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from airflow_cloudfiles.commands.running.outcome import (
+from airflow_cloudfiles.commands.outcome import (
     Commands,
     Outcome,
     Parser,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.commands.running.outcome import (
+from airflow_cloudfiles.commands.outcome import (
     Commands,
     Outcome,
     Parser,

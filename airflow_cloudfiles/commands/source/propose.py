@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from airflow_cloudfiles.commands.running.outcome import Commands, Outcome, Parser, add_command
+from airflow_cloudfiles.commands.outcome import Commands, Outcome, Parser, add_command
 from airflow_cloudfiles.engine.errors import OptionError
 from airflow_cloudfiles.engine.extensions.proposal.proposed import (
     Limits,

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any, Final
 
-from airflow_cloudfiles.commands.running.outcome import (
+from airflow_cloudfiles.commands.outcome import (
     ColoredLine,
     Commands,
     Outcome,

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_cloudfiles.commands.running.outcome import (
+from airflow_cloudfiles.commands.outcome import (
     Commands,
     Outcome,
     Parser,

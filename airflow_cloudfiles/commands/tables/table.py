@@ -10,7 +10,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
-from airflow_cloudfiles.commands.running.outcome import (
+from airflow_cloudfiles.commands.outcome import (
     Commands,
     Outcome,
     Parser,

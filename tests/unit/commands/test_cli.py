@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_cloudfiles import cli
-from airflow_cloudfiles.commands.running.outcome import Outcome, add_command, as_text
+from airflow_cloudfiles.commands.outcome import Outcome, add_command, as_text
 from airflow_cloudfiles.engine.state.locks.run_lock import RunLock
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.access import to_environment

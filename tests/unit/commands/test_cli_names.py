@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cloudfiles import cli
-from airflow_cloudfiles.commands.running.outcome import as_text
+from airflow_cloudfiles.commands.outcome import as_text
 from airflow_cloudfiles.engine.messages import printable
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.storage.memory import MemoryStore

@@ -13,7 +13,7 @@ import pytest
 
 from airflow_cloudfiles import cli
 from airflow_cloudfiles.commands.docs import SHELLS
-from airflow_cloudfiles.commands.running.outcome import colored, has_colors
+from airflow_cloudfiles.commands.outcome import colored, has_colors
 
 COMPLETE = """
 source "$1"

@@ -1,1 +1,0 @@
-"""What all commands have in common: what is written of what they have found."""
