@@ -86,6 +86,19 @@ def test_beside_a_column_metadata_no_vector_is_written(tmp_path: Path) -> None:
     assert [file.deletion_vector for file in snapshot.files] == [None, None]
 
 
+def test_a_struct_of_another_name_stands_in_no_vectors_way(tmp_path: Path) -> None:
+    column = {"cloudFiles.metadataColumns": "_metadata AS source"}
+    stream = following(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "10"}, **column)
+    for name in ("x", "y"):
+        put(stream, name, f"{name} 1")
+    stream.run()
+    with_vectors(stream)
+    delete(stream, "x")
+    stream.run()
+    assert live(stream) == there(stream) == ["y 1"]
+    assert len([*stream.target.glob("deletion_vector_*.bin")]) == 1
+
+
 def test_vectors_are_in_a_checkpoint_too_and_go_on_from_there(tmp_path: Path) -> None:
     stream = following(tmp_path, **{"cloudFiles.maxFilesPerTrigger": "10"})
     for name in ("x", "y", "z"):
