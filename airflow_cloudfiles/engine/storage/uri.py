@@ -153,7 +153,8 @@ def refuse_source_only(uri: str) -> None:
     Raises:
         UnsupportedOptionError: It is an SFTP server, or a directory bucket.
     """
-    vendor = _VENDORS.get(uri.partition(":")[0].lower())
+    scheme, colon, _ = uri.partition(":")
+    vendor = _VENDORS.get(scheme.lower()) if colon else None
     if vendor is not None and vendor.is_source_only:
         raise UnsupportedOptionError(
             f"{printable_path(uri)} is on an {vendor.title} server, which can be a source only: "

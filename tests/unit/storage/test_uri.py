@@ -10,7 +10,7 @@ from airflow_cloudfiles.engine.clouds.sftp.access import server_of
 from airflow_cloudfiles.engine.discovery.globs import split_pattern
 from airflow_cloudfiles.engine.errors import OptionError, UnsupportedOptionError
 from airflow_cloudfiles.engine.storage import normalize_uri, open_store
-from airflow_cloudfiles.engine.storage.uri import bucket_and_path
+from airflow_cloudfiles.engine.storage.uri import bucket_and_path, refuse_source_only
 
 
 @pytest.mark.parametrize(
@@ -155,3 +155,14 @@ def test_the_brackets_of_an_address_are_no_pattern(uri, folder, pattern):
 def test_what_cannot_be_reached_is_refused_with_a_reason(uri, sentence):
     with pytest.raises(UnsupportedOptionError, match=sentence):
         normalize_uri(uri)
+
+
+@pytest.mark.parametrize("uri", ["sftp://host/x", "SFTP://host/x", "s3://x--usw2-az1--x-s3/y"])
+def test_what_can_be_a_source_only_is_refused_elsewhere(uri: str) -> None:
+    with pytest.raises(UnsupportedOptionError, match="source"):
+        refuse_source_only(uri)
+
+
+@pytest.mark.parametrize("uri", ["sftp", "/data/sftp:x", "s3://bucket/sftp", "file:///sftp", ""])
+def test_a_folder_may_be_named_as_a_protocol_is(uri: str) -> None:
+    refuse_source_only(uri)
