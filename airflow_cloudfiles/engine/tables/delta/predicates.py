@@ -119,7 +119,7 @@ def parse_predicate(option: str, text: str, schema: pa.Schema) -> Predicate:
             does not exist, or compares one with what is not a value of its type.
     """
     node = predicate.parse(option, text, hint=_HINT, has_escapes=False)
-    return _Binder(option, text, schema).bind(node)
+    return _PredicateBuilder(option, text, schema).bind(node)
 
 
 def holds(condition: Predicate, rows: pa.RecordBatch) -> pa.Array:
@@ -193,7 +193,7 @@ def _of_text(text: str, kind: pa.DataType) -> pa.Scalar | None:
     return None if time_us is None else pa.scalar(time_us, kind)
 
 
-class _Binder:
+class _PredicateBuilder:
     """Converts the tree of a predicate to what is evaluated, with the columns of a schema."""
 
     def __init__(self, option: str, text: str, schema: pa.Schema) -> None:
