@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.delta_spark import DeltaError, DeltaSpark
-from tests.support.followed import delete, following, live, put, there, with_vectors
+from tests.support.delta_tables import take_vectors
+from tests.support.followed import delete, following, live, put, there
 from tests.support.ingested import Ingested
 
 pytestmark = pytest.mark.spark
@@ -23,7 +24,7 @@ def stream(tmp_path: Path) -> Ingested:
     for name in ("x", "y", "z"):
         put(found, name, f"{name} 1", f"{name} 2")
     found.run()
-    with_vectors(found)
+    take_vectors(found.table)
     return found
 
 
@@ -55,7 +56,7 @@ def test_delta_sees_what_is_left_of_many_rows(tmp_path: Path, delta: DeltaSpark)
     for name in ("x", "y", "z"):
         put(stream, name, *(f"{name} {number:05}" for number in range(MANY)))
     stream.run()
-    with_vectors(stream)
+    take_vectors(stream.table)
     put(stream, "x", "new")
     delete(stream, "z")
     stream.run()
@@ -112,7 +113,7 @@ def test_beside_a_column_metadata_delta_reads_no_vectors_so_we_write_none(
     for name in ("x", "y"):
         put(stream, name, f"{name} 1", f"{name} 2")
     stream.run()
-    with_vectors(stream)
+    take_vectors(stream.table)
     delete(stream, "x")
     stream.run()
     assert theirs(delta, stream) == live(stream) == there(stream) == ["y 1", "y 2"]

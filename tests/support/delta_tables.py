@@ -16,7 +16,7 @@ import duckdb_extension_delta
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, TableFeatures, write_deltalake
 from pyroaring import BitMap64
 
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
@@ -273,6 +273,40 @@ def read_by_duckdb(folder: Path | str) -> pa.Table:
     """The rows of the newest version, by another implementation."""
     with duckdb_session() as session:
         return session.execute(f"FROM delta_scan('{folder}')").to_arrow_table()
+
+
+def take_vectors(table: DeltaTable) -> None:
+    """Have rows of a table be deleted by vectors, as another writer may."""
+    alter = table.alter
+    alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+    alter.set_table_properties({"delta.enableDeletionVectors": "true"}, raise_if_not_exists=False)
+
+
+def delete_by_vector(target: Path, column: str, value: object) -> None:
+    """Delete a row as Delta does: the file stays, and a vector says which row is gone."""
+    snapshot = TableLog(DeltaLocation.to_read(str(target))).snapshot()
+    log = target / "_delta_log"
+    lines = "".join(path.read_text() for path in sorted(log.glob("*.json"))).splitlines()
+    adds = [json.loads(line)["add"] for line in lines if line.startswith('{"add"')]
+    actions: list[dict[str, Any]] = []
+    for file in snapshot.files:
+        rows = pq.read_table(target / file.path)[column].to_pylist()
+        if value not in rows:
+            continue
+        assert file.deletion_vector is None
+        (add,) = [each for each in adds if each["path"] == file.path]
+        content = bitmap([rows.index(value)])
+        vector = {
+            "storageType": "i",
+            "pathOrInlineDv": base85(content),
+            "sizeInBytes": len(content),
+            "cardinality": 1,
+        }
+        remove = {"path": file.path, "deletionTimestamp": 0, "dataChange": True}
+        actions += [{"remove": remove}, {"add": {**add, "deletionVector": vector}}]
+    assert actions, f"no row has {value}"
+    text = "".join(json.dumps(each) + "\n" for each in actions)
+    (log / f"{snapshot.version + 1:020}.json").write_text(text)
 
 
 def sorted_rows(table: pa.Table) -> list[str]:

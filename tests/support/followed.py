@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from deltalake import TableFeatures
-
 from airflow_cloudfiles.engine.storage import open_store
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.files import DataFileReader, TableColumns
@@ -43,13 +41,6 @@ def there(stream: Ingested) -> list[str]:
         line for path in stream.source.rglob("*.json") for line in path.read_text().splitlines()
     ]
     return sorted(json.loads(line)["a"] for line in lines)
-
-
-def with_vectors(stream: Ingested) -> None:
-    """Have rows of the table of a stream be deleted by vectors, as another writer may."""
-    alter = stream.table.alter
-    alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
-    alter.set_table_properties({"delta.enableDeletionVectors": "true"}, raise_if_not_exists=False)
 
 
 def live(stream: Ingested) -> list[str]:

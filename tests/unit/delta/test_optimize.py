@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, TableFeatures
 
 from airflow_cloudfiles.cli import main
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
@@ -97,10 +97,12 @@ def test_all_files_are_written_anew_where_that_is_asked_for(tmp_path: Path) -> N
 def test_tables_that_cannot_be_rewritten_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(TargetNotDeltaError):
         optimize(str(tmp_path / "t"))
-    vectors = str(tmp_path / "vectors")
-    DeltaTable.create(vectors, SCHEMA, configuration={"delta.enableDeletionVectors": "true"})
-    with pytest.raises(SinkError, match="because it has deletionVectors"):
-        optimize(vectors, all_files=True)
+    widening = str(tmp_path / "widening")
+    DeltaTable.create(widening, SCHEMA).alter.add_feature(
+        TableFeatures.TypeWidening, allow_protocol_versions_increase=True
+    )
+    with pytest.raises(SinkError, match="because it has typeWidening"):
+        optimize(widening, all_files=True)
 
 
 def _optimize_often(target: str, all_files: bool) -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pyarrow.parquet as pq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
-from tests.support.delta_tables import base85, bitmap, read_by_duckdb
-from tests.support.followed import delete, following, live, put, there, with_vectors
+from tests.support.delta_tables import delete_by_vector, read_by_duckdb, take_vectors
+from tests.support.followed import delete, following, live, put, there
 from tests.support.ingested import Ingested
 from tests.support.laws import examples
 
@@ -25,9 +24,9 @@ def test_rows_that_a_deletion_vector_has_deleted_do_not_come_back(tmp_path: Path
     put(stream, "y", "y 1", "y 2")
     put(stream, "z", "z 1")
     stream.run()
-    with_vectors(stream)
+    take_vectors(stream.table)
     assert live(stream) == ["x 1", "x 2", "y 1", "y 2", "z 1"]
-    _delete_by_vector(stream, "y 2")
+    delete_by_vector(stream.target, "a", "y 2")
     put(stream, "x", "new")
     delete(stream, "z")
     stream.run()
@@ -43,7 +42,7 @@ def test_in_a_table_with_deletion_vectors_no_data_file_is_written_anew(tmp_path:
     for name in ("x", "y", "z"):
         put(stream, name, f"{name} 1", f"{name} 2")
     stream.run()
-    with_vectors(stream)
+    take_vectors(stream.table)
     (written,) = files_of(stream)
     put(stream, "x", "new")
     stream.run()
@@ -76,8 +75,8 @@ def test_beside_a_column_metadata_no_vector_is_written(tmp_path: Path) -> None:
     for name in ("x", "y", "z"):
         put(stream, name, f"{name} 1", f"{name} 2")
     stream.run()
-    with_vectors(stream)
-    _delete_by_vector(stream, "y 2")
+    take_vectors(stream.table)
+    delete_by_vector(stream.target, "a", "y 2")
     put(stream, "x", "new")
     stream.run()
     assert live(stream) == ["new", "y 1", "z 1", "z 2"]
@@ -92,7 +91,7 @@ def test_a_struct_of_another_name_stands_in_no_vectors_way(tmp_path: Path) -> No
     for name in ("x", "y"):
         put(stream, name, f"{name} 1")
     stream.run()
-    with_vectors(stream)
+    take_vectors(stream.table)
     delete(stream, "x")
     stream.run()
     assert live(stream) == there(stream) == ["y 1"]
@@ -104,7 +103,7 @@ def test_vectors_are_in_a_checkpoint_too_and_go_on_from_there(tmp_path: Path) ->
     for name in ("x", "y", "z"):
         put(stream, name, f"{name} 1", f"{name} 2")
     stream.run()
-    with_vectors(stream)
+    take_vectors(stream.table)
     delete(stream, "x")
     stream.run()
     stream.table.create_checkpoint()
@@ -125,7 +124,7 @@ def test_a_vector_leaves_the_digits_of_bounds_as_they_are(tmp_path: Path) -> Non
     put(stream, "x", bound)
     put(stream, "y", "1.5")
     stream.run()
-    with_vectors(stream)
+    take_vectors(stream.table)
     delete(stream, "y")
     stream.run()
     (log,) = (stream.target / "_delta_log").glob("*4.json")
@@ -141,7 +140,7 @@ def test_after_any_deletions_by_vectors_the_table_has_the_rows_of_its_files(data
         stream = following(Path(folder), **{"cloudFiles.maxFilesPerTrigger": "8"})
         put(stream, "f0", "first")
         stream.run()
-        with_vectors(stream)
+        take_vectors(stream.table)
         for round_ in range(4):
             for name in data.draw(st.sets(st.sampled_from(names), min_size=1)):
                 count = data.draw(st.integers(0, 3))
@@ -160,28 +159,3 @@ def files_of(stream: Ingested) -> list[str]:
     """The data files of the newest version, as its log has them."""
     snapshot = TableLog(DeltaLocation.to_read(str(stream.target))).snapshot()
     return [file.path for file in snapshot.files]
-
-
-def _delete_by_vector(stream: Ingested, value: str) -> None:
-    """Delete a row as Delta does: the file stays, and a vector says which row is gone."""
-    snapshot = TableLog(DeltaLocation.to_read(str(stream.target))).snapshot()
-    log = stream.target / "_delta_log"
-    version = max(int(path.stem) for path in log.glob("*.json"))
-    lines = "".join(path.read_text() for path in sorted(log.glob("*.json"))).splitlines()
-    adds = [json.loads(line)["add"] for line in lines if line.startswith('{"add"')]
-    for file in snapshot.files:
-        rows = pq.read_table(stream.target / file.path)["a"].to_pylist()
-        if value not in rows:
-            continue
-        (add,) = [each for each in adds if each["path"] == file.path]
-        content = bitmap([rows.index(value)])
-        vector = {
-            "storageType": "i",
-            "pathOrInlineDv": base85(content),
-            "sizeInBytes": len(content),
-            "cardinality": 1,
-        }
-        remove = {"path": file.path, "deletionTimestamp": 0, "dataChange": True}
-        actions = [{"remove": remove}, {"add": {**add, "deletionVector": vector}}]
-        text = "".join(json.dumps(each) + "\n" for each in actions)
-        (log / f"{version + 1:020}.json").write_text(text)

@@ -32,7 +32,8 @@ from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.state.file_log import FileLog
 from airflow_cloudfiles.engine.storage import open_store
 from tests.support.crash_points import FOLLOWING_POINTS
-from tests.support.followed import FOLLOWS, delete, following, live, put, there, with_vectors
+from tests.support.delta_tables import take_vectors
+from tests.support.followed import FOLLOWS, delete, following, live, put, there
 from tests.support.iceberg_tables import LocalCatalog
 from tests.support.ingested import Ingested
 from tests.support.laws import examples, some
@@ -403,7 +404,7 @@ def test_a_run_is_killed_anywhere_and_the_next_one_ends_with_the_rows_of_the_fol
     template.add("x", "y", "z", "w")
     template.run()
     if has_vectors:
-        with_vectors(template)
+        take_vectors(template.table)
     put(template, "x", "new 1", "new 2")
     put(template, "y")
     delete(template, "z")

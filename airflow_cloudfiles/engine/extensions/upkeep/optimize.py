@@ -192,8 +192,10 @@ def _partitions(snapshot: TableFiles) -> list[list[TableFile]]:
 
 
 def _small_groups(files: Sequence[TableFile], size: int) -> Iterator[list[TableFile]]:
+    """Group the small files; one by itself is left, unless some of its rows are deleted."""
     small = [file for file in files if file.size < size * _FULL]
-    return (each for each in grouped(small, lambda file: file.size, size) if len(each) > 1)
+    groups = grouped(small, lambda file: file.size, size)
+    return (each for each in groups if len(each) > 1 or each[0].vector is not None)
 
 
 def _rewrite(

@@ -400,7 +400,6 @@ FEATURES: Final[dict[str, Feature]] = {
     "deletionVectors": Feature(
         "rows that are deleted without rewriting their file are left out",
         _NO_EFFECT,
-        is_rewritten=False,
     ),
     "domainMetadata": Feature(appending=_NO_EFFECT, is_library=False),
     "generatedColumns": Feature(appending="refused where a column is generated"),

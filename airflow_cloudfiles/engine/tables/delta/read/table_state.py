@@ -318,26 +318,20 @@ def require_appendable(state: TableState) -> None:
     _refuse(state, [*rules, *_constraints(state), *_computed(state.columns, ())])
 
 
-def require_rewritable(state: TableState, *, takes_all: bool, takes_vectors: bool = False) -> None:
+def require_rewritable(state: TableState, *, takes_all: bool) -> None:
     """Refuse tables whose files are not replaced here.
 
     Args:
         state: The table.
         takes_all: Whether neither partitions nor column mapping are a reason.
-        takes_vectors: Whether deletion vectors are none either.
 
     Raises:
-        SinkError: The table is one, or must keep its rows, or may have deleted ones in its files.
+        SinkError: The table is one, or must keep its rows.
     """
     if state.is_append_only:
         raise SinkError(
             f"{state.target} has delta.appendOnly=true: its rows must not change. Set it to false, "
             "or choose another target."
-        )
-    if not takes_vectors and VECTORS in (state.protocol.reader_features or ()):
-        raise SinkError(
-            f"{state.target} has deletion vectors, which are not read here. Remove them with "
-            "REORG TABLE ... APPLY (PURGE) and ALTER TABLE ... DROP FEATURE deletionVectors."
         )
     rules = []
     if not takes_all:
@@ -345,7 +339,7 @@ def require_rewritable(state: TableState, *, takes_all: bool, takes_vectors: boo
     rules += _constraints(state)
     if not takes_all and (mode := state.configuration.get(MODE, "none")) != "none":
         rules.append(f"it has {MODE}={mode}")
-    beyond = state.features & NOT_REWRITTEN - {VECTORS}
+    beyond = state.features & NOT_REWRITTEN
     rules += [f"it has the table feature {name}" for name in sorted(beyond)]
     columns = state.columns
     rules += [f"column {each.name} is NOT NULL" for each in columns.fields if not each.nullable]

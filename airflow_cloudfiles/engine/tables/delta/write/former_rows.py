@@ -369,7 +369,7 @@ def _snapshot(table: DeltaTable, target: str, former: FormerRows) -> TableFiles:
         SinkError: Its rows are not changed here, or it has no such column.
     """
     what = "changed by a replay of files"
-    snapshot = TableFiles(table, DeltaLocation.of(target), what, takes_all=True, takes_vectors=True)
+    snapshot = TableFiles(table, DeltaLocation.of(target), what, takes_all=True)
     is_in_files = former.column[0] in snapshot.schema.names
     if not is_in_files or not is_path_column(snapshot.columns, former.column):
         raise SinkError(

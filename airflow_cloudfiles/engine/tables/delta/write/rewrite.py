@@ -37,6 +37,7 @@ from airflow_cloudfiles.engine.tables.delta.read.columns import physical_name
 from airflow_cloudfiles.engine.tables.delta.read.log import decoded
 from airflow_cloudfiles.engine.tables.delta.read.snapshot import TableLog
 from airflow_cloudfiles.engine.tables.delta.read.table_state import (
+    VECTORS,
     TableColumns,
     TableState,
     require_library,
@@ -82,7 +83,6 @@ class TableFiles:
         location: Where it is.
         what: What is to be done to the table, for errors, as `optimized`.
         takes_all: Whether tables with partitions or column mapping are taken.
-        takes_vectors: Whether tables with deletion vectors are taken.
 
     Attributes:
         state: What the version says of itself.
@@ -101,12 +101,11 @@ class TableFiles:
         what: str,
         *,
         takes_all: bool = False,
-        takes_vectors: bool = False,
     ) -> None:
         self.table = table
         self.location = location
         self._what = what
-        self._takes = {"takes_all": takes_all, "takes_vectors": takes_vectors}
+        self._takes_all = takes_all
         self.state = self._replaceable()
         self.columns: StructType = self.state.columns
         in_log = self.state.partition_columns
@@ -199,8 +198,8 @@ class TableFiles:
             data_change: Whether rows change; otherwise streams that read the table skip the commit.
 
         Raises:
-            CommitFailedError: Another writer has removed an old file, or changed the columns, or
-                was first each time.
+            CommitFailedError: Another writer has removed an old file, or deleted rows of one, or
+                changed the columns, or was first each time.
             DataFileLostError: A new file vanished meanwhile; nothing was committed.
             TargetUnreachableError: The storage failed; the commit may be there or not.
         """
@@ -244,7 +243,7 @@ class TableFiles:
     def _replaceable(self) -> TableState:
         """Return the table's state; refuse it where its files are not replaced here."""
         state = TableState.of(self.table, self.location.target)
-        require_rewritable(state, **self._takes)
+        require_rewritable(state, takes_all=self._takes_all)
         require_library(state, self._what)
         return state
 
@@ -252,14 +251,20 @@ class TableFiles:
         """Look at the newest version: files can be replaced only while it has them.
 
         Raises:
-            CommitFailedError: Another writer has removed one, or changed the columns.
+            CommitFailedError: Another writer has removed one, or deleted rows of one, or changed
+                the columns.
             SinkError: The table has rules by now with which they cannot be replaced.
         """
         self.table.update_incremental()
-        state = self._replaceable()  # a deleted row of an old file would come back
-        there = names_of(self.table)
-        if state.columns != self.columns or any(decoded(each.name) not in there for each in files):
-            raise CommitFailedError("another writer has removed a file, or changed the columns")
+        state = self._replaceable()
+        if VECTORS in state.features:  # a row that was deleted meanwhile would come back
+            newest = TableLog(self.location).snapshot(self.table.version())
+            there = {(decoded(each.path), each.deletion_vector) for each in newest.files}
+        else:
+            there = {(name, None) for name in names_of(self.table)}
+        is_there = all((decoded(each.name), each.vector) in there for each in files)
+        if state.columns != self.columns or not is_there:
+            raise CommitFailedError("another writer has changed a file, or the columns")
 
 
 def replacement(
