@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_cloudfiles.engine.extensions.upkeep.optimize import optimize
 from tests.support.delta_spark import DeltaError, DeltaSpark
 from tests.support.delta_tables import take_vectors
 from tests.support.followed import delete, following, live, put, there
@@ -91,6 +92,21 @@ def test_we_follow_on_after_delta_has_purged_our_vectors(
     put(stream, "y", "new")
     stream.run()
     assert theirs(delta, stream) == live(stream) == there(stream) == ["new", "z 1", "z 2"]
+
+
+def test_delta_reads_what_we_have_compacted_past_vectors_of_both(
+    stream: Ingested, delta: DeltaSpark
+) -> None:
+    delete(stream, "x")
+    stream.run()
+    delta.run(f"DELETE FROM delta.`{stream.target}` WHERE a = 'z 2'")
+    put(stream, "new", "new")
+    stream.run()
+    assert optimize(str(stream.target)).added_files == 1
+    assert theirs(delta, stream) == live(stream) == ["new", "y 1", "y 2", "z 1"]
+    delete(stream, "y")
+    stream.run()
+    assert theirs(delta, stream) == live(stream) == ["new", "z 1"]
 
 
 def test_beside_a_column_metadata_delta_reads_no_vectors_so_we_write_none(
