@@ -97,12 +97,13 @@ def test_all_files_are_written_anew_where_that_is_asked_for(tmp_path: Path) -> N
 def test_tables_that_cannot_be_rewritten_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(TargetNotDeltaError):
         optimize(str(tmp_path / "t"))
-    widening = str(tmp_path / "widening")
-    DeltaTable.create(widening, SCHEMA).alter.add_feature(
-        TableFeatures.TypeWidening, allow_protocol_versions_increase=True
+    tracked = str(tmp_path / "tracked")
+    features = [TableFeatures.RowTracking, TableFeatures.DomainMetadata]
+    DeltaTable.create(tracked, SCHEMA).alter.add_feature(
+        features, allow_protocol_versions_increase=True
     )
-    with pytest.raises(SinkError, match="because it has typeWidening"):
-        optimize(widening, all_files=True)
+    with pytest.raises(SinkError, match="because it has rowTracking"):
+        optimize(tracked, all_files=True)
 
 
 def _optimize_often(target: str, all_files: bool) -> None:
