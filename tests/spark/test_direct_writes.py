@@ -206,7 +206,7 @@ def test_a_query_says_which_way_it_takes(
         run(stream(spark, source, state), state, tmp_path / "table")
         run(stream(spark, source, state).where("a > 0"), state, tmp_path / "table")
     said = [
-        each.getMessage() for each in caplog.records if each.name.endswith("query.direct_write")
+        each.getMessage() for each in caplog.records if each.name.endswith("spark.direct_write")
     ]
     assert said == [
         f"Tasks write to {tmp_path / 'table'} what they read; no row passes Spark.",
