@@ -16,8 +16,8 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_cloudfiles.engine.errors import CloudFilesError, LostBatchesError
-from airflow_cloudfiles.engine.tables import target_table
-from airflow_cloudfiles.engine.tables.target_table import DeltaWriter
+from airflow_cloudfiles.engine.tables import delta_table
+from airflow_cloudfiles.engine.tables.delta_table import DeltaWriter
 from tests.support.ingested import Ingested
 
 pytestmark = pytest.mark.slow
@@ -96,7 +96,7 @@ def interfere(
         if when == "between runs":
             others(stream)
         else:
-            patch.setattr(target_table, "DeltaWriter", Interrupted)
+            patch.setattr(delta_table, "DeltaWriter", Interrupted)
         try:
             stream.run()
         except CloudFilesError as error:

@@ -30,7 +30,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_cloudfiles.engine.batches.file_source import split_up, write_split
-from airflow_cloudfiles.engine.batches.run import LocalProcesses, TaskFailure, cores
+from airflow_cloudfiles.engine.batches.local import LocalProcesses, cores
+from airflow_cloudfiles.engine.batches.run import TaskFailure
 from airflow_cloudfiles.engine.crashpoints import crash_point
 from airflow_cloudfiles.engine.errors import (
     CorruptedStateError,

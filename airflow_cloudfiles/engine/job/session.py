@@ -20,7 +20,7 @@ from itertools import pairwise
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
-from airflow_cloudfiles.engine.batches.run import LocalProcesses, cores
+from airflow_cloudfiles.engine.batches.local import LocalProcesses, cores
 from airflow_cloudfiles.engine.batches.spark_tasks import SparkTasks
 from airflow_cloudfiles.engine.errors import RunFailedError, UnsupportedOptionError
 from airflow_cloudfiles.engine.files import printable_path

@@ -18,7 +18,8 @@ from airflow_cloudfiles.engine.state.run_history import BatchDone, note
 from airflow_cloudfiles.engine.state.sink_log import CommitResult, Position, SinkLog
 from airflow_cloudfiles.engine.storage import normalize_uri
 from airflow_cloudfiles.engine.tables import sink_state
-from airflow_cloudfiles.engine.tables.target_table import DeltaTargetTable, iceberg_table
+from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
+from airflow_cloudfiles.engine.tables.target_table import iceberg_table
 from airflow_cloudfiles.engine.target import target_of
 
 if TYPE_CHECKING:

@@ -39,8 +39,9 @@ from airflow_cloudfiles.engine.spark.data_source_api import InputPartition
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource, CloudFilesStreamReader
 from airflow_cloudfiles.engine.spark.tables.sink import refuse_misspelt
 from airflow_cloudfiles.engine.stream.schema_change import TaskReader
+from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
 from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TaskWritten
-from airflow_cloudfiles.engine.tables.target_table import DeltaTargetTable, iceberg_table
+from airflow_cloudfiles.engine.tables.target_table import iceberg_table
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ PRELOADED = (
     "deltalake.transaction",
     "pyarrow.compute",
     "pyarrow.parquet",
-    "airflow_cloudfiles.engine.tables.target_table",
+    "airflow_cloudfiles.engine.tables.delta_table",
     "airflow_cloudfiles.engine.batches.file_source",
     "airflow_cloudfiles.engine.tables.delta.commit",
     "airflow_cloudfiles.engine.formats.registry",

@@ -33,8 +33,8 @@ from airflow_cloudfiles.engine.tables.delta.data_files import DataFile, DataFile
 from airflow_cloudfiles.engine.tables.delta.location import DeltaLocation
 from airflow_cloudfiles.engine.tables.delta.opening import open_table, table_schema
 from airflow_cloudfiles.engine.tables.delta.write.evolve import WriteRules
+from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
 from airflow_cloudfiles.engine.tables.table_writer import TaskWritten
-from airflow_cloudfiles.engine.tables.target_table import DeltaTargetTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

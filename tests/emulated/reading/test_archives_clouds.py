@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 from airflow_cloudfiles.engine.errors import FileChangedError, FileUnreachableError
-from airflow_cloudfiles.engine.extensions.archives import walk
+from airflow_cloudfiles.engine.extensions.archives import zip_files
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.reading import opened
 from airflow_cloudfiles.engine.reading.fetch import FetchCounts, fetch, fetched_ahead, files_in
@@ -70,7 +70,7 @@ def test_every_kind_is_read_whole(store, kind):
 @pytest.mark.parametrize("kind", [".zip", ".ZIP", ".tar", ".tar.gz"])
 def test_it_is_asked_for_in_ranges_once(store, kind, monkeypatch):
     monkeypatch.setattr(opened, "BLOCK_BYTES", 50_000)
-    monkeypatch.setattr(walk, "BLOCK_BYTES", 50_000)
+    monkeypatch.setattr(zip_files, "BLOCK_BYTES", 50_000)
     content = KINDS[kind](MEMBERS)
     store.put(f"a{kind}", content)
     before = store.requests
@@ -82,7 +82,7 @@ def test_it_is_asked_for_in_ranges_once(store, kind, monkeypatch):
 
 def test_another_version_is_never_mixed_in(store, monkeypatch):
     monkeypatch.setattr(opened, "BLOCK_BYTES", 50_000)
-    monkeypatch.setattr(walk, "BLOCK_BYTES", 50_000)
+    monkeypatch.setattr(zip_files, "BLOCK_BYTES", 50_000)
     store.put("a.zip", KINDS[".ZIP"](MEMBERS))
     found = read(store)
     next(found)

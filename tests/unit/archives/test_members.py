@@ -21,7 +21,7 @@ from airflow_cloudfiles.engine.errors import (
     UnknownOptionError,
     UnsupportedOptionError,
 )
-from airflow_cloudfiles.engine.extensions.archives import members, walk
+from airflow_cloudfiles.engine.extensions.archives import members, zip_files
 from airflow_cloudfiles.engine.files import archive_of, is_archive
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.schema.ddl import parse_schema
@@ -334,7 +334,7 @@ def test_a_global_header_is_read(stream: Archives) -> None:
 def test_too_many_members_of_a_zip_are_refused(
     stream: Archives, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(walk._ZipBytes, "most", 1000)
+    monkeypatch.setattr(zip_files._Source, "most", 1000)
     uri = stream.put("a.zip", zip_of([(f"{n}.json", ONE) for n in range(100)]))
     message = refused(stream)
     assert uri in message
@@ -345,8 +345,8 @@ def test_too_many_members_of_a_zip_are_refused(
 def test_an_archive_that_comes_to_far_more_than_its_size_is_refused(
     stream: Archives, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_cloudfiles.engine.extensions.archives.walk.LEAST_BYTES", 2**16)
-    monkeypatch.setattr("airflow_cloudfiles.engine.extensions.archives.walk.MOST_TIMES", 20)
+    monkeypatch.setattr("airflow_cloudfiles.engine.extensions.archives.base.LEAST_BYTES", 2**16)
+    monkeypatch.setattr("airflow_cloudfiles.engine.extensions.archives.base.MOST_TIMES", 20)
     content = KINDS[kind]([("1.json", ONE), ("2.json", b'{"a": "' + b"0" * 2**20 + b'"}')])
     uri = stream.put(f"a{kind}", content)
     assert f"{uri} has {len(content)} bytes and comes to more than" in refused(stream)

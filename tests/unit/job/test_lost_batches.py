@@ -17,7 +17,7 @@ from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.state.metadata import bind, open_metadata
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.tables.target_table import DeltaTargetTable, DeltaWriter
+from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable, DeltaWriter
 from tests.support.crash_points import STREAM_POINTS
 from tests.support.delta_tables import expire_transactions
 
@@ -270,7 +270,7 @@ def test_one_failed_look_at_the_newest_entry_is_no_lost_batch(
         looks.append(None)
         return DeltaTable(target, version=BATCHES - 1 if len(looks) == 1 else None)
 
-    for module in ("target_table", "delta.commit", "delta.lineage"):
+    for module in ("delta_table", "delta.commit", "delta.lineage"):
         monkeypatch.setattr(f"airflow_cloudfiles.engine.tables.{module}.open_to_write", look)
     stream.check()
     assert len(looks) == 2

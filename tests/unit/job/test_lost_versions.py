@@ -19,7 +19,7 @@ from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.tables.target_table import DeltaTargetTable
+from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
 from tests.support.table_streams import GrowingTable, Query
 
 A = StructType([StructField("a", LongType())])

@@ -28,7 +28,7 @@ from airflow_cloudfiles.engine.job.target import check_target
 from airflow_cloudfiles.engine.options.sink import SinkOptions
 from airflow_cloudfiles.engine.state import metadata, metadata_format, run_history
 from airflow_cloudfiles.engine.storage import open_store
-from airflow_cloudfiles.engine.tables.target_table import DeltaTargetTable
+from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
 from airflow_cloudfiles.engine.types import to_arrow
 from tests.support import laws
 from tests.support.iceberg_tables import LocalCatalog

@@ -28,8 +28,8 @@ from airflow_cloudfiles.engine.options.sink import BatchWriteOptions, SinkOption
 from airflow_cloudfiles.engine.options.table_stream import check_names
 from airflow_cloudfiles.engine.spark.tables.sink import refuse_misspelt
 from airflow_cloudfiles.engine.state import run_history
+from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
 from airflow_cloudfiles.engine.tables.expectations import check_source, unmet
-from airflow_cloudfiles.engine.tables.target_table import DeltaTargetTable
 from airflow_cloudfiles.hooks.arguments import check_at_parse
 from tests.support.iceberg_tables import LocalCatalog
 from tests.support.ingested import Ingested

@@ -24,14 +24,14 @@ from typing import IO, TYPE_CHECKING, Final
 from airflow_cloudfiles.engine.discovery.filters import is_member_input
 from airflow_cloudfiles.engine.discovery.globs import compile_path
 from airflow_cloudfiles.engine.errors import FileUnreachableError
-from airflow_cloudfiles.engine.extensions.archives.walk import (
+from airflow_cloudfiles.engine.extensions.archives.base import (
     ArchiveMember,
     Budget,
     member_uri,
-    tar_members,
     unsupported,
-    zip_members,
 )
+from airflow_cloudfiles.engine.extensions.archives.tar_files import tar_members
+from airflow_cloudfiles.engine.extensions.archives.zip_files import zip_members
 from airflow_cloudfiles.engine.files import MEMBER, FileEntry, is_archive
 from airflow_cloudfiles.engine.messages import sentence
 from airflow_cloudfiles.engine.reading.decoding import decompressed, in_utf8, stream_of

@@ -66,12 +66,9 @@ from airflow_cloudfiles.engine.tables.delta.predicates import holds, parse_predi
 from airflow_cloudfiles.engine.tables.delta.read.table_state import TableColumns, TableState
 from airflow_cloudfiles.engine.tables.delta.stream.tracking import StreamDefinition
 from airflow_cloudfiles.engine.tables.delta.write.rows import write_rows
+from airflow_cloudfiles.engine.tables.delta_table import DeltaTargetTable
 from airflow_cloudfiles.engine.tables.table_writer import TableWriter, TaskWritten
-from airflow_cloudfiles.engine.tables.target_table import (
-    DeltaTargetTable,
-    TargetTable,
-    iceberg_table,
-)
+from airflow_cloudfiles.engine.tables.target_table import TargetTable, iceberg_table
 from airflow_cloudfiles.engine.types import to_arrow
 
 if TYPE_CHECKING:
