@@ -334,7 +334,7 @@ def test_a_global_header_is_read(stream: Archives) -> None:
 def test_too_many_members_of_a_zip_are_refused(
     stream: Archives, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zip_files._Source, "most", 1000)
+    monkeypatch.setattr(zip_files._ArchiveBytes, "most", 1000)
     uri = stream.put("a.zip", zip_of([(f"{n}.json", ONE) for n in range(100)]))
     message = refused(stream)
     assert uri in message

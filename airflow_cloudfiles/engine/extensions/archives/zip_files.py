@@ -51,7 +51,9 @@ def zip_members(archive: OpenedFile, budget: Budget) -> Iterator[ArchiveMember]:
     Raises:
         FileUnreadableError: It is damaged, cut, or has too many members.
     """
-    source = _Source(io.BufferedReader(cast("io.RawIOBase", archive.random_access()), BLOCK_BYTES))
+    source = _ArchiveBytes(
+        io.BufferedReader(cast("io.RawIOBase", archive.random_access()), BLOCK_BYTES)
+    )
     with source:
         with _damage(archive, source):
             opened = zipfile.ZipFile(cast("IO[bytes]", source))
@@ -63,7 +65,7 @@ def zip_members(archive: OpenedFile, budget: Budget) -> Iterator[ArchiveMember]:
                 yield ArchiveMember(plain_name(member.filename), member.file_size, content, is_file)
 
 
-class _Source(WatchedBytes):
+class _ArchiveBytes(WatchedBytes):
     """The bytes of an archive, of which no large piece is read before `most` is `None`."""
 
     most: int | None = MAX_DIRECTORY_BYTES
@@ -84,7 +86,7 @@ class _Source(WatchedBytes):
 
 
 @contextmanager
-def _damage(archive: OpenedFile, source: _Source) -> Iterator[None]:
+def _damage(archive: OpenedFile, source: _ArchiveBytes) -> Iterator[None]:
     """Turn what `zipfile` raises into an error that names the archive, but not what a store did."""
     try:
         yield
@@ -96,7 +98,7 @@ def _damage(archive: OpenedFile, source: _Source) -> Iterator[None]:
 
 def _content(
     archive: OpenedFile,
-    source: _Source,
+    source: _ArchiveBytes,
     opened: zipfile.ZipFile,
     member: zipfile.ZipInfo,
     budget: Budget,
