@@ -24,6 +24,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
 
 
 @pytest.fixture(scope="session")
+def plain_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    """Another one, which starts Python anew, so that a test can find its processes."""
+    folder = tmp_path_factory.mktemp("plain")
+    with ConnectServer(folder, python=sys.executable) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def bare_python(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment that has only `pyspark-client` and what jobs need beside it."""
     folder = tmp_path_factory.mktemp("client") / "venv"

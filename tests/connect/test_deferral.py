@@ -49,6 +49,12 @@ TOKEN_FIELDS = {"query", "spark_conn_id", "spark_remote", "poke_interval", "is_o
 
 
 @pytest.fixture
+def server(plain_server: ConnectServer) -> ConnectServer:
+    """The one whose processes can be found."""
+    return plain_server
+
+
+@pytest.fixture
 def connect(monkeypatch):
     """Name a server by a connection, as Airflow's users do."""
 

@@ -112,7 +112,8 @@ def server(aws: Aws, ui: Ui, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """A server with an identity of its own, and its UI."""
     conf = {"spark.ui.enabled": "true", "spark.ui.port": str(ui.port)}
     folder = tmp_path_factory.mktemp("ui")
-    with ConnectServer(folder, environment=identity(aws), conf=conf) as running:
+    own = {"python": sys.executable, "environment": identity(aws)}
+    with ConnectServer(folder, **own, conf=conf) as running:
         yield running
 
 

@@ -10,11 +10,17 @@ from airflow_cloudfiles.engine.job.connect import left_query
 from airflow_cloudfiles.engine.job.connect.left_query import QueryState
 from airflow_cloudfiles.engine.job.launch import launch
 from airflow_cloudfiles.engine.job.spark_command import SparkConnect
-from tests.support.connect_server import each_once, ids, land, until
+from tests.support.connect_server import ConnectServer, each_once, ids, land, until
 from tests.support.crash_points import QUERY_POINTS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 FILES = 8
+
+
+@pytest.fixture
+def server(plain_server: ConnectServer) -> ConnectServer:
+    """The one whose processes can be found."""
+    return plain_server
 
 
 @pytest.mark.parametrize("point", QUERY_POINTS)

@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
+from airflow_cloudfiles.engine.spark.fork_server import launcher
 from tests.support import laws
 from tests.support.connect_server import ConnectServer, ConnectStream, each_once, ids, land
 from tests.support.landing import drop, rows
@@ -365,12 +366,11 @@ _DIRECT = """
 query = write(reader().load(str(root / "in")))
 found = caught(query.awaitTermination) is None
 """
-_LATE = """
-import os, sys, time
-
-if sys.orig_argv[-1].endswith(".foreach_batch_worker") and os.path.exists({order!r}):
-    os.remove({order!r})
-    time.sleep(12)  # Spark waits for ten
+_LATE = """#!/bin/sh
+case "$*" in
+*foreach_batch_worker*) if rm {order} 2>/dev/null; then sleep 12; fi ;; # Spark waits for ten
+esac
+exec {python} "$@"
 """
 
 
@@ -378,13 +378,11 @@ if sys.orig_argv[-1].endswith(".foreach_batch_worker") and os.path.exists({order
 def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ConnectServer, Path]]:
     """A server and its folder: `order` names where its Python dies, `late` has it start late."""
     folder = tmp_path_factory.mktemp("disturbed")
-    (folder / "path").mkdir()
-    (folder / "path" / "sitecustomize.py").write_text(_LATE.format(order=str(folder / "late")))
-    environment = {
-        CRASH_AT: f"@{folder / 'order'}",
-        "PYTHONPATH": os.pathsep.join([str(folder / "path"), os.environ.get("PYTHONPATH", "")]),
-    }
-    with ConnectServer(folder / "server", environment=environment) as server:
+    python = folder / "python"
+    python.write_text(_LATE.format(order=folder / "late", python=launcher() or sys.executable))
+    python.chmod(0o700)
+    environment = {CRASH_AT: f"@{folder / 'order'}"}
+    with ConnectServer(folder / "server", python=str(python), environment=environment) as server:
         yield server, folder
 
 
@@ -419,6 +417,7 @@ query = write(reader().load(str(root / "in")))
 found = [caught(query.awaitTermination), is_direct(query)]
 """
     path = os.pathsep.join([str(tmp_path / "lacks"), os.environ.get("PYTHONPATH", "")])
-    with ConnectServer(tmp_path / "server", environment={"PYTHONPATH": path}) as plain:
+    own = {"python": sys.executable, "environment": {"PYTHONPATH": path}}
+    with ConnectServer(tmp_path / "server", **own) as plain:
         assert run(plain, tmp_path, body) == [None, False]
     assert [row["id"] for row in rows(tmp_path / "table")] == ["1"]

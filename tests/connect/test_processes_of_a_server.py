@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,23 +20,23 @@ LACKS = "was started without spark.python.daemon.module"
 
 
 def test_more_runs_add_no_process_and_the_daemon_of_an_idle_session_ends(
-    server: ConnectServer, stream: ConnectStream
+    plain_server: ConnectServer, stream: ConnectStream
 ) -> None:
     """The session is of somebody who has not turned the isolation of artifacts off."""
     from pyspark.sql.connect.session import SparkSession
 
-    before = pids(server)
-    made: Any = SparkSession.builder.remote(server.remote)
+    before = pids(plain_server)
+    made: Any = SparkSession.builder.remote(plain_server.remote)
     spark = made.create()
     try:
         work(spark)
-        own = pids(server) - before
+        own = pids(plain_server) - before
         assert own
-        few = after(FEW, server, stream) - own
-        assert len(after(MORE, server, stream) - own) <= len(few)
+        few = after(FEW, plain_server, stream) - own
+        assert len(after(MORE, plain_server, stream) - own) <= len(few)
         assert LACKS not in "\n".join(stream.log)
         # Spark ends idle workers after a minute, and their daemon ends when it has none.
-        until(lambda: not own & pids(server), every=1)
+        until(lambda: not own & pids(plain_server), every=1)
         work(spark)
     finally:
         spark.stop()
@@ -44,7 +45,7 @@ def test_more_runs_add_no_process_and_the_daemon_of_an_idle_session_ends(
 def test_more_runs_add_no_process_to_a_server_that_lacks_the_configuration_and_each_says_so(
     tmp_path: Path, stream: ConnectStream
 ) -> None:
-    with ConnectServer(tmp_path / "server", is_bare=True) as server:
+    with ConnectServer(tmp_path / "server", python=sys.executable, is_bare=True) as server:
         few = after(FEW, server, stream)
         assert len(after(MORE, server, stream)) <= len(few)
         land(stream, 1, first=MORE)

@@ -201,7 +201,7 @@ def test_a_restarted_server_fails_the_run_a_retry_finishes_it_and_more_runs_add_
     tmp_path, stream
 ):
     land(stream, MANY)
-    server = ConnectServer(tmp_path / "server")
+    server = ConnectServer(tmp_path / "server", python=sys.executable)
     try:
         server.start()
         begun = stream.begin(server.remote)

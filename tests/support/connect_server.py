@@ -21,6 +21,7 @@ from airflow_cloudfiles.engine.job.java import find_java
 from airflow_cloudfiles.engine.job.jvm import ClassArchive, command_line
 from airflow_cloudfiles.engine.job.launch import JobSpec, Run, SparkConnect, launch
 from airflow_cloudfiles.engine.job.spark_command import COORDINATOR_JVM, DAEMON_MODULE, spark_home
+from airflow_cloudfiles.engine.spark.fork_server import launcher
 from airflow_cloudfiles.engine.storage import ObjectStore, open_store
 from airflow_cloudfiles.engine.storage.access import Access
 from tests.support.emulators.aws import REGION, Aws
@@ -39,20 +40,29 @@ class ConnectServer:
     """A server in a process of its own, on loopback and a free port, with a token.
 
     It runs under the supervisor, so it ends with the tests, in whatever way those end.
+
+    Args:
+        folder: Of its log and its temporary files.
+        python: What it starts as Python. Unless one is given, its processes are forked from one
+            that has imported PySpark, as those of a local session: starting them anew takes two
+            thirds of a query's time. Only what is started anew can be found below the server.
+        is_bare: Whether it lacks the configuration that the documentation asks for.
+        environment: Besides that of the tests.
+        conf: Configuration of Spark, besides.
     """
 
     def __init__(
         self,
         folder: Path,
         *,
-        python: str = sys.executable,
+        python: str | None = None,
         is_bare: bool = False,
         environment: Mapping[str, str] | None = None,
         conf: Mapping[str, str] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._python = python
+        self._python = python or launcher() or sys.executable
         self._is_bare = is_bare
         self._environment = dict(environment or {})
         self._conf = dict(conf or {})
