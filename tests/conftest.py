@@ -43,8 +43,13 @@ os.environ.setdefault("CLOUDFILES_JVM_DIR", str(Path(sys.prefix) / "jvm"))
 # Workers must be this Python: Spark's own default is whatever `python3` the PATH has.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
-# Py4J logs the end of each connection, the last one after pytest has closed its streams.
+# Py4J logs the end of each connection, the last one after pytest has closed its streams. Why one
+# broke that a query still needs, it tells as information, and Java sees an end of file only.
 logging.getLogger("py4j").setLevel(logging.WARNING)
+logging.getLogger("py4j.clientserver").setLevel(logging.INFO)
+logging.getLogger("py4j.clientserver").addFilter(
+    lambda record: record.levelno >= logging.WARNING or record.exc_info is not None
+)
 
 # How long an example takes says nothing on a busy machine.
 settings.register_profile("any_speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
