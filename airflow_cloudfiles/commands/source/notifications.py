@@ -30,7 +30,7 @@ from airflow_cloudfiles.engine.extensions.event_log.description import (
     tear_down_event_log,
 )
 from airflow_cloudfiles.engine.storage.access import of_kind
-from airflow_cloudfiles.engine.storage.vendors import BY_NAME
+from airflow_cloudfiles.engine.storage.vendors import BY_NAME, VENDORS
 
 if TYPE_CHECKING:
     from airflow_cloudfiles.engine.storage.access import Access
@@ -59,13 +59,10 @@ def add_to(commands: Commands, shared: Parser) -> None:
     )
     made.add_argument("--via", choices=VIAS, help="AWS: how events get to the queue (sqs)")
     made.add_flag("--same-account", "AWS: refuse a bucket of another account")
-    made.add_argument(
-        "--dead-letter-topic",
-        metavar="TOPIC",
-        help="Google Cloud: projects/PROJECT/topics/TOPIC for messages that could not be handled; "
-        "the service account of Pub/Sub publishes there, and subscribes to the subscription",
-    )
-
+    for vendor in VENDORS:
+        if vendor.queue and vendor.queue.dead_letter:
+            what_it_is = f"{vendor.cloud}: {vendor.queue.dead_letter}"
+            made.add_argument("--dead-letter-topic", metavar="TOPIC", help=what_it_is)
     made.add_flag("--deletes", "announce deleted files, too, for cloudFiles.onDelete=delete")
     made.add_location(
         "--events-location",
@@ -86,7 +83,8 @@ def add_to(commands: Commands, shared: Parser) -> None:
         ("--events-location", "for an event log: what it is of, and its one queue"),
     ):
         what.add_argument(flag, metavar="URI", help=text)
-    what.add_argument("--cloud", choices=("aws", "gcp"), help="for all sources of a cloud")
+    clouds = [vendor.name for vendor in VENDORS if vendor.lists_all]
+    what.add_argument("--cloud", choices=clouds, help="for all sources of a cloud")
 
     removed = add_command(
         verbs,
@@ -114,18 +112,15 @@ def _one_set_up(parser: Parser) -> None:
 
 def _place_arguments() -> Parser:
     found = Parser(add_help=False)
-    found.add_argument("--subscription-id", help="Azure: subscription of the storage account")
-    found.add_argument("--resource-group", help="Azure: resource group of the storage account")
-    found.add_argument("--project-id", help="Google Cloud: project of topic and subscription")
+    for vendor in VENDORS:
+        for name, text in vendor.place:
+            found.add_argument(f"--{name.replace('_', '-')}", help=f"{vendor.cloud}: {text}")
     return found
 
 
 def _scope(given: argparse.Namespace) -> CloudScope:
-    return CloudScope(
-        subscription_id=given.subscription_id,
-        resource_group=given.resource_group,
-        project_id=given.project_id,
-    )
+    named = {name: getattr(given, name) for vendor in VENDORS for name, _ in vendor.place}
+    return CloudScope(**named)
 
 
 def _set_up(given: argparse.Namespace) -> Outcome:

@@ -204,7 +204,8 @@ def _unsupported(scheme: str, uri: str) -> OptionError:
     elif scheme == "hdfs":
         what = "hdfs: locations are not supported; mount the file system and give the local path"
     elif scheme in {"http", "https"}:
-        what = f"{scheme}: addresses are not listed; write s3://, gs:// or abfss://"
+        *others, last = (f"{each.scheme}://" for each in VENDORS if each.bucket)
+        what = f"{scheme}: addresses are not listed; write {', '.join(others)} or {last}"
     else:
         what = f"no storage is known for {scheme}:"
     msg = f"Cannot open {uri!r}: {what}."

@@ -31,6 +31,7 @@ class QueueService:
         deleted: Messages that one request deletes.
         hides: Whether a request hides what was received.
         sizes: How often a run asks for the size of the queue.
+        dead_letter: What a topic for messages that nobody could handle is; empty for none.
     """
 
     option: str
@@ -41,6 +42,7 @@ class QueueService:
     deleted: int
     hides: bool = False
     sizes: int = 2
+    dead_letter: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,7 @@ class Vendor:
         name: Of its folder in `clouds`, of the extra with its clients, of its access in the
             environment of a driver.
         title: What people call its store.
+        cloud: What people call all that it has; empty for servers of anybody.
         scheme: That its locations are written with.
         aliases: Other schemes of the same.
         bucket: What stands between `//` and the next slash; empty where that is a server.
@@ -62,6 +65,9 @@ class Vendor:
         page: Objects of one page of a listing; 0 where requests have no price.
         queue: Of notifications; `None` for a vendor without.
         services: The class that sets notifications up.
+        place: What a location does not say of where they are: fields of `CloudScope`, and what
+            each of them is.
+        lists_all: Whether it can list them for all locations.
         manifest: A field of its inventory manifests that no other vendor's have; empty where there
             are none.
         has_console: Whether people can look at its files on a page of the vendor.
@@ -70,6 +76,7 @@ class Vendor:
 
     name: str
     title: str
+    cloud: str = ""
     scheme: str
     aliases: tuple[str, ...] = ()
     bucket: str = ""
@@ -81,6 +88,8 @@ class Vendor:
     page: int = 0
     queue: QueueService | None = None
     services: str = ""
+    place: tuple[tuple[str, str], ...] = ()
+    lists_all: bool = False
     manifest: str = ""
     has_console: bool = False
     clients: tuple[str, ...]
@@ -128,6 +137,7 @@ VENDORS: Final = (
     Vendor(
         name="aws",
         title="S3",
+        cloud="AWS",
         scheme="s3",
         aliases=("s3a", "s3n"),
         bucket=r"[A-Za-z0-9._-]+",
@@ -144,6 +154,7 @@ VENDORS: Final = (
             deleted=10,
         ),
         services="AwsServices",
+        lists_all=True,
         manifest="sourceBucket",
         has_console=True,
         clients=("boto3",),
@@ -151,6 +162,7 @@ VENDORS: Final = (
     Vendor(
         name="azure",
         title="Azure",
+        cloud="Azure",
         scheme="abfss",
         aliases=("abfs", "wasbs", "wasb"),
         bucket=r"[^@/\s]+@[a-z0-9-]+(\.[a-z0-9-]+)*\.dfs\.[a-z0-9.-]+",
@@ -168,6 +180,10 @@ VENDORS: Final = (
             deleted=1,
         ),
         services="AzureServices",
+        place=(
+            ("subscription_id", "subscription of the storage account"),
+            ("resource_group", "resource group of the storage account"),
+        ),
         manifest="ruleDefinition",
         has_console=True,
         clients=("azure-storage-blob", "azure-storage-queue", "azure-identity"),
@@ -175,6 +191,7 @@ VENDORS: Final = (
     Vendor(
         name="gcp",
         title="Cloud Storage",
+        cloud="Google Cloud",
         scheme="gs",
         bucket=r"[a-z0-9._:-]+",
         example="gs://bucket/path",
@@ -190,8 +207,12 @@ VENDORS: Final = (
             deleted=1000,
             hides=True,
             sizes=0,
+            dead_letter="projects/PROJECT/topics/TOPIC for messages that could not be handled; the "
+            "service account of Pub/Sub publishes there, and subscribes to the subscription",
         ),
         services="GcpServices",
+        place=(("project_id", "project of topic and subscription"),),
+        lists_all=True,
         manifest="report_config",
         has_console=True,
         clients=("google-cloud-storage", "google-cloud-pubsub"),
