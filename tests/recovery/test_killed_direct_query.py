@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_cloudfiles import cloud_files_state
 from airflow_cloudfiles.engine.crashpoints import CRASH_AT
 from tests.support import laws
 from tests.support.landing import drop, rows
@@ -25,6 +26,7 @@ TOUR = (
     "after-spark-offset",
     "before-read",
     "after-data-files",
+    "after-file-results",
     "before-sink-commit",
     "after-sink-commit",
     "after-sink-record",
@@ -90,3 +92,7 @@ def test_each_row_comes_once_whatever_is_killed(tmp_path: Path) -> None:
         assert "UnknownFieldException" in printed
         assert "\tat org.apache.spark" not in printed, "no stack of Java"
     assert sorted(row["a"] for row in rows(target)) == sorted(expected)
+    # Of a batch whose tasks have written, each file says what became of it, whatever was killed.
+    shown = cloud_files_state(str(state)).read_all().to_pylist()
+    assert {row["rows"] for row in shown if row["batch_rows"] is not None} == {1}
+    assert len(shown) == len(expected)

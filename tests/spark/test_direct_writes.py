@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from airflow_cloudfiles import UnknownFieldException
+from airflow_cloudfiles import UnknownFieldException, cloud_files_state
 from airflow_cloudfiles.engine.errors import ReadError
 from airflow_cloudfiles.engine.spark.source import CloudFilesDataSource
 from airflow_cloudfiles.engine.state.sink_log import SinkLog
@@ -48,6 +48,12 @@ def is_direct(query: StreamingQuery) -> bool:
     plan = query._jsq.explainInternal(False)
     assert "MicroBatchScan" in plan
     return "written_by_task" in plan
+
+
+def files(state: Path) -> list[dict[str, Any]]:
+    """What the state shows of its files."""
+    found: list[dict[str, Any]] = cloud_files_state(str(state)).read_all().to_pylist()
+    return found
 
 
 def through_spark(frame: DataFrame) -> DataFrame:
@@ -127,6 +133,33 @@ def test_a_query_goes_on_in_the_other_way(spark: SparkSession, tmp_path: Path) -
     record = SinkLog(open_store(str(state))).must_have()
     assert record is not None
     assert (record.batch, record.read_by) == (5, "query")
+    shown = [(row["path"], row["rows"], row["batch_rows"]) for row in files(state)]
+    assert [(rows, of_batch) for _, rows, of_batch in sorted(shown)] == [
+        (None, None) if number % 2 else (number, number) for number in range(1, 7)
+    ]
+
+
+def test_each_file_says_what_became_of_it(spark: SparkSession, tmp_path: Path) -> None:
+    source, state, target = tmp_path / "in", tmp_path / "state", tmp_path / "table"
+    drop(source, "clean.json", [{"a": 1}, {"a": 2}])
+    drop(source, "rescued.json", [{"a": 1}, {"a": "x"}])
+    (source / "corrupt.json").write_text('{"a": 1}\n{"a"\n')
+    reader = spark.readStream.format("cloudFiles").option("cloudFiles.format", "json")
+    reader = reader.option("rescuedDataColumn", "_rescued_data").schema("a INT")
+    assert is_direct(run(reader.load(str(source)), state, target))
+    found = {
+        row["path"].rpartition("/")[2]: (
+            *(row[name] for name in ("rows", "rescued_rows", "corrupt_records", "run_id")),
+            row["first_error_line"],
+        )
+        for row in files(state)
+    }
+    assert found == {
+        "clean.json": (2, 0, 0, None, None),
+        "rescued.json": (2, 1, 0, None, 2),
+        "corrupt.json": (2, 1, 1, None, 2),
+    }
+    assert len(rows(target)) == 6
 
 
 def test_a_new_column_fails_one_try_and_leaves_no_file(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from airflow_cloudfiles.engine.batches.file_source import FileBatches
+from airflow_cloudfiles.engine.batches.file_source import FileBatches, split_up
 from airflow_cloudfiles.engine.batches.run import PlannedBatch
 from airflow_cloudfiles.engine.extensions.replay import replay
 from airflow_cloudfiles.engine.files import Offset
@@ -21,8 +21,6 @@ from airflow_cloudfiles.engine.job.spec import JobSpec
 from airflow_cloudfiles.engine.job.target import target_table
 from airflow_cloudfiles.engine.options.cloud_files import CloudFilesOptions
 from airflow_cloudfiles.engine.options.sink import SinkOptions
-from airflow_cloudfiles.engine.reading.fetch import packed
-from airflow_cloudfiles.engine.reading.splits import Split, with_places
 from airflow_cloudfiles.engine.state.plan_log import PlanLog
 from airflow_cloudfiles.engine.state.sink_log import Position, position
 from airflow_cloudfiles.engine.storage import open_store
@@ -107,10 +105,7 @@ class Ingested:
                 end=plan.end,
             )
             placed = list(intake.files.placed(plan.start, plan.end))
-            files, places = [file for _, file in placed], [place for place, _ in placed]
-            ranges = packed(intake.source, files, parallelism=1, can_cut=False)
-            ranges = with_places(ranges, places)
-        splits = [Split(context, each) for each in ranges]
+            splits = split_up(intake.source, placed, context, 1)
         source = self._batches(options, plan.end)
         self.write(source, PlannedBatch(batch, splits, plan.end))
 

@@ -105,16 +105,14 @@ class FileBatches:
         crash_point("after-spark-offset")
         intake.plans.check(start, end)
         placed = list(intake.files.placed(start, end))
-        files = [file for _, file in placed]
         context = definition.batch_context(options, resolved, intake, start, end)
         if options.load_mode == "copy":
-            places = [place for place, _ in placed]
-            splits = split_up(intake.source, files, context, self._parallelism, places)
+            splits = split_up(intake.source, placed, context, self._parallelism)
         else:
             splits = extension("register splits")(intake, placed, context, self._parallelism)
         number = self._number + 1
-        self._planned = len(files), sum(file.size for file in files)
-        how_many = counted(len(files), "file"), counted(len(splits), "split")
+        self._planned = len(placed), sum(file.size for _, file in placed)
+        how_many = counted(len(placed), "file"), counted(len(splits), "split")
         _log.info("Planned batch %s: %s, %s", number, *how_many)
         return PlannedBatch(number, splits, end)
 
@@ -167,25 +165,22 @@ class FileBatches:
 
 def split_up(
     source: ObjectStore,
-    files: Sequence[FileEntry],
+    placed: Sequence[tuple[tuple[int, int], FileEntry]],
     context: BatchContext,
     parallelism: int,
-    places: Sequence[tuple[int, int]] = (),
 ) -> list[Split]:
     """Cut the files of a micro-batch into splits.
 
     Args:
         source: Where they are.
-        files: All of them.
+        placed: All of them, each behind where the file log has it (`FileLog.placed`).
         context: Of the micro-batch.
         parallelism: How many tasks can run at a time.
-        places: Where the file log has each of them (`FileLog.placed`); none where nobody asks what
-            was read of each.
     """
     can_cut = context.options.format_options.can_split()
+    files = [file for _, file in placed]
     found = packed(source, files, parallelism=parallelism, can_cut=can_cut)
-    if places:
-        found = with_places(found, places)
+    found = with_places(found, [place for place, _ in placed])
     # Where all files were excluded, an empty batch is one nevertheless.
     return [Split(context, ranges) for ranges in found or [()]]
 

@@ -201,8 +201,7 @@ class BatchReader:
         check_target(self._spec, to_arrow(schema))
         writer = new_writer(self._spec, written="files", schema=schema)
         placed = list(self._files.placed(start, end))
-        files, places = [file for _, file in placed], [place for place, _ in placed]
-        splits = split_up(self.source, files, context, cores(), places)
+        splits = split_up(self.source, placed, context, cores())
         try:
             with LocalProcesses(cores()) as processes:
                 task = partial(write_split, writer)

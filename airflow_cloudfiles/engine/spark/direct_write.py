@@ -179,8 +179,10 @@ class DirectStreamReader(CloudFilesStreamReader):
 
         def write(split: Split) -> TaskWritten:
             nonlocal rows
-            read = (batch.select(list(self._direct.columns)) for batch in TaskReader(split).read())
+            reader, columns = TaskReader(split), list(self._direct.columns)
+            read = (batch.select(columns) for batch in reader.read())
             written: TaskWritten = writer.write_rows(read)
+            written.add_read(reader, split)
             rows = written.counts["rows"]
             return written
 

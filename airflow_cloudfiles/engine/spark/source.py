@@ -261,11 +261,11 @@ class CloudFilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         crash_point("after-spark-offset")
         first, last = Offset.from_json(start), Offset.from_json(end)
         intake.plans.check(first, last)
-        files = list(intake.files.slice(first, last))
+        placed = list(intake.files.placed(first, last))
         options = self._options
         context = definition.batch_context(options, self._resolved, intake, first, last)
-        splits = split_up(intake.source, files, context, options.parallelism)
-        how_many = counted(len(files), "file"), counted(len(splits), "split")
+        splits = split_up(intake.source, placed, context, options.parallelism)
+        how_many = counted(len(placed), "file"), counted(len(splits), "split")
         _log.info("Micro-batch: %s, %s", *how_many)
         return list(map(InputPartition, splits))
 

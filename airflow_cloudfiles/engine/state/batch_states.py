@@ -238,7 +238,7 @@ class BatchState:
         run_id: The run that committed it; `None` where no job did, or an older version.
         table_version: A version of the table that has it; `None` where it is not known.
         schema_version: Version of the schema it was read with; `None` where it is not known.
-        counts: What its tasks have counted; empty where no job committed it.
+        counts: What its tasks have counted; empty where those that wrote it did not read files.
         results: What was read of each of its files; `None` where that is not recorded.
     """
 
@@ -365,8 +365,10 @@ class BatchStates:
         )
 
     def _results(self, number: int, record: SinkRecord | None) -> FileResults | None:
-        """Read what was read of the files of a batch of a job, if it is what the table has."""
-        if record is None or record.read_by != "sink":
+        """Read what was read of the files of a batch, if it is what the table has."""
+        if record is None or record.read_by == "function":
+            return None
+        if record.read_by == "query" and not record.counts:  # its rows have passed Spark
             return None
         with reaching_state(self._state):
             found = read_results(self._state, number, self._result_packs)

@@ -62,7 +62,7 @@ class BatchId:
         replay: Number of the decision to replay it after a loss. The table may still know its
             number from before; so it has an application id of its own.
         schema_version: Version of the schema that it was read with; `None` where that is unknown.
-        counts: What its tasks have counted (`progress.BatchDone`).
+        counts: What its tasks have counted (`run_history.BatchDone`).
         origin: The place of the state and its source (`earlier_life.origin`); empty for none.
     """
 
@@ -107,7 +107,7 @@ class FoundBatch:
         table_id: Of the table.
         plan: Id of its plan; empty or `None` where there is none.
         schema_version: Version of the schema that it was read with; `None` where that is unknown.
-        counts: As in the note of a batch (`progress.BatchDone`).
+        counts: As in the note of a batch (`run_history.BatchDone`).
     """
 
     version: int
@@ -159,8 +159,8 @@ class SinkRecord:
             batch is what says that the batch is committed (`position`).
         run_id: The run of a job that committed it; `None` where no job did.
         schema_version: Version of the schema that it was read with; `None` where that is unknown.
-        counts: What its tasks have counted, as in its note (`progress.BatchDone`), which a kill may
-            keep from being written; empty where no job committed it.
+        counts: What its tasks have counted, as in its note (`run_history.BatchDone`), which a kill
+            may keep from being written; empty where those that wrote it did not read files.
         created: When it was written (ISO 8601, UTC); empty for one that is not yet.
     """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -56,6 +56,7 @@ from airflow_cloudfiles.engine.types import to_arrow
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from airflow_cloudfiles.engine.stream.schema_change import TaskReader
     from airflow_cloudfiles.engine.tables.delta.write.former_rows import FormerRows
 
 
@@ -81,6 +82,12 @@ class TaskWritten:
     read: Mapping[Place, Counted] = field(default_factory=dict)
     checked: Any = None
     """What rules for rows have found (`row_rules.checker.CheckedRows`), if there are any."""
+
+    def add_read(self, reader: TaskReader, split: Split) -> None:
+        """Add what a task has counted when it read the split whose rows these are."""
+        self.counts = {**_flat(reader.counts), **self.counts}
+        self.schema_version = split.context.schema_version
+        self.read = reader.read_files()
 
 
 class WrittenTable(Protocol):
@@ -182,10 +189,8 @@ class TableWriter:
         reader = observer.reader(split)
         write = self._write_rows if checker is None else checker.written_by(self._write_rows)
         written = write(reader.arrow_schema, observer.rows(split, reader))
-        written.counts = {**_flat(reader.counts), **written.counts}
-        written.schema_version = split.context.schema_version
+        written.add_read(reader, split)
         written.observed = observer.observed
-        written.read = reader.read_files()
         return written
 
     def record_files(self, state: ObjectStore, batch: int, written: Sequence[TaskWritten]) -> None:
@@ -302,7 +307,7 @@ class TableWriter:
                 plan=plan,
                 read_by=self._read_by(),
                 end=end,
-                done=done if self._is_of_run else None,
+                done=done if self._is_of_run or _is_counted(written) else None,
             )
             # Nothing is decided by the counts, so they need not wait for the record.
             noted = partial(run_history.note, self._state, done)
@@ -416,7 +421,7 @@ class TableWriter:
         calls: list[Callable[[], None]] = []
         if opened.ahead is not None:
             calls.append(partial(opened.ahead.fetch, (METADATA, *sorted(keys))))
-        if self._state is not None and self._written == "files":
+        if self._state is not None and (self._written == "files" or _is_counted(written)):
             state = opened.open(self._state)
             calls.append(partial(self.record_files, state, batch, written))
             at_once(state, calls)
@@ -465,6 +470,11 @@ class TableWriter:
                 "checkpointLocation, or txnAppId to a name no other stream uses."
             )
         return found, origin
+
+
+def _is_counted(written: Iterable[TaskWritten]) -> bool:
+    """Tell whether those who have written rows have read the files, and so know what they had."""
+    return any(each.read for each in written)
 
 
 def _flat(counts: SplitCounts) -> dict[str, int]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_cloudfiles.engine.batches.file_source import split_up
-from airflow_cloudfiles.engine.files import START, FileEntry
+from airflow_cloudfiles.engine.files import START
 from airflow_cloudfiles.engine.reading.split_reader import SplitReader
 from airflow_cloudfiles.engine.stream import definition
 from tests.support.ingested import Ingested
@@ -33,8 +33,8 @@ def _rows(stream: Ingested, *, apart: bool) -> list[str]:
     try:
         end = intake.head()
         context = definition.batch_context(options, resolved, intake, START, end)
-        files: list[FileEntry] = list(intake.files.slice(START, end))
-        groups = [[each] for each in files] if apart else [files]
+        placed = list(intake.files.placed(START, end))
+        groups = [[each] for each in placed] if apart else [placed]
         splits = [split for each in groups for split in split_up(intake.source, each, context, 1)]
     finally:
         intake.close()

@@ -151,8 +151,7 @@ def splits_to_register(
     splits = [Split(context, ranges) for ranges in found]
     if again:
         copied = replace(context, options=replace(context.options, load_mode="copy"))
-        places, files = [place for place, _ in again], [file for _, file in again]
-        splits += split_up(intake.source, files, copied, parallelism, places)
+        splits += split_up(intake.source, again, copied, parallelism)
     return splits or [Split(context, ())]
 
 
