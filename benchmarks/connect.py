@@ -25,7 +25,7 @@ def cases(bench: Bench) -> Iterator[Record]:
     """Runs of 20 files in turn, with the Python processes of the server after each."""
     source = data.json_files(bench.arguments.data, 1000, 50)
     title = "20 files of 50 rows on a Spark Connect server"
-    with ConnectServer(bench.work / "server") as server:
+    with ConnectServer(bench.work / "server", python=sys.executable) as server:
         os.environ["SPARK_REMOTE"] = server.remote
         try:
             for number in range(RUNS + 1):

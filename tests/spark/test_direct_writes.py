@@ -162,6 +162,22 @@ def test_each_file_says_what_became_of_it(spark: SparkSession, tmp_path: Path) -
     assert len(rows(target)) == 6
 
 
+def test_of_a_batch_with_a_task_without_rows_nothing_is_said(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, state, target = tmp_path / "in", tmp_path / "state", tmp_path / "table"
+    drop(source, "rows.json", [{"a": "x" * 100}] * 60_000)
+    (source / "empty.json").write_text("\n" * 6_000_000)
+    query = run(stream(spark, source, state), state, target)
+    assert is_direct(query)
+    assert query.lastProgress["numInputRows"] == 60_000
+    said = {(row["rows"], row["batch_rows"], row["batch_corrupt_records"]) for row in files(state)}
+    assert said == {(None, None, None)}
+    drop(source, "more.json", [{"a": "y"}])
+    run(stream(spark, source, state), state, target)
+    assert [row["rows"] for row in files(state) if row["batch_id"] == 1] == [1]
+
+
 def test_a_new_column_fails_one_try_and_leaves_no_file(spark: SparkSession, tmp_path: Path) -> None:
     source, state, target = tmp_path / "in", tmp_path / "state", tmp_path / "table"
     drop(source, "1.json", [{"a": "1"}])

@@ -45,7 +45,8 @@ class ConnectServer:
         folder: Of its log and its temporary files.
         python: What it starts as Python. Unless one is given, its processes are forked from one
             that has imported PySpark, as those of a local session: starting them anew takes two
-            thirds of a query's time. Only what is started anew can be found below the server.
+            thirds of a query's time. Only what is started anew can be found below the server;
+            so are, in any case, the daemon that the documentation asks for and its workers.
         is_bare: Whether it lacks the configuration that the documentation asks for.
         environment: Besides that of the tests.
         conf: Configuration of Spark, besides.

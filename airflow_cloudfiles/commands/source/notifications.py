@@ -59,10 +59,12 @@ def add_to(commands: Commands, shared: Parser) -> None:
     )
     made.add_argument("--via", choices=VIAS, help="AWS: how events get to the queue (sqs)")
     made.add_flag("--same-account", "AWS: refuse a bucket of another account")
-    for vendor in VENDORS:
-        if vendor.queue and vendor.queue.dead_letter:
-            what_it_is = f"{vendor.cloud}: {vendor.queue.dead_letter}"
-            made.add_argument("--dead-letter-topic", metavar="TOPIC", help=what_it_is)
+    topics = [
+        f"{vendor.cloud}: {vendor.queue.dead_letter}"
+        for vendor in VENDORS
+        if vendor.queue and vendor.queue.dead_letter
+    ]
+    made.add_argument("--dead-letter-topic", metavar="TOPIC", help=". ".join(topics))
     made.add_flag("--deletes", "announce deleted files, too, for cloudFiles.onDelete=delete")
     made.add_location(
         "--events-location",

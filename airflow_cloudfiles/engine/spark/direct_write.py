@@ -168,11 +168,11 @@ class DirectStreamReader(CloudFilesStreamReader):
         """Cut the planned files into splits, for the table as it is now."""
         parts = super().partitions(start, end)
         writer = self._direct.writer(self._opened().state.uri)
-        return [InputPartition((part.value, writer)) for part in parts]
+        return [InputPartition((part.value, writer, len(parts))) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read and write one split in a task; say what was written."""
-        split, writer = partition.value
+        split, writer, tasks = partition.value
         crash_point("before-read")
         log_to_stderr()
         rows = 1  # an error has no other way to the driver
@@ -183,6 +183,7 @@ class DirectStreamReader(CloudFilesStreamReader):
             read = (batch.select(columns) for batch in reader.read())
             written: TaskWritten = writer.write_rows(read)
             written.add_read(reader, split)
+            written.tasks = tasks
             rows = written.counts["rows"]
             return written
 

@@ -1,9 +1,9 @@
 """Tell what became of each micro-batch, and which files of the source were removed or moved.
 
 Put together from what is written about it: its plan, the record of the sink, the note of the job,
-Spark's commit log. A kill may come before the note, so the record of a job's batch has its counts,
-too. Batches are read in their order, some ahead where the state is far away, and not kept: a stream
-may have a million of them.
+Spark's commit log. A kill may come before the note, so the record of a batch has its counts, too,
+where they are known. Batches are read in their order, some ahead where the state is far away, and
+not kept: a stream may have a million of them.
 
 One small object, `_source/archived`, for `cloud_files_state`; nothing is decided by it, and it may
 be deleted. The source is cleaned in the order of the file log, so what was cleaned together is one
@@ -366,10 +366,8 @@ class BatchStates:
 
     def _results(self, number: int, record: SinkRecord | None) -> FileResults | None:
         """Read what was read of the files of a batch, if it is what the table has."""
-        if record is None or record.read_by == "function":
-            return None
-        if record.read_by == "query" and not record.counts:  # its rows have passed Spark
-            return None
+        if record is None or (record.read_by == "query" and not record.counts):
+            return None  # its rows have passed Spark, or what was read is not known for certain
         with reaching_state(self._state):
             found = read_results(self._state, number, self._result_packs)
         is_its = found is not None and found.belongs_to(record.counts)

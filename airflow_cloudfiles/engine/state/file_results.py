@@ -80,9 +80,10 @@ class FileResults:
     def belongs_to(self, counts: Mapping[str, int]) -> bool:
         """Tell whether they are of the batch which the table has, by its counts.
 
-        They are not if another run, which had lost its lock, has written them since.
+        They are not if another run, which had lost its lock, has written them since; nor if the
+        batch was committed by somebody who did not count all of that. A replay has no counts.
         """
-        return all(counts.get(name, sum_) == sum_ for name, sum_ in self.sums.items())
+        return not counts or all(counts.get(name) == sum_ for name, sum_ in self.sums.items())
 
 
 def left_out(found: Iterable[Mapping[Place, Counted]]) -> set[Place]:

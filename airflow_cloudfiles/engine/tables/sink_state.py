@@ -82,7 +82,7 @@ def note(  # noqa: PLR0913 - what a record holds
 ) -> None:
     """Record a batch that the table has; a record that exists already stays.
 
-    `done` is what a job knows of it besides.
+    `done` is what those who have read its files know of it besides.
     """
     log.add(
         SinkRecord(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -82,6 +82,9 @@ class TaskWritten:
     read: Mapping[Place, Counted] = field(default_factory=dict)
     checked: Any = None
     """What rules for rows have found (`row_rules.checker.CheckedRows`), if there are any."""
+
+    tasks: int = 0
+    """How many tasks a query's batch has, where they read its files."""
 
     def add_read(self, reader: TaskReader, split: Split) -> None:
         """Add what a task has counted when it read the split whose rows these are."""
@@ -265,6 +268,9 @@ class TableWriter:
         schema_version = written[0].schema_version if written else None
         observed = [message.observed for message in written]
         total = planned | run_history.total(message.counts for message in written)
+        is_counted = self._is_of_run or _is_all(written)
+        if not is_counted:
+            total = {name: count for name, count in total.items() if name == "rows"}
         counts = expectations.counts_of(self._options, total, observed)
         of_batch = BatchId(
             app_id,
@@ -297,6 +303,8 @@ class TableWriter:
             missing=[uri for each in observed for uri in each.missing][: run_history.MOST_MISSING],
         )
         _log.info("%s", done.line())
+        if not (self._is_of_run or committed.is_new):
+            is_counted = False  # another try is committed, whose files may have been others
         if log is not None and self._state is not None:
             record = partial(
                 sink_state.note,
@@ -307,7 +315,7 @@ class TableWriter:
                 plan=plan,
                 read_by=self._read_by(),
                 end=end,
-                done=done if self._is_of_run or _is_counted(written) else None,
+                done=done if is_counted else None,
             )
             # Nothing is decided by the counts, so they need not wait for the record.
             noted = partial(run_history.note, self._state, done)
@@ -421,7 +429,8 @@ class TableWriter:
         calls: list[Callable[[], None]] = []
         if opened.ahead is not None:
             calls.append(partial(opened.ahead.fetch, (METADATA, *sorted(keys))))
-        if self._state is not None and (self._written == "files" or _is_counted(written)):
+        is_read = self._written == "files" or any(each.read for each in written)
+        if self._state is not None and is_read:
             state = opened.open(self._state)
             calls.append(partial(self.record_files, state, batch, written))
             at_once(state, calls)
@@ -472,9 +481,12 @@ class TableWriter:
         return found, origin
 
 
-def _is_counted(written: Iterable[TaskWritten]) -> bool:
-    """Tell whether those who have written rows have read the files, and so know what they had."""
-    return any(each.read for each in written)
+def _is_all(written: Sequence[TaskWritten]) -> bool:
+    """Tell whether every task of a query's batch has reported what it has read.
+
+    Spark is given rows only, so a task whose files have none reports nothing.
+    """
+    return bool(written) and len(written) == written[0].tasks
 
 
 def _flat(counts: SplitCounts) -> dict[str, int]:

@@ -156,7 +156,8 @@ def _before(batch: BatchState | None) -> int:
 def _parts(group: FileGroup, batch: BatchState, committed: datetime) -> Iterator[DueFiles]:
     """Cut a group, all of whose files have the same batch."""
     number = group.entry.number
-    given_up = batch.counts.get("corrupt_files", 0) > 0 if batch.counts else None
+    corrupt = batch.counts.get("corrupt_files")
+    given_up = None if corrupt is None else corrupt > 0
     for start in range(0, len(group.files), PART_FILES):
         files = group.files[start : start + PART_FILES]
         last = group.indexes[start + len(files) - 1] + 1

@@ -52,8 +52,8 @@ class StreamSummary:
         files: How many files it has recorded, those that wait included.
         batches: How many micro-batches are committed.
         rows: Rows that jobs have committed, in `MOST_BATCHES` of the newest micro-batches at most;
-            after plain queries, which count none, those that the table has. `None` where neither
-            is known.
+            after plain queries, of which it counts none, those that the table has. `None` where
+            neither is known.
         rescued_rows: Those of them with rescued data.
         corrupt_records: Records that could not be read; `None` where nobody counted them.
         target: The table that it writes to, printable; `None` where no sink of this package does.
