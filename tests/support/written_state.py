@@ -66,19 +66,23 @@ class WrittenState:
             is_noted: Whether the note is written; a job may be killed when it has written the
                 record.
             is_counted: Whether record and note say what was counted; those of earlier checkouts
-                and of plain queries do not.
+                do not, nor those of queries whose rows pass Spark.
             counts: What was counted, besides the usual.
         """
         batch = position(self.state).batch + 1
         plan = self.plans.at(batch)
+        usual = {
+            "files": plan.files,
+            "rows": 10 * plan.files,
+            "rescued_rows": 1,
+            "corrupt_files": 0,
+        }
         done = run_history.BatchDone(
             batch_id=batch,
             table_version=batch + 10,
             is_new=True,
             schema_version=2,
-            counts={"files": plan.files, "rows": 10 * plan.files, "rescued_rows": 1, **counts}
-            if is_counted
-            else {},
+            counts={**usual, **counts} if is_counted else {},
             run_id=run_id,
         )
         SinkLog(self.state).add(
