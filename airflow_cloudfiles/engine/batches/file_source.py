@@ -168,6 +168,8 @@ def split_up(
     placed: Sequence[tuple[tuple[int, int], FileEntry]],
     context: BatchContext,
     parallelism: int,
+    *,
+    can_cut: bool = True,
 ) -> list[Split]:
     """Cut the files of a micro-batch into splits.
 
@@ -176,8 +178,9 @@ def split_up(
         placed: All of them, each behind where the file log has it (`FileLog.placed`).
         context: Of the micro-batch.
         parallelism: How many tasks can run at a time.
+        can_cut: Whether a file may be cut into parts, if its format can.
     """
-    can_cut = context.options.format_options.can_split()
+    can_cut = can_cut and context.options.format_options.can_split()
     files = [file for _, file in placed]
     found = packed(source, files, parallelism=parallelism, can_cut=can_cut)
     found = with_places(found, [place for place, _ in placed])

@@ -82,7 +82,6 @@ class TaskWritten:
     read: Mapping[Place, Counted] = field(default_factory=dict)
     checked: Any = None
     """What rules for rows have found (`row_rules.checker.CheckedRows`), if there are any."""
-
     tasks: int = 0
     """How many tasks a query's batch has, where they read its files."""
 
@@ -269,7 +268,7 @@ class TableWriter:
         observed = [message.observed for message in written]
         total = planned | run_history.total(message.counts for message in written)
         is_counted = self._is_of_run or _is_all(written)
-        if not is_counted:
+        if not is_counted:  # some tasks have told nothing, and a part of the counts misleads
             total = {name: count for name, count in total.items() if name == "rows"}
         counts = expectations.counts_of(self._options, total, observed)
         of_batch = BatchId(
@@ -303,8 +302,6 @@ class TableWriter:
             missing=[uri for each in observed for uri in each.missing][: run_history.MOST_MISSING],
         )
         _log.info("%s", done.line())
-        if not (self._is_of_run or committed.is_new):
-            is_counted = False  # another try is committed, whose files may have been others
         if log is not None and self._state is not None:
             record = partial(
                 sink_state.note,
@@ -315,7 +312,8 @@ class TableWriter:
                 plan=plan,
                 read_by=self._read_by(),
                 end=end,
-                done=done if is_counted else None,
+                # Of a query's batch that is repeated, the files may have been others before.
+                done=done if self._is_of_run or (is_counted and committed.is_new) else None,
             )
             # Nothing is decided by the counts, so they need not wait for the record.
             noted = partial(run_history.note, self._state, done)
@@ -429,8 +427,7 @@ class TableWriter:
         calls: list[Callable[[], None]] = []
         if opened.ahead is not None:
             calls.append(partial(opened.ahead.fetch, (METADATA, *sorted(keys))))
-        is_read = self._written == "files" or any(each.read for each in written)
-        if self._state is not None and is_read:
+        if self._state is not None and (self._written == "files" or _is_all(written)):
             state = opened.open(self._state)
             calls.append(partial(self.record_files, state, batch, written))
             at_once(state, calls)

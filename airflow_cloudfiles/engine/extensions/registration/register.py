@@ -37,10 +37,10 @@ from airflow_cloudfiles.engine.extensions.registration.fit import Copied, FileFi
 from airflow_cloudfiles.engine.files import FileEntry, printable_path
 from airflow_cloudfiles.engine.messages import counted, plural
 from airflow_cloudfiles.engine.options.formats.columnar import ParquetOptions
-from airflow_cloudfiles.engine.reading.fetch import FirstRead, fetched_ahead, packed
+from airflow_cloudfiles.engine.reading.fetch import FirstRead, fetched_ahead
 from airflow_cloudfiles.engine.reading.file_columns import ColumnSources
 from airflow_cloudfiles.engine.reading.opened import piece
-from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split, with_places
+from airflow_cloudfiles.engine.reading.splits import BatchContext, FileRange, Split
 from airflow_cloudfiles.engine.storage import ObjectStore, normalize_uri, open_store
 from airflow_cloudfiles.engine.tables.delta.commit import table_state
 from airflow_cloudfiles.engine.tables.delta.data_files import DataFile
@@ -145,14 +145,13 @@ def splits_to_register(
     repeated = _repeated(intake.files)
     once = [each for each in placed if each[1].path not in repeated]
     again = [each for each in placed if each[1].path in repeated]
-    files = [file for _, file in once]
-    found = packed(intake.source, files, parallelism=parallelism, can_cut=False)
-    found = with_places(found, [place for place, _ in once])
-    splits = [Split(context, ranges) for ranges in found]
+    splits = []
+    if once or not again:
+        splits += split_up(intake.source, once, context, parallelism, can_cut=False)
     if again:
         copied = replace(context, options=replace(context.options, load_mode="copy"))
         splits += split_up(intake.source, again, copied, parallelism)
-    return splits or [Split(context, ())]
+    return splits
 
 
 def _repeated(files: FileLog) -> frozenset[str]:
