@@ -268,7 +268,7 @@ class TableWriter:
         observed = [message.observed for message in written]
         total = planned | run_history.total(message.counts for message in written)
         is_counted = self._is_of_run or _is_all(written)
-        if not is_counted:  # some tasks have told nothing, and a part of the counts misleads
+        if not is_counted:  # a task may be missing, and so may a damaged file
             total = {name: count for name, count in total.items() if name == "rows"}
         counts = expectations.counts_of(self._options, total, observed)
         of_batch = BatchId(
